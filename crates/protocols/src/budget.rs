@@ -1,0 +1,299 @@
+//! What work may cost, what it did cost, and the seam that holds the two together.
+
+use std::ops::{Add, AddAssign};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    id::{HoldId, TaskId},
+    money::Usd,
+    time::Span,
+};
+
+/// The caps of a task or a run; what is absent is not capped by it, only by its ancestors.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    /// United States dollars, the whole subtree together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usd: Option<Usd>,
+    /// Tokens of all classes, the whole subtree together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// Model calls, the whole subtree together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<u32>,
+    /// Tool calls, the whole subtree together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<u32>,
+    /// Wall time from the start of the task to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall: Option<Span>,
+    /// The caps of the tree below.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<TreeCaps>,
+}
+
+/// How large a tree may grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TreeCaps {
+    /// Levels below the root.
+    pub depth: u32,
+    /// Children of one task.
+    pub fan_out: u32,
+    /// Tasks altogether.
+    pub tasks: u32,
+}
+
+impl Default for TreeCaps {
+    /// Caps that stop a runaway and not a large plan: 6 levels, 256 children, 1,000 tasks.
+    fn default() -> Self {
+        Self { depth: 6, fan_out: 256, tasks: 1_000 }
+    }
+}
+
+/// Tokens in five disjoint classes; their sum is the provider's own total.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Usage {
+    /// Input that was read anew.
+    pub input: u64,
+    /// Input that came from the provider's cache.
+    pub cache_read: u64,
+    /// Input that was written to the provider's cache.
+    pub cache_write: u64,
+    /// Output, without reasoning.
+    pub output: u64,
+    /// Output that was reasoning.
+    pub reasoning: u64,
+}
+
+impl Usage {
+    /// Returns all tokens.
+    pub const fn total(&self) -> u64 {
+        self.input
+            .saturating_add(self.cache_read)
+            .saturating_add(self.cache_write)
+            .saturating_add(self.output)
+            .saturating_add(self.reasoning)
+    }
+
+    /// Returns all tokens that went in, cached or not.
+    pub const fn total_input(&self) -> u64 {
+        self.input.saturating_add(self.cache_read).saturating_add(self.cache_write)
+    }
+
+    /// Returns all tokens that came out, reasoning included.
+    pub const fn total_output(&self) -> u64 {
+        self.output.saturating_add(self.reasoning)
+    }
+}
+
+impl Add for Usage {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            input: self.input.saturating_add(other.input),
+            cache_read: self.cache_read.saturating_add(other.cache_read),
+            cache_write: self.cache_write.saturating_add(other.cache_write),
+            output: self.output.saturating_add(other.output),
+            reasoning: self.reasoning.saturating_add(other.reasoning),
+        }
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+/// What a model costs: dollars for a million tokens of each class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// A million tokens of input.
+    pub input: Usd,
+    /// A million tokens of output, reasoning included unless `reasoning` says otherwise.
+    pub output: Usd,
+    /// A million tokens read from the cache; the price of input where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_read: Option<Usd>,
+    /// A million tokens written to the cache; the price of input where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write: Option<Usd>,
+    /// A million tokens of reasoning; the price of output where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Usd>,
+}
+
+impl Price {
+    /// The price of a model on one's own machine: nothing.
+    pub const LOCAL: Self = Self {
+        input: Usd::ZERO,
+        output: Usd::ZERO,
+        cache_read: None,
+        cache_write: None,
+        reasoning: None,
+    };
+
+    /// Returns what `usage` costs; each class is rounded up to a nano-dollar once.
+    pub fn cost(&self, usage: &Usage) -> Usd {
+        [
+            self.input.per_million(usage.input),
+            self.cache_read.unwrap_or(self.input).per_million(usage.cache_read),
+            self.cache_write.unwrap_or(self.input).per_million(usage.cache_write),
+            self.output.per_million(usage.output),
+            self.reasoning.unwrap_or(self.output).per_million(usage.reasoning),
+        ]
+        .into_iter()
+        .sum()
+    }
+
+    /// Returns the most that a call can cost: every input token at the dearest input price, and
+    /// `max_output` tokens at the dearest output price.
+    pub fn worst_case(&self, input: u64, max_output: u64) -> Usd {
+        let dearest_input = [Some(self.input), self.cache_read, self.cache_write]
+            .into_iter()
+            .flatten()
+            .max()
+            .unwrap_or(self.input);
+        let dearest_output = self.reasoning.map_or(self.output, |price| price.max(self.output));
+        dearest_input.per_million(input).saturating_add(dearest_output.per_million(max_output))
+    }
+}
+
+/// What a model call asks of the budget before it is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask {
+    /// The most that it can cost.
+    pub usd: Usd,
+    /// The most tokens that it can use.
+    pub tokens: u64,
+}
+
+/// Which cap was met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Cap {
+    /// Dollars.
+    Usd,
+    /// Tokens.
+    Tokens,
+    /// Model calls.
+    Rounds,
+    /// Tool calls.
+    ToolCalls,
+    /// Wall time.
+    Wall,
+}
+
+/// Why nothing was reserved: some budget on the path to the root cannot bear the ask.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("task {task} has {left} {unit} left of {limit} and the call may need {asked}", unit = unit(*cap))]
+#[expect(missing_docs, reason = "the message names its fields")]
+pub struct OverBudget {
+    /// The task whose budget it is: the asking one or an ancestor.
+    pub task: TaskId,
+    pub cap: Cap,
+    pub limit: String,
+    pub left: String,
+    pub asked: String,
+}
+
+const fn unit(cap: Cap) -> &'static str {
+    match cap {
+        Cap::Usd => "USD",
+        Cap::Tokens => "tokens",
+        Cap::Rounds => "model calls",
+        Cap::ToolCalls => "tool calls",
+        Cap::Wall => "of its time",
+    }
+}
+
+/// A budget that crossed a line when a call was settled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Crossing {
+    /// The task whose budget it is.
+    pub task: TaskId,
+    /// Which cap.
+    pub cap: Cap,
+    /// What is used, as text in the cap's own unit.
+    pub used: String,
+    /// The limit, as text in the cap's own unit.
+    pub limit: String,
+    /// True at the limit itself, false at four fifths of it.
+    pub exhausted: bool,
+}
+
+/// What the tightest budget on the path to the root still holds; absent where nothing caps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the fields are those of a budget")]
+pub struct Remaining {
+    pub usd: Option<Usd>,
+    pub tokens: Option<u64>,
+    pub rounds: Option<u32>,
+    pub tool_calls: Option<u32>,
+}
+
+/// Holds every budget of a run. Calls may come from many sessions at once.
+///
+/// A reservation is taken on a task and all its ancestors, or on none of them, so that no
+/// interleaving of parallel children can overspend any of them.
+pub trait Ledger: Send + Sync {
+    /// Reserves the worst case of a model call and counts one round.
+    ///
+    /// # Errors
+    /// [`OverBudget`] names the budget that cannot bear it; nothing was reserved.
+    fn reserve(&self, task: TaskId, hold: HoldId, ask: Ask) -> Result<(), OverBudget>;
+
+    /// Replaces a reservation by what was really used. Returns the lines that were crossed.
+    fn settle(&self, hold: HoldId, usage: &Usage, cost: Usd) -> Vec<Crossing>;
+
+    /// Counts one tool call on the path to the root.
+    ///
+    /// # Errors
+    /// [`OverBudget`] when a cap on tool calls is used up; nothing was counted.
+    fn count_tool_call(&self, task: TaskId) -> Result<(), OverBudget>;
+
+    /// Returns what is left for `task`.
+    fn remaining(&self, task: TaskId) -> Remaining;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_costs_the_sum_of_its_five_classes() {
+        let price = Price {
+            input: "3".parse().unwrap(),
+            output: "15".parse().unwrap(),
+            cache_read: Some("0.30".parse().unwrap()),
+            cache_write: Some("3.75".parse().unwrap()),
+            reasoning: None,
+        };
+        let usage =
+            Usage { input: 1_000, cache_read: 10_000, cache_write: 100, output: 50, reasoning: 7 };
+
+        assert_eq!(price.cost(&usage).to_string(), "0.00723");
+    }
+
+    #[test]
+    fn the_worst_case_is_never_below_the_cost() {
+        let price = Price {
+            input: "3".parse().unwrap(),
+            output: "15".parse().unwrap(),
+            cache_read: Some("0.30".parse().unwrap()),
+            cache_write: Some("3.75".parse().unwrap()),
+            reasoning: None,
+        };
+        let usage =
+            Usage { input: 0, cache_read: 0, cache_write: 1_000, output: 10, reasoning: 10 };
+
+        assert!(price.worst_case(usage.total_input(), usage.total_output()) >= price.cost(&usage));
+    }
+}

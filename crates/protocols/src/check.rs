@@ -1,0 +1,219 @@
+//! Checks: what proves that a task may begin or has ended, and the evidence they leave.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{event::BlobHash, time::Span};
+
+/// When a check runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Before anything else of the task.
+    Entry,
+    /// After the body says that it is done.
+    Exit,
+}
+
+impl Phase {
+    /// Returns the phase's name, as it is stored and shown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Entry => "entry",
+            Self::Exit => "exit",
+        }
+    }
+}
+
+/// A check, as it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckSpec {
+    /// What it is called in messages; made from the kind where nobody named it.
+    pub name: String,
+    /// What it does.
+    pub kind: CheckKind,
+    /// How long it may take.
+    pub timeout: Span,
+}
+
+/// What a check does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum CheckKind {
+    /// Runs a command in the workspace.
+    Command(CommandCheck),
+    /// The files that match have the content they had when the task began.
+    Unchanged(UnchangedCheck),
+    /// The task changed no more than this.
+    Diff(DiffCheck),
+}
+
+/// A check by a command: its exit code, and what its output proves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CommandCheck {
+    /// The program and its arguments; no shell is involved.
+    pub argv: Vec<String>,
+    /// How to read its output for counts.
+    pub parse: Option<Parser>,
+    /// What it has to do for the check to pass.
+    pub expect: Expect,
+}
+
+/// What a command check has to do for the check to pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Expect {
+    /// It succeeds; if its output is parsed for tests, at least one ran and none failed.
+    #[default]
+    Pass,
+    /// It fails, and not because it could not run: if its output is parsed, at least one test failed.
+    Fail,
+}
+
+/// Formats of output that hold counts of tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Parser {
+    /// `cargo test` and libtest.
+    CargoTest,
+    /// `cargo nextest run`.
+    Nextest,
+    /// `pytest`.
+    Pytest,
+    /// `python -m unittest`.
+    Unittest,
+    /// `jest` and `vitest`.
+    Jest,
+    /// `go test`, plain, `-v` or `-json`.
+    GoTest,
+    /// JUnit's XML.
+    Junit,
+    /// The Test Anything Protocol.
+    Tap,
+    /// A verdict as JSON: `{"passed": true, "run": 3, "failed": 0, "skipped": 0, "issues": []}`.
+    Json,
+}
+
+/// The files that match these patterns keep their content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the type's sentence names its field")]
+pub struct UnchangedCheck {
+    pub paths: Vec<String>,
+}
+
+/// How much a task may change.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct DiffCheck {
+    /// The most lines added and removed together.
+    pub max_lines: Option<u64>,
+    /// The most files changed.
+    pub max_files: Option<u64>,
+    /// Whether a task that changed nothing passes.
+    pub allow_empty: bool,
+}
+
+/// How bad an issue is.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// A matter of taste.
+    Nit,
+    /// Worth mending some time.
+    Minor,
+    /// Has to be mended before it is done.
+    Major,
+    /// Breaks what it touches.
+    Critical,
+}
+
+/// Something that a check found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Issue {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is, and where.
+    pub message: String,
+}
+
+/// Tests, counted from the output of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Counts {
+    /// Tests that ran: passed and failed together.
+    pub run: u64,
+    /// Tests that failed.
+    pub failed: u64,
+    /// Tests that were left out.
+    pub skipped: u64,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} run, {} failed, {} skipped", self.run, self.failed, self.skipped)
+    }
+}
+
+/// What a check leaves behind, whatever it decided.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Evidence {
+    /// The command, for a command check.
+    pub argv: Vec<String>,
+    /// Its exit code; absent when it was killed or could not start.
+    pub exit_code: Option<i32>,
+    /// How long it took.
+    pub elapsed: Span,
+    /// The tests, counted.
+    pub counts: Option<Counts>,
+    /// The whole output, by its hash.
+    pub output: Option<BlobHash>,
+    /// The part of the output that says most: the failures, else its end. A few KiB at most.
+    pub excerpt: String,
+}
+
+/// What a check decided, and on what grounds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    /// The check's name.
+    pub check: String,
+    /// Whether it passed.
+    pub passed: bool,
+    /// Why, in one line without a full stop.
+    pub reason: String,
+    /// What it found.
+    pub issues: Vec<Issue>,
+    /// What it left behind.
+    pub evidence: Evidence,
+}
+
+impl Verdict {
+    /// Returns what a model needs in order to mend what failed: the reason, the issues, the excerpt.
+    pub fn for_model(&self) -> String {
+        let mut text = format!(
+            "check {:?} {}: {}\n",
+            self.check,
+            if self.passed { "passed" } else { "failed" },
+            self.reason
+        );
+        if !self.evidence.argv.is_empty() {
+            text.push_str(&format!("command: {}\n", self.evidence.argv.join(" ")));
+        }
+        for issue in &self.issues {
+            text.push_str(&format!("- {:?}: {}\n", issue.severity, issue.message));
+        }
+        if !self.evidence.excerpt.is_empty() {
+            text.push_str("output:\n");
+            text.push_str(&self.evidence.excerpt);
+            if !self.evidence.excerpt.ends_with('\n') {
+                text.push('\n');
+            }
+        }
+        text
+    }
+}

@@ -1,0 +1,312 @@
+//! Ids that the runtime makes and names that people choose, each parsed once.
+
+use std::{borrow::Cow, fmt, str::FromStr};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::seam::{Clock, Rng};
+
+/// Why a text is not an id or a name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each message names its fields")]
+pub enum NameError {
+    /// The text is not a UUID.
+    #[error(
+        "{text:?} is not a {what}: expected a UUID such as 0198f6a2-7c1e-7000-8000-5f3c9d1b2a4e"
+    )]
+    NotAnId { what: &'static str, text: String },
+    /// The text is empty or too long.
+    #[error("a {what} has 1 to {max} characters, found {found}")]
+    Length { what: &'static str, max: usize, found: usize },
+    /// The text holds a character that such a name does not allow.
+    #[error("{text:?} is not a {what}: {character:?} is not one of {allowed}")]
+    Character { what: &'static str, text: String, character: char, allowed: &'static str },
+}
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident, $what:literal;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// A UUIDv7: sorts by the time it was made.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+        #[serde(transparent)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// Makes a new id from the time and ten random bytes.
+            pub fn generate(clock: &dyn Clock, rng: &dyn Rng) -> Self {
+                let mut random = [0_u8; 10];
+                rng.fill(&mut random);
+                let millis = u64::try_from(clock.now().as_millis()).unwrap_or(0);
+                Self(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
+            }
+
+            /// Takes a UUID that is already known to be one of these, as a store does.
+            pub const fn from_uuid(id: Uuid) -> Self {
+                Self(id)
+            }
+
+            /// Returns the bare UUID.
+            pub const fn as_uuid(&self) -> Uuid {
+                self.0
+            }
+
+            /// Returns the 16 bytes, as they are stored and hashed.
+            pub const fn as_bytes(&self) -> &[u8; 16] {
+                self.0.as_bytes()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.hyphenated().fmt(f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                Uuid::try_parse(text)
+                    .map(Self)
+                    .map_err(|_| NameError::NotAnId { what: $what, text: text.to_owned() })
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// Names a run: one tree of tasks and its part of the log.
+    RunId, "run id";
+    /// Names a task in a run's tree.
+    TaskId, "task id";
+    /// Names one attempt at a task.
+    AttemptId, "attempt id";
+    /// Names one conversation with a model.
+    SessionId, "session id";
+    /// Names one model call or tool call of Formwork's own, whatever the provider calls it.
+    CallId, "call id";
+    /// Names one reservation of money.
+    HoldId, "hold id";
+}
+
+/// Checks `text` against the rule of a name: 1 to `max` characters of which each is `allowed`.
+fn check_name(
+    what: &'static str,
+    text: &str,
+    max: usize,
+    allowed: &'static str,
+    is_allowed: fn(char) -> bool,
+) -> Result<(), NameError> {
+    let found = text.chars().count();
+    if found == 0 || found > max {
+        return Err(NameError::Length { what, max, found });
+    }
+    match text.chars().find(|&character| !is_allowed(character)) {
+        None => Ok(()),
+        Some(character) => {
+            Err(NameError::Character { what, text: text.to_owned(), character, allowed })
+        }
+    }
+}
+
+fn plain(character: char) -> bool {
+    matches!(character, 'a'..='z' | '0'..='9' | '_' | '-')
+}
+
+fn dotted(character: char) -> bool {
+    plain(character) || character == '.'
+}
+
+fn printable(character: char) -> bool {
+    !character.is_control() && !character.is_whitespace()
+}
+
+macro_rules! names {
+    ($($(#[$doc:meta])* $name:ident, $what:literal, $max:literal, $allowed:literal, $rule:ident, $pattern:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// Parses a name.
+            ///
+            /// # Errors
+            /// [`NameError`] when the text is too short, too long, or holds another character.
+            pub fn parse(text: impl Into<String>) -> Result<Self, NameError> {
+                let text = text.into();
+                check_name($what, &text, $max, $allowed, $rule)?;
+                Ok(Self(text))
+            }
+
+            /// Returns the name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = NameError;
+
+            fn try_from(text: String) -> Result<Self, NameError> {
+                Self::parse(text)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                Self::parse(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string", "minLength": 1, "maxLength": $max, "pattern": $pattern })
+            }
+        }
+    )*};
+}
+
+names! {
+    /// Names a task within its parent: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
+    TaskName, "task name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
+    /// Names an agent: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
+    AgentName, "agent name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
+    /// Names a category that agents ask for: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
+    CategoryName, "category name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
+    /// Names a workflow: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
+    WorkflowName, "workflow name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
+    /// Names a variable of a workflow: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
+    VariableName, "variable name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
+    /// Names a configured provider: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
+    ProviderName, "provider name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
+    /// Names a tool, its namespace first: 1 to 64 characters of `a-z`, `0-9`, `_`, `-` and `.`.
+    ToolName, "tool name", 64, "a-z 0-9 _ - .", dotted, "^[a-z0-9_.-]+$";
+    /// Names a model as its provider does: 1 to 200 printable characters without spaces.
+    ModelName, "model name", 200, "printable characters", printable, "^\\S+$";
+    /// Names who acts, as `kind:name`: `user:ada`, `agent:coder`, `system:scheduler`.
+    Principal, "principal", 200, "printable characters", printable, "^\\S+$";
+}
+
+impl Principal {
+    /// Returns the runtime itself, acting as one of its parts.
+    pub fn system(part: &str) -> Self {
+        Self(format!("system:{part}"))
+    }
+
+    /// Returns an agent, acting in a session.
+    pub fn agent(name: &AgentName) -> Self {
+        Self(format!("agent:{name}"))
+    }
+}
+
+/// Names a model at a provider, as `provider/model`: `local/qwen2.5-coder:14b`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ModelRef {
+    /// The configured provider.
+    pub provider: ProviderName,
+    /// The model, by the provider's own name; it may hold further slashes.
+    pub model: ModelName,
+}
+
+impl FromStr for ModelRef {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let (provider, model) = text.split_once('/').unwrap_or(("", text));
+        Ok(Self { provider: provider.parse()?, model: model.parse()? })
+    }
+}
+
+impl TryFrom<String> for ModelRef {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        text.parse()
+    }
+}
+
+impl From<ModelRef> for String {
+    fn from(model: ModelRef) -> Self {
+        model.to_string()
+    }
+}
+
+impl fmt::Display for ModelRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.provider, self.model)
+    }
+}
+
+impl JsonSchema for ModelRef {
+    fn schema_name() -> Cow<'static, str> {
+        "ModelRef".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "provider/model, such as local/qwen2.5-coder:14b",
+            "pattern": "^[a-z0-9_-]+/\\S+$"
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_parsed_once_and_says_what_is_wrong() {
+        assert_eq!(TaskName::parse("fix-it").unwrap().as_str(), "fix-it");
+        assert_eq!(
+            TaskName::parse("").unwrap_err().to_string(),
+            "a task name has 1 to 64 characters, found 0"
+        );
+        assert_eq!(
+            TaskName::parse("Fix").unwrap_err().to_string(),
+            "\"Fix\" is not a task name: 'F' is not one of a-z 0-9 _ -"
+        );
+        assert!(ToolName::parse("fs.read").is_ok());
+        assert!(TaskName::parse("fs.read").is_err());
+    }
+
+    #[test]
+    fn a_model_keeps_the_slashes_of_its_own_name() {
+        let model: ModelRef = "openrouter/meta/llama-4:free".parse().unwrap();
+
+        assert_eq!(model.provider.as_str(), "openrouter");
+        assert_eq!(model.model.as_str(), "meta/llama-4:free");
+        assert_eq!(model.to_string(), "openrouter/meta/llama-4:free");
+        assert!("no-provider".parse::<ModelRef>().is_err());
+    }
+}

@@ -1,0 +1,61 @@
+//! The vocabulary of Formwork: ids, money, states, events, messages and the seams between its parts.
+//!
+//! Everything here is a value or a trait. Nothing reads a file, opens a socket or needs a runtime; the
+//! one exception is [`SystemClock`], which reads the machine's clock so that nothing else has to.
+//!
+//! Start at [`spec::TaskSpec`] (what was asked), [`state::TaskState`] (where it stands),
+//! [`event::Event`] (what happened) and the seams: [`model::Provider`], [`tool::Tool`],
+//! [`store::EventStore`], [`budget::Ledger`].
+//!
+//! ```
+//! use formwork_protocols::{TaskSignal, TaskState, Usd};
+//!
+//! let state = TaskState::Postchecking.after(TaskSignal::Fail)?;
+//! assert_eq!(state, TaskState::PostcheckFailed);
+//!
+//! let price: Usd = "0.30".parse()?;
+//! assert_eq!(price.per_million(1_000).to_string(), "0.0003");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod budget; // What work may cost and did cost.
+pub mod cancel;
+pub mod canonical; // The one form whose bytes are hashed.
+pub mod check; // What proves that work may begin or has ended.
+pub mod document; // The one reader of every TOML document.
+pub mod event; // What happened.
+pub mod id;
+pub mod message; // What is said to and by a model.
+pub mod model; // A model call.
+pub mod money;
+pub mod outcome; // How tasks and runs end.
+pub mod seam; // Time, chance, secrets.
+pub mod spec; // What was asked.
+pub mod state; // How things move.
+pub mod store; // The log.
+pub mod text;
+pub mod time;
+pub mod tool;
+
+pub use {
+    budget::{Ask, Budget, Ledger, OverBudget, Price, Usage},
+    cancel::Cancel,
+    event::{BlobHash, Event, EventBody, NewEvent, Position},
+    id::{
+        AgentName, AttemptId, CallId, CategoryName, HoldId, ModelName, ModelRef, NameError,
+        Principal, ProviderName, RunId, SessionId, TaskId, TaskName, ToolName, VariableName,
+        WorkflowName,
+    },
+    message::{Message, Part, Role, ToolCall, ToolResult},
+    model::{Completion, Model, ModelEvent, ModelRequest, Provider, ProviderError, ProviderFault},
+    money::Usd,
+    outcome::{Claim, Ending, OutcomeCode, RunOutcome, TaskOutcome},
+    seam::{Clock, NoSecrets, Rng, Scrub, SeededRng, SystemClock, SystemRng},
+    spec::{Body, TaskSpec},
+    state::{Cancellation, Escalation, RunSignal, RunState, TaskSignal, TaskState},
+    store::{Append, Blob, EventStore, Live, Store, StoreError, Views},
+    time::{Span, Timestamp},
+    tool::{
+        PermissionMode, Tool, ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec, Toolbox,
+    },
+};

@@ -1,0 +1,363 @@
+//! A model call: what is asked, what streams back, how it can fail.
+
+use std::{fmt, time::Duration};
+
+use async_trait::async_trait;
+use futures::{StreamExt as _, stream::BoxStream};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    budget::{Price, Usage},
+    cancel::Cancel,
+    id::{ModelName, ModelRef, ProviderName},
+    message::{Message, Provenance, ToolDefinition},
+    money::Usd,
+};
+
+/// What a model is asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelRequest {
+    /// The model, by its provider's name.
+    pub model: ModelName,
+    /// The conversation: system messages first, then turns.
+    pub messages: Vec<Message>,
+    /// The tools that the model may call.
+    pub tools: Vec<ToolDefinition>,
+    /// Whether it may, must or must not call them.
+    pub tool_choice: ToolChoice,
+    /// The most tokens that it may answer with.
+    pub max_output_tokens: Option<u32>,
+    /// How freely it chooses words; the provider's default where absent.
+    pub temperature: Option<f32>,
+    /// The seed of its choices, where the provider takes one.
+    pub seed: Option<u64>,
+    /// The JSON Schema that the answer has to follow, with its name.
+    pub output_schema: Option<(String, Value)>,
+}
+
+impl ModelRequest {
+    /// Returns a request without tools or limits.
+    pub fn new(model: ModelName, messages: Vec<Message>) -> Self {
+        Self {
+            model,
+            messages,
+            tools: Vec::new(),
+            tool_choice: ToolChoice::Auto,
+            max_output_tokens: None,
+            temperature: None,
+            seed: None,
+            output_schema: None,
+        }
+    }
+}
+
+/// Whether the model may call tools.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ToolChoice {
+    /// It may.
+    #[default]
+    Auto,
+    /// It must call one.
+    Required,
+    /// It must call this one.
+    Named(crate::id::ToolName),
+    /// It must not.
+    None,
+}
+
+/// Why an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum StopReason {
+    /// The model had said what it had to say.
+    EndTurn,
+    /// It wants tools called.
+    ToolUse,
+    /// It met the limit of output tokens: what it was saying is cut.
+    Length,
+    /// It declined to answer.
+    Refusal,
+    /// The provider's filter withheld the answer.
+    ContentFilter,
+    /// The stream ended without saying why; the answer may be cut.
+    Missing,
+}
+
+/// What a stream brings, in order; the last event of a good stream is [`ModelEvent::Done`].
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each variant names its fields")]
+pub enum ModelEvent {
+    /// The provider began to answer.
+    Started { served_by: ServedBy },
+    /// More text.
+    Text { text: String },
+    /// More reasoning, as far as the provider shows it.
+    Reasoning { text: String },
+    /// A tool call began; its arguments follow.
+    ToolCallStarted { index: usize, id: String, name: String },
+    /// More of the arguments of call `index`, as raw JSON text. Never to be executed: wait for `Done`.
+    ToolCallDelta { index: usize, text: String },
+    /// A try failed and another begins after `wait`. What was streamed of this call before is void.
+    Retrying { attempt: u32, wait: Duration, error: ProviderError },
+    /// The answer is whole.
+    Done(Box<Completion>),
+}
+
+/// Which server really answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ServedBy {
+    /// The configured provider.
+    pub provider: ProviderName,
+    /// The base address without credentials, or what stands in its place (`scripted:demo.toml`).
+    pub endpoint: String,
+    /// The model, as the server itself named it.
+    pub model: String,
+    /// The server's id of the request, where it gave one.
+    pub request_id: Option<String>,
+}
+
+/// A whole answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Completion {
+    /// The assistant's message. Its tool calls are complete, or marked as malformed.
+    pub message: Message,
+    /// Why it ended.
+    pub stop: StopReason,
+    /// What it used.
+    pub usage: Usage,
+    /// Whether the provider told the usage, or it was estimated.
+    pub usage_estimated: bool,
+    /// Who answered.
+    pub served_by: ServedBy,
+    /// The time from the request to the first event with content.
+    pub first_token: Option<Duration>,
+    /// The time from the request to the end.
+    pub elapsed: Duration,
+    /// How many tries it took.
+    pub tries: u32,
+    /// How many events of the stream could not be read; they were recorded and left out.
+    pub undecodable: u32,
+}
+
+impl Completion {
+    /// Returns the provenance that reasoning blocks of this answer carry.
+    pub fn provenance(&self, model: &ModelName) -> Provenance {
+        Provenance { provider: self.served_by.provider.clone(), model: model.clone() }
+    }
+}
+
+/// What a failed model call means for the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ProviderFault {
+    /// Too many requests (429): may pass.
+    Throttled,
+    /// The server has no capacity (503, 529): may pass.
+    Overloaded,
+    /// The answer did not come in time (408, 504, or a clock of ours): may pass.
+    Timeout,
+    /// The connection failed or was cut: may pass.
+    Transport,
+    /// The server failed (500, 502, an error within a stream): may pass.
+    Server,
+    /// The account has no money or quota left: final.
+    Quota,
+    /// The key is missing, wrong or not allowed (401, 403): final.
+    Auth,
+    /// The model does not exist there (404): final; another model may do.
+    ModelNotFound,
+    /// The request is wrong (400, 422): final.
+    Invalid,
+    /// The conversation is longer than the model's window: final until it is cut.
+    ContextOverflow,
+    /// The answer could not be understood (HTML, not JSON, empty): may pass.
+    Protocol,
+    /// The call was cancelled.
+    Cancelled,
+}
+
+impl ProviderFault {
+    /// Tells whether the same request may succeed later.
+    pub const fn is_retryable(self) -> bool {
+        match self {
+            Self::Throttled
+            | Self::Overloaded
+            | Self::Timeout
+            | Self::Transport
+            | Self::Server
+            | Self::Protocol => true,
+            Self::Quota
+            | Self::Auth
+            | Self::ModelNotFound
+            | Self::Invalid
+            | Self::ContextOverflow
+            | Self::Cancelled => false,
+        }
+    }
+
+    /// Returns the fault's name, as it is stored and shown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Throttled => "throttled",
+            Self::Overloaded => "overloaded",
+            Self::Timeout => "timeout",
+            Self::Transport => "transport",
+            Self::Server => "server",
+            Self::Quota => "quota",
+            Self::Auth => "auth",
+            Self::ModelNotFound => "model_not_found",
+            Self::Invalid => "invalid",
+            Self::ContextOverflow => "context_overflow",
+            Self::Protocol => "protocol",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// Why a model call failed. Bodies are scrubbed and bounded before they get here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderError {
+    /// What it means for the caller.
+    pub fault: ProviderFault,
+    /// What happened, in one sentence without a full stop.
+    pub message: String,
+    /// The provider that was asked.
+    pub provider: ProviderName,
+    /// The endpoint that was asked, without credentials.
+    pub endpoint: String,
+    /// The HTTP status, if there was an answer.
+    pub status: Option<u16>,
+    /// The provider's own code for the error.
+    pub code: Option<String>,
+    /// The provider's id of the request.
+    pub request_id: Option<String>,
+    /// The body of the answer, scrubbed and cut to a few KiB.
+    pub body: Option<String>,
+    /// How long the provider asks to wait.
+    pub retry_after: Option<Duration>,
+    /// How many tries were made.
+    pub tries: u32,
+}
+
+impl fmt::Display for ProviderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "provider {} at {}: {}", self.provider, self.endpoint, self.message)?;
+        if let Some(status) = self.status {
+            write!(f, " (HTTP {status}")?;
+            if let Some(id) = &self.request_id {
+                write!(f, ", request {id}")?;
+            }
+            f.write_str(")")?;
+        }
+        if self.tries > 1 {
+            write!(f, " after {} tries", self.tries)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ProviderError {}
+
+/// What a stream of a model call yields.
+pub type ModelStream = BoxStream<'static, Result<ModelEvent, ProviderError>>;
+
+/// Answers requests with a model. Calls may overlap.
+#[async_trait]
+pub trait Provider: Send + Sync {
+    /// Returns the name under which it is configured.
+    fn name(&self) -> &ProviderName;
+
+    /// Sends `request` and streams the answer; the first error ends the stream.
+    ///
+    /// Raising `cancel`, like dropping the stream, closes the connection at once; the provider may
+    /// bill what it began.
+    fn stream(&self, request: ModelRequest, cancel: Cancel) -> ModelStream;
+
+    /// Sends `request` and returns the whole answer.
+    ///
+    /// # Errors
+    /// The error that ended the stream; [`ProviderFault::Protocol`] where it ended without an answer.
+    async fn complete(
+        &self,
+        request: ModelRequest,
+        cancel: Cancel,
+    ) -> Result<Completion, ProviderError> {
+        let mut events = self.stream(request, cancel);
+        while let Some(event) = events.next().await {
+            if let ModelEvent::Done(completion) = event? {
+                return Ok(*completion);
+            }
+        }
+        Err(ProviderError {
+            fault: ProviderFault::Protocol,
+            message: "the stream ended without an answer".to_owned(),
+            provider: self.name().clone(),
+            endpoint: String::new(),
+            status: None,
+            code: None,
+            request_id: None,
+            body: None,
+            retry_after: None,
+            tries: 1,
+        })
+    }
+}
+
+/// How a model takes tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolCalls {
+    /// By the wire's own means.
+    #[default]
+    Native,
+    /// As text that the runtime recognises.
+    Text,
+    /// Not at all.
+    None,
+}
+
+/// What is known of a model: by the operator's word, the server's, or the catalogue's, in this order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ModelInfo {
+    /// The model.
+    pub model: ModelRef,
+    /// How many tokens fit its window, input and output together.
+    pub context_tokens: Option<u64>,
+    /// How many tokens it can answer with.
+    pub max_output_tokens: Option<u32>,
+    /// What it costs. A model without a price is refused before it is called.
+    pub price: Option<Price>,
+    /// How it takes tools.
+    pub tool_calls: ToolCalls,
+    /// Whether its words come from a script and not from a model.
+    pub scripted: bool,
+}
+
+/// A model that is ready to be called.
+#[derive(Clone)]
+pub struct Model {
+    /// What is known of it.
+    pub info: ModelInfo,
+    /// Its price, known.
+    pub price: Price,
+    /// Who answers for it.
+    pub provider: std::sync::Arc<dyn Provider>,
+}
+
+impl Model {
+    /// Returns what `usage` costs with this model.
+    pub fn cost(&self, usage: &Usage) -> Usd {
+        self.price.cost(usage)
+    }
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model").field("info", &self.info).field("price", &self.price).finish()
+    }
+}

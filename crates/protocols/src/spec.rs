@@ -1,0 +1,114 @@
+//! A task as it was asked for, with every name resolved.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    budget::Budget,
+    check::CheckSpec,
+    id::{AgentName, TaskName},
+    time::Span,
+};
+
+/// What was asked: one body, its checks, its limits. Written into the log when the task is created.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskSpec {
+    /// Its name among its siblings.
+    pub name: TaskName,
+    /// What it is for, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// What it does.
+    pub body: Body,
+    /// The siblings that have to be done first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<TaskName>,
+    /// What must hold before it begins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prechecks: Vec<CheckSpec>,
+    /// What must hold when it says that it is done.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub postchecks: Vec<CheckSpec>,
+    /// What happens when an exit check fails.
+    #[serde(default)]
+    pub retries: Retries,
+    /// How long it may take, all attempts and checks together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Span>,
+    /// Its own caps.
+    #[serde(default)]
+    pub budget: Budget,
+    /// What it may write, as globs from the root of the workspace; nothing means no rule of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub write_paths: Vec<String>,
+    /// What it must not touch, as globs from the root of the workspace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub protected_paths: Vec<String>,
+}
+
+/// What a task does: exactly one of these.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Body {
+    /// A session of an agent.
+    #[expect(missing_docs, reason = "the sentence above names them")]
+    Agent { agent: AgentName, prompt: String },
+    /// A command in the workspace.
+    #[expect(missing_docs, reason = "the sentence above names them")]
+    Command { argv: Vec<String> },
+    /// A function that the embedder registered under this name.
+    #[expect(missing_docs, reason = "the sentence above names them")]
+    Native { function: String },
+    /// Children, ordered by what they depend on.
+    #[expect(missing_docs, reason = "the sentence above names them")]
+    Subtasks { tasks: Vec<TaskSpec>, on_failure: OnFailure },
+    /// A part of its parent's conversation, opened by `start_task` and closed by `end_task`.
+    #[expect(missing_docs, reason = "the sentence above names them")]
+    Inline { goal: String },
+}
+
+impl Body {
+    /// Returns the body's name, as it is stored and shown.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Agent { .. } => "agent",
+            Self::Command { .. } => "command",
+            Self::Native { .. } => "native",
+            Self::Subtasks { .. } => "subtasks",
+            Self::Inline { .. } => "inline",
+        }
+    }
+}
+
+/// What becomes of the other children when one fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnFailure {
+    /// Those that do not depend on it go on; the parent fails at the end.
+    #[default]
+    ContinueIndependent,
+    /// Those that run end their work; no other begins.
+    Halt,
+    /// Those that run are cancelled; no other begins.
+    AbortAll,
+}
+
+/// What happens when an exit check fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retries {
+    /// Further attempts after the first.
+    pub max: u32,
+    /// Whether an attempt goes on in the conversation of the one before.
+    pub resume: bool,
+    /// Whether the evidence of the failure is shown to the next attempt.
+    pub inject_failure: bool,
+}
+
+impl Default for Retries {
+    /// Two further attempts, in the same conversation, with the evidence.
+    fn default() -> Self {
+        Self { max: 2, resume: true, inject_failure: true }
+    }
+}

@@ -1,0 +1,301 @@
+//! Tools: what they are, what may be done with them, and the seams around a call.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    cancel::Cancel,
+    event::FileChange,
+    id::{AgentName, CallId, RunId, SessionId, TaskId, TaskName},
+    message::{ToolCall, ToolDefinition, ToolResult},
+    outcome::Claim,
+};
+
+/// What a tool does to the world; the policy decides by it.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolClass {
+    /// Reads files of the workspace.
+    Read,
+    /// Writes files of the workspace.
+    Write,
+    /// Removes files of the workspace.
+    Delete,
+    /// Runs a program by its argument vector.
+    Exec,
+    /// Runs a text of shell.
+    Shell,
+    /// Reaches the network.
+    Network,
+    /// Reads or writes what outlives the run.
+    Memory,
+    /// Begins and ends tasks.
+    Lifecycle,
+}
+
+impl ToolClass {
+    /// Every class.
+    pub const ALL: [Self; 8] = [
+        Self::Read,
+        Self::Write,
+        Self::Delete,
+        Self::Exec,
+        Self::Shell,
+        Self::Network,
+        Self::Memory,
+        Self::Lifecycle,
+    ];
+
+    /// Returns the class's name, as it is stored and shown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Delete => "delete",
+            Self::Exec => "exec",
+            Self::Shell => "shell",
+            Self::Network => "network",
+            Self::Memory => "memory",
+            Self::Lifecycle => "lifecycle",
+        }
+    }
+}
+
+/// What may be done with a call whose outcome a crash has swallowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Replay {
+    /// It changes nothing: run it again.
+    Pure,
+    /// A second time does no more than the first: run it again.
+    Idempotent,
+    /// It may have taken place: never again without being asked.
+    Once,
+}
+
+/// How much a session may do. The default of every interface is to read.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum PermissionMode {
+    /// Reads and answers.
+    #[default]
+    Ask,
+    /// Reads and plans.
+    Plan,
+    /// Writes within its scope, and runs what the rules allow.
+    Edit,
+    /// Does whatever the rules do not refuse.
+    Auto,
+}
+
+impl PermissionMode {
+    /// Returns the mode's name, as it is written and shown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ask => "ask",
+            Self::Plan => "plan",
+            Self::Edit => "edit",
+            Self::Auto => "auto",
+        }
+    }
+}
+
+/// A tool, described.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolSpec {
+    /// What the model is told.
+    #[serde(flatten)]
+    pub definition: ToolDefinition,
+    /// What it does to the world.
+    pub class: ToolClass,
+    /// What a crash in the middle of it means.
+    pub replay: Replay,
+    /// Words by which an allow-list can name it, without the `#`.
+    pub tags: Vec<String>,
+}
+
+/// Where a call belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the type's sentence names its fields")]
+pub struct CallContext {
+    pub run: RunId,
+    pub task: TaskId,
+    pub session: SessionId,
+    /// Formwork's own id of the call.
+    pub call: CallId,
+    pub agent: AgentName,
+}
+
+/// What a tool did.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ToolOutput {
+    /// The whole output, for the model and the record. What is long is previewed by the pipeline.
+    pub text: String,
+    /// The files that it changed.
+    pub changes: Vec<FileChange>,
+    /// What the session does next.
+    pub control: Control,
+}
+
+impl ToolOutput {
+    /// Returns an output of text alone.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+}
+
+/// What the session does after a call.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub enum Control {
+    /// It goes on.
+    #[default]
+    Continue,
+    /// The model claims that its task is done: the exit checks are next. The call stays open and is
+    /// answered by their verdict.
+    End(Claim),
+    /// From here on, calls belong to another task of the same conversation.
+    Enter(TaskId),
+    /// The task asked too often for what is refused: it ends as such.
+    Refuse(String),
+}
+
+/// Why a tool could not do what it was asked. The model reads it and can act on it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ToolError {
+    /// What kind of failure it is.
+    pub kind: ToolErrorKind,
+    /// What was wanted, what was found, and what to do instead.
+    pub message: String,
+}
+
+impl ToolError {
+    /// Returns an error of that kind.
+    pub fn new(kind: ToolErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+}
+
+/// The kinds of failure of a tool call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ToolErrorKind {
+    /// No task is active.
+    NoActiveTask,
+    /// There is no such tool, or the agent may not use it.
+    UnknownTool,
+    /// The arguments do not follow the schema, or did not parse.
+    InvalidArguments,
+    /// The policy refuses it.
+    Denied,
+    /// It was tried and failed.
+    Failed,
+    /// Its time was over.
+    TimedOut,
+    /// It was cancelled.
+    Cancelled,
+    /// A crash has swallowed its outcome, and it is not to be repeated.
+    OutcomeUnknown,
+    /// A cap on tool calls is used up.
+    OverBudget,
+}
+
+impl ToolErrorKind {
+    /// Returns the kind's name, as it is stored and shown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoActiveTask => "no_active_task",
+            Self::UnknownTool => "unknown_tool",
+            Self::InvalidArguments => "invalid_arguments",
+            Self::Denied => "denied",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+            Self::OutcomeUnknown => "outcome_unknown",
+            Self::OverBudget => "over_budget",
+        }
+    }
+}
+
+/// Does one kind of thing for a model. Calls may overlap.
+#[async_trait]
+pub trait Tool: Send + Sync {
+    /// Describes the tool.
+    fn spec(&self) -> &ToolSpec;
+
+    /// Carries out a call whose arguments follow the schema and whose policy allows it.
+    ///
+    /// When `cancel` is raised it returns soon, with everything that it started ended.
+    ///
+    /// # Errors
+    /// [`ToolError`], for the model to act on.
+    async fn call(
+        &self,
+        context: &CallContext,
+        arguments: Value,
+        cancel: &Cancel,
+    ) -> Result<ToolOutput, ToolError>;
+}
+
+/// What a session gets back for a call: the result for the model, and what to do next.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolReply {
+    /// The result, previewed and scrubbed. For [`Control::End`] it is not yet final.
+    pub result: ToolResult,
+    /// What the session does next.
+    pub control: Control,
+}
+
+/// The tools of one session behind the one pipeline. Calls may overlap.
+#[async_trait]
+pub trait Toolbox: Send + Sync {
+    /// Returns the tools to offer now: those allowed that the mode can use.
+    fn offered(&self) -> Vec<ToolSpec>;
+
+    /// Puts a call through the pipeline: active task, allow-list, schema, policy, secrets, intent,
+    /// execution, scrubbing, preview, outcome. Every way it can end is a result that the model can read.
+    async fn call(&self, context: &CallContext, call: &ToolCall, cancel: &Cancel) -> ToolReply;
+}
+
+/// Begins and ends tasks within a conversation; the scheduler answers.
+#[async_trait]
+pub trait TaskControl: Send + Sync {
+    /// Tells whether `task` may call tools now.
+    fn is_active(&self, task: TaskId) -> bool;
+
+    /// Opens a task below `parent`, active at once, whose calls are made in the same conversation.
+    ///
+    /// # Errors
+    /// The reason why not, for the model: a cap of the tree, a name taken.
+    async fn start(&self, parent: TaskId, name: TaskName, goal: String) -> Result<TaskId, String>;
+
+    /// Ends a task that [`TaskControl::start`] opened and returns its parent.
+    ///
+    /// # Errors
+    /// The reason why not, for the model: it has open children, it is not such a task.
+    async fn end(&self, task: TaskId, claim: Claim) -> Result<TaskId, String>;
+}
+
+/// The tools that exist, by name.
+pub type Tools = Vec<Arc<dyn Tool>>;
