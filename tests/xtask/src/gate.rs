@@ -1,0 +1,249 @@
+//! The steps of `cargo xtask test`: what a change has to pass, in the order of what fails fastest.
+
+use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use cargo_metadata::{Message, PackageId};
+use clap::ValueEnum;
+
+use crate::{layers, package, process, smoke, tools};
+
+/// How long an example may take. Each shows one thing and ends by itself.
+const EXAMPLE_LIMIT: Duration = Duration::from_secs(120);
+
+/// One step of the gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Step {
+    /// Every file is formatted
+    Fmt,
+    /// No dependency points up or sideways
+    Layers,
+    /// No banned crate, licence or source
+    Deny,
+    /// No warning of the compiler or of clippy
+    Clippy,
+    /// No warning of rustdoc
+    Doc,
+    /// All tests
+    Tests,
+    /// All examples in documentation
+    Doctests,
+    /// All examples in files
+    Examples,
+    /// The built program, run as a stranger would
+    Smoke,
+    /// What each crate needs to be published alone
+    Package,
+}
+
+impl Step {
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    fn run(self) -> Result<()> {
+        match self {
+            Self::Fmt => process::run(&mut process::cargo(&["fmt", "--all", "--check"])),
+            Self::Layers => layers::check(),
+            Self::Deny => deny(),
+            Self::Clippy => process::run(&mut process::cargo(&[
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--",
+                "-D",
+                "warnings",
+            ])),
+            Self::Doc => {
+                let mut doc = process::cargo(&["doc", "--workspace", "--no-deps"]);
+                process::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
+            }
+            Self::Tests => tests(),
+            Self::Doctests => process::run(&mut process::cargo(&["test", "--workspace", "--doc"])),
+            Self::Examples => examples(),
+            Self::Smoke => smoke::run(&Built::all()?.program("formwork")?),
+            Self::Package => package::run(),
+        }
+    }
+}
+
+/// Runs `steps`, or all, stops at the first that fails, and ends with one line either way.
+pub(crate) fn run(steps: &[Step]) -> Result<()> {
+    let began = Instant::now();
+    let steps = if steps.is_empty() { Step::value_variants() } else { steps };
+    let skipped = tools::prepare_services()?;
+    for (passed, step) in steps.iter().enumerate() {
+        println!("\n== {} ==", step.name());
+        let step_began = Instant::now();
+        if let Err(error) = step.run() {
+            println!("\nfailed: {error:#}\nagain: cargo xtask test {}", step.name());
+            println!("{}", summary(passed, Some(*step), &skipped, began.elapsed()));
+            std::process::exit(1);
+        }
+        println!("== {} passed in {:.1} s ==", step.name(), step_began.elapsed().as_secs_f32());
+    }
+    println!("\n{}", summary(steps.len(), None, &skipped, began.elapsed()));
+    Ok(())
+}
+
+/// Writes the last line: what passed, what failed, and whose tests were skipped for want of it.
+fn summary(passed: usize, failed: Option<Step>, skipped: &[&str], took: Duration) -> String {
+    let failures =
+        failed.map_or_else(|| "0 failed".to_owned(), |step| format!("1 failed ({})", step.name()));
+    let names =
+        if skipped.is_empty() { String::new() } else { format!(" ({})", skipped.join(", ")) };
+    format!(
+        "xtask test: {passed} steps passed, {failures}, {} skipped{names} in {} s",
+        skipped.len(),
+        took.as_secs()
+    )
+}
+
+fn deny() -> Result<()> {
+    let mut deny = tools::DENY.command()?;
+    // A wrapper that could depend on a crate, and does not, is no fault.
+    deny.args(["check", "-A", "unused-wrapper", "bans", "licenses", "sources"]);
+    process::run(&mut deny)?;
+    layers::prove()
+}
+
+fn tests() -> Result<()> {
+    let mut nextest = tools::NEXTEST.command()?;
+    nextest.args(["nextest", "run", "--workspace"]);
+    if std::env::var_os("CI").is_some() {
+        nextest.args(["--profile", "ci"]);
+    }
+    process::run(&mut nextest)
+}
+
+fn examples() -> Result<()> {
+    let built = Built::all()?;
+    ensure!(!built.examples.is_empty(), "the workspace has no example");
+    for example in &built.examples {
+        let began = Instant::now();
+        let mut command = std::process::Command::new(&example.executable);
+        process::in_workspace(&mut command);
+        let ended = process::capture(&mut command, EXAMPLE_LIMIT)?;
+        ensure!(
+            ended.status.success(),
+            "example {} of {} ended with {}\n{}{}",
+            example.name,
+            example.package,
+            ended.status,
+            ended.stdout,
+            ended.stderr
+        );
+        let took = began.elapsed().as_secs_f32();
+        println!("example {} of {} ran in {took:.2} s", example.name, example.package);
+    }
+    Ok(())
+}
+
+/// The programs and examples of the workspace, built by the features that tests are built with.
+struct Built {
+    programs: BTreeMap<String, PathBuf>,
+    examples: Vec<Example>,
+}
+
+struct Example {
+    name: String,
+    package: String,
+    executable: PathBuf,
+}
+
+impl Built {
+    fn all() -> Result<Self> {
+        let mut cargo = process::cargo(&[
+            "build",
+            "--workspace",
+            "--bins",
+            "--examples",
+            "--message-format=json-render-diagnostics",
+        ]);
+        println!("$ {}", process::shown(&cargo));
+        let mut child = cargo.stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
+        let stdout = child.stdout.take().context("cargo's output is a pipe")?;
+        let mut built = Self { programs: BTreeMap::new(), examples: Vec::new() };
+        for message in Message::parse_stream(BufReader::new(stdout)) {
+            if let Message::CompilerArtifact(artifact) = message.context("cannot read cargo")?
+                && let Some(executable) = artifact.executable
+            {
+                let (name, executable) = (artifact.target.name, executable.into_std_path_buf());
+                if artifact.target.kind.contains(&cargo_metadata::TargetKind::Example) {
+                    let package = package_name(&artifact.package_id);
+                    built.examples.push(Example { name, package, executable });
+                } else {
+                    built.programs.insert(name, executable);
+                }
+            }
+        }
+        if !child.wait()?.success() {
+            bail!("`{}` failed", process::shown(&cargo));
+        }
+        built.examples.sort_by(|a, b| (&a.package, &a.name).cmp(&(&b.package, &b.name)));
+        built.refuse_namesakes()?;
+        Ok(built)
+    }
+
+    /// All examples share a folder, so that of two with one name only one would be left to run.
+    fn refuse_namesakes(&self) -> Result<()> {
+        let mut seen = BTreeMap::new();
+        for example in &self.examples {
+            if let Some(other) = seen.insert(&example.executable, &example.package) {
+                bail!("{other} and {} both have an example {}", example.package, example.name);
+            }
+        }
+        Ok(())
+    }
+
+    fn program(&self, name: &str) -> Result<PathBuf> {
+        self.programs.get(name).cloned().with_context(|| format!("no package builds {name}"))
+    }
+}
+
+/// Reads the name in an id such as `path+file:///…/trace#formwork-trace@0.1.0` or `…/xtask#0.1.0`.
+fn package_name(id: &PackageId) -> String {
+    let (place, version) = id.repr.rsplit_once('#').unwrap_or((&id.repr, ""));
+    match version.split_once('@') {
+        Some((name, _)) => name.to_owned(),
+        None => place.rsplit('/').next().unwrap_or(place).to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use cargo_metadata::PackageId;
+
+    use super::{Step, package_name, summary};
+
+    #[test]
+    fn the_last_line_counts_what_passed_and_names_what_did_not() {
+        let took = Duration::from_millis(812_400);
+
+        assert_eq!(
+            summary(10, None, &[], took),
+            "xtask test: 10 steps passed, 0 failed, 0 skipped in 812 s"
+        );
+        assert_eq!(
+            summary(3, Some(Step::Clippy), &["postgres"], took),
+            "xtask test: 3 steps passed, 1 failed (clippy), 1 skipped (postgres) in 812 s"
+        );
+    }
+
+    #[test]
+    fn a_package_is_named_by_its_id() {
+        let id = |repr: &str| PackageId { repr: repr.to_owned() };
+
+        assert_eq!(
+            package_name(&id("path+file:///a/trace#formwork-trace@0.1.0")),
+            "formwork-trace"
+        );
+        assert_eq!(package_name(&id("path+file:///a/xtask#0.1.0")), "xtask");
+    }
+}

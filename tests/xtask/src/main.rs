@@ -1,0 +1,92 @@
+//! The one entrance for people and CI: tests, benches, clean clones.
+//!
+//! `cargo xtask test` is what a change has to pass. Each command ends with one line that a person
+//! and a script can read, and runs the same on a laptop and in CI.
+#![expect(clippy::print_stdout, reason = "a program for a terminal")]
+#![expect(clippy::disallowed_methods, reason = "it is configured by its environment, as cargo is")]
+
+mod gate; // The steps of `cargo xtask test`.
+mod layers; // Who may depend on whom.
+mod newcomer; // README's two commands on an empty machine.
+mod package; // What each crate needs to be published alone.
+mod process; // Running programs, and saying which one failed.
+mod smoke; // The built program, run as a stranger would.
+mod tools; // Programs and services that the tests need.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    about = "The one entrance for people and CI"
+)]
+enum Command {
+    /// Checks or installs what the tests need, then runs them all
+    ///
+    /// FORMWORK_REQUIRE=postgres makes an absent service a failure; without it the tests that need
+    /// the service are skipped, and the last line names it.
+    Test {
+        /// Runs only these steps, in the order of the gate
+        #[arg(value_enum)]
+        steps: Vec<gate::Step>,
+    },
+    /// Clones HEAD to an empty folder and runs README's two commands with an empty home
+    CleanClone,
+    /// Checks that dependencies point to lower layers only
+    Layers {
+        #[command(subcommand)]
+        action: Option<LayersAction>,
+        /// Brings deny.toml and ARCHITECTURE.md up to the table of layers
+        #[arg(long)]
+        write: bool,
+    },
+    /// Runs the benches, each against a floor measured in the same run
+    Bench {
+        /// The bench to run; all of them when it is left out
+        name: Option<String>,
+        /// Prints one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Checks that each crate can be published alone
+    Package,
+}
+
+#[derive(Debug, Subcommand)]
+enum LayersAction {
+    /// Plants breaches in a copy of the manifests and expects cargo-deny to name each
+    Prove,
+}
+
+fn main() -> Result<()> {
+    match Command::parse() {
+        Command::Test { steps } => gate::run(&steps),
+        Command::CleanClone => newcomer::run(),
+        Command::Layers { action: Some(LayersAction::Prove), .. } => layers::prove(),
+        Command::Layers { action: None, write: true } => layers::write(),
+        Command::Layers { action: None, write: false } => layers::check(),
+        Command::Bench { name, json } => bench(name, json),
+        Command::Package => package::run(),
+    }
+}
+
+fn bench(name: Option<String>, json: bool) -> Result<()> {
+    let mut cargo = process::cargo(&["run", "--release", "--package", "formwork-bench", "--"]);
+    cargo.args(name).args(json.then_some("--json"));
+    if json {
+        process::run_quietly(&mut cargo) // The document stands alone on standard output.
+    } else {
+        process::run(&mut cargo)
+    }
+}
+
+/// Returns the folder of the workspace.
+fn root() -> Result<PathBuf> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = own.ancestors().nth(2).context("xtask lies two folders below the workspace")?;
+    Ok(root.to_owned())
+}
