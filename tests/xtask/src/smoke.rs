@@ -37,17 +37,26 @@ const RUNS: &[Run] = &[
     run_of(&["demo", "--liar"], 2, "refused"),
 ];
 
-/// The files that the runs name. No run writes to them.
-const FILES: &[(&str, &str)] = &[
-    (
-        "sound.toml",
-        "[workflow]\nname = \"greet\"\n\n[[task]]\nid = \"hello\"\nprompt = \"Say hello.\"\n",
-    ),
-    (
-        "broken.toml",
-        "[workflow]\nname = \"greet\"\n\n[[task]]\nid = \"hello\"\npromt = \"Say hello.\"\n",
-    ),
-];
+/// The files that the runs name.
+const FILES: &[(&str, &str)] = &[("sound.toml", SOUND), ("broken.toml", BROKEN)];
+
+const SOUND: &str = r#"format_version = 1
+name = "greet"
+description = "Says hello."
+
+[[tasks]]
+name = "hello"
+command = ["echo", "hello"]
+"#;
+
+const BROKEN: &str = r#"format_version = 1
+name = "greet"
+description = "Says hello."
+
+[[tasks]]
+name = "hello"
+comand = ["echo", "hello"]
+"#;
 
 /// Runs `program` by the table and fails with every run that does not end as it must.
 pub(crate) fn run(program: &Path) -> Result<()> {
