@@ -1,7 +1,11 @@
 //! One cluster serves every test process, and goes with the last of them.
 
+use std::fs::{File, Permissions};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use formwork_testkit::postgres::{Database, Postgres};
 
@@ -58,4 +62,48 @@ fn pg_the_server_does_not_run_as_root() {
     let owner =
         Command::new("stat").args(["--format=%U"]).arg(Path::new(&folder)).output().unwrap();
     assert_ne!(String::from_utf8_lossy(&owner.stdout).trim(), "root");
+}
+
+/// Says to this very test, run once more as a process of its own, that it is the one to be killed.
+const VICTIM: &str = "FORMWORK_TESTKIT_VICTIM";
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a process learns its part from its environment")]
+fn pg_a_killed_test_process_leaves_nothing_behind() {
+    let Some(postgres) = Postgres::shared() else { return };
+    if std::env::var_os(VICTIM).is_some() {
+        println!("{}", postgres.database().unwrap().url());
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        return;
+    }
+    // A temporary folder of its own means a cluster of its own. The server's user must enter it.
+    let temporary = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(temporary.path(), Permissions::from_mode(0o755)).unwrap();
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "pg_a_killed_test_process_leaves_nothing_behind", "--nocapture"])
+        .env("TMPDIR", temporary.path())
+        .env(VICTIM, "yes")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let folder = BufReader::new(victim.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok)
+        .find_map(|line| Some(line.split_once("?host=")?.1.split_once('&')?.0.to_owned()))
+        .unwrap();
+    let mut connection = UnixStream::connect(Path::new(&folder).join(".s.PGSQL.5432")).unwrap();
+
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+
+    // The server ends every connection when it stops, and the watchdog holds the lock to the end.
+    assert_eq!(connection.read(&mut [0]).unwrap_or(0), 0);
+    let lock = std::fs::read_dir(temporary.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "lock"))
+        .unwrap();
+    File::open(lock).unwrap().lock().unwrap();
+    assert!(!Path::new(&folder).exists());
 }

@@ -27,7 +27,17 @@ pub(crate) fn run() -> Result<()> {
         bail!("{} things keep crates from being published\n{}", faults.len(), faults.join("\n"));
     }
 
-    // Without a build: that they compile is shown by the tests; here it is that nothing is missing.
+    // One by one: together, one crate's features would make up for what another forgot to ask for.
+    for package in &published {
+        process::run(&mut process::cargo(&[
+            "check",
+            "--quiet",
+            "--package",
+            package.name.as_str(),
+        ]))?;
+    }
+
+    // Without a build, which was done above: here it is that nothing is missing from the archive.
     let mut cargo =
         process::cargo(&["package", "--workspace", "--no-verify", "--allow-dirty", "--quiet"]);
     for package in kept {
