@@ -632,6 +632,11 @@ pub(crate) fn list_at(
 }
 
 impl Spot {
+    /// Says whether it lies in the workspace, not in a trusted root.
+    pub(crate) fn in_workspace(&self) -> bool {
+        self.anchor == 0
+    }
+
     /// Returns what is there.
     pub(crate) fn found(&self) -> Result<Stat, Error> {
         self.stat.ok_or_else(|| Error::Missing { path: self.written.clone() })

@@ -1,0 +1,261 @@
+//! Puts whole files in place: at any moment the old one is there or the new one.
+
+use crate::{
+    error::Error,
+    root::{Spot, Stat, read_whole, stat_at},
+};
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{self, AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags},
+    io::Errno,
+};
+use std::{
+    collections::HashSet,
+    ffi::OsStr,
+    fs::File,
+    io::Write,
+    os::unix::ffi::OsStrExt,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+/// Begins the names of files that are not in place yet; a kill may leave one behind.
+pub(crate) const TEMP_PREFIX: &str = ".formwork-tmp-";
+/// How many files are synced at once; more do not make a disk faster.
+const SYNCS_AT_ONCE: usize = 16;
+
+/// Whether something may be there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Put {
+    Replace,
+    New,
+}
+
+/// The content that stands in a place, as it is to be replaced.
+#[derive(Debug)]
+pub(crate) struct Old {
+    pub(crate) file: File,
+    /// Taken before the content was read, so that a later change shows.
+    pub(crate) stat: Stat,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Old {
+    pub(crate) fn read(spot: &Spot) -> Result<Self, Error> {
+        let file = spot.open()?;
+        let stat = fs::fstat(&file).map_err(|e| Error::io(&spot.written, "stat", e))?;
+        let reader = file.try_clone().map_err(|e| Error::io(&spot.written, "read", e))?;
+        let bytes = read_whole(reader, &spot.written)?;
+        Ok(Self { file, stat: Stat::of(&stat), bytes })
+    }
+}
+
+/// A new content, written beside its place under another name.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    folder: OwnedFd,
+    temp: String,
+    name: std::ffi::OsString,
+    written: String,
+    file: File,
+    put: Put,
+    /// What stands in the place now, as it was when it was read.
+    expects: Option<Stat>,
+    in_place: bool,
+}
+
+impl Staged {
+    /// Writes `bytes` beside the place of `spot`; mode, owner and attributes are those of `old`.
+    ///
+    /// The bits that lend the owner's rights are not kept, as the system drops them on any write.
+    pub(crate) fn write(
+        spot: &Spot,
+        bytes: &[u8],
+        old: Option<&Old>,
+        mode: Option<u32>,
+    ) -> Result<Self, Error> {
+        let io = |e: std::io::Error| Error::io(&spot.written, "write beside", e);
+        let folder = spot.folder.try_clone().map_err(io)?;
+        let new_mode = if old.is_some() { 0o600 } else { 0o666 };
+        let (temp, file) = create_temp(folder.as_fd(), new_mode).map_err(|e| io(e.into()))?;
+        let mut staged = Self {
+            folder,
+            temp,
+            name: spot.name.clone(),
+            written: spot.written.clone(),
+            file,
+            put: if old.is_some() { Put::Replace } else { Put::New },
+            expects: old.map(|old| old.stat),
+            in_place: false,
+        };
+        staged.file.write_all(bytes).map_err(io)?;
+        if let Some(old) = old {
+            staged.keep_metadata(&old.file).map_err(|e| io(e.into()))?;
+        }
+        if let Some(mode) = mode {
+            fs::fchmod(&staged.file, Mode::from_raw_mode(mode_bits(mode)))
+                .map_err(|e| io(e.into()))?;
+        }
+        Ok(staged)
+    }
+
+    fn keep_metadata(&self, old: &File) -> Result<(), Errno> {
+        let (before, now) = (fs::fstat(old)?, fs::fstat(&self.file)?);
+        if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid) {
+            let (uid, gid) = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
+            // Only the superuser gives files away; the group often works.
+            let owned = fs::fchown(&self.file, Some(uid), Some(gid));
+            if owned.is_err() {
+                let _ = fs::fchown(&self.file, None, Some(gid));
+            }
+        }
+        // Attributes go before the mode: an access list would change it.
+        for name in attribute_names(old) {
+            // It would lend rights to the new content.
+            if name == b"security.capability" {
+                continue;
+            }
+            let name = OsStr::from_bytes(&name);
+            let Ok(value) = attribute(old, name) else { continue };
+            // Not every attribute is ours to set.
+            let _ = fs::fsetxattr(&self.file, name, &value, XattrFlags::empty());
+        }
+        fs::fchmod(&self.file, Mode::from_raw_mode(mode_bits(Stat::of(&before).mode & 0o1777)))
+    }
+
+    /// Brings the content to the disk.
+    pub(crate) fn sync(&self) -> Result<(), Error> {
+        // The inode is new, so its size, mode and place go with the data.
+        self.file.sync_data().map_err(|e| Error::io(&self.written, "sync", e))
+    }
+
+    /// Puts the file in its place. It lasts once the folder is synced.
+    pub(crate) fn rename(&mut self) -> Result<(), Error> {
+        let io = |e: Errno| Error::io(&self.written, "replace", e);
+        let folder = self.folder.as_fd();
+        if self.put == Put::Replace {
+            // Narrows the moment in which another process' write would be lost.
+            let now = stat_at(folder, &self.name).map_err(io)?;
+            if now != self.expects {
+                return Err(Error::Raced { path: self.written.clone() });
+            }
+            fs::renameat(folder, &self.temp, folder, &self.name).map_err(io)?;
+        } else {
+            rename_new(folder, OsStr::new(&self.temp), folder, &self.name).map_err(io)?;
+        }
+        self.in_place = true;
+        Ok(())
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if !self.in_place {
+            let _ = fs::unlinkat(&self.folder, &self.temp, AtFlags::empty());
+        }
+    }
+}
+
+fn create_temp(folder: BorrowedFd<'_>, mode: u32) -> Result<(String, File), Errno> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let temp = format!("{TEMP_PREFIX}{}-{number}", std::process::id());
+        match fs::openat(folder, &temp, flags, Mode::from_raw_mode(mode_bits(mode))) {
+            Ok(file) => return Ok((temp, File::from(file))),
+            // Left by a killed process that had our number.
+            Err(Errno::EXIST) => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Moves a name to one that must not exist.
+pub(crate) fn rename_new(
+    from: BorrowedFd<'_>,
+    old: &OsStr,
+    to: BorrowedFd<'_>,
+    new: &OsStr,
+) -> Result<(), Errno> {
+    match fs::renameat_with(from, old, to, new, RenameFlags::NOREPLACE) {
+        // Some file systems cannot; a second name for the file can be made only where none is.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+            fs::linkat(from, old, to, new, AtFlags::empty())?;
+            fs::unlinkat(from, old, AtFlags::empty())
+        }
+        done => done,
+    }
+}
+
+#[allow(clippy::useless_conversion, reason = "the type differs from system to system")]
+pub(crate) fn mode_bits(mode: u32) -> fs::RawMode {
+    fs::RawMode::try_from(mode & 0o7777).unwrap_or(0)
+}
+
+fn attribute_names(file: &File) -> Vec<Vec<u8>> {
+    let len = match fs::flistxattr_query(file) {
+        Ok(len) if len > 0 => len,
+        _ => return Vec::new(),
+    };
+    let mut names = vec![0; len];
+    let len = fs::flistxattr(file, names.as_mut_slice()).unwrap_or(0);
+    let names = names.get(..len).unwrap_or_default().split(|&byte| byte == 0);
+    names.filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
+}
+
+fn attribute(file: &File, name: &OsStr) -> Result<Vec<u8>, Errno> {
+    let mut value = vec![0; fs::fgetxattr_query(file, name)?];
+    if !value.is_empty() {
+        let len = fs::fgetxattr(file, name, value.as_mut_slice())?;
+        value.truncate(len);
+    }
+    Ok(value)
+}
+
+/// Brings a folder's names to the disk.
+pub(crate) fn sync_folder(folder: BorrowedFd<'_>) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match fs::openat(folder, ".", flags, Mode::empty()) {
+        Ok(folder) => fs::fsync(folder),
+        // A folder that may be written but not listed cannot be synced either.
+        Err(Errno::ACCESS) => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+/// Syncs many files at once, and says how the first failure went.
+pub(crate) fn sync_all(files: &[Staged]) -> Result<(), Error> {
+    if let [one] = files {
+        return one.sync();
+    }
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..files.len().min(SYNCS_AT_ONCE) {
+            scope.spawn(|| {
+                while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(e) = file.sync() {
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+                    }
+                }
+            });
+        }
+    });
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// Syncs each folder of `files` once.
+pub(crate) fn sync_folders(files: &[Staged]) -> Result<(), Error> {
+    let mut done = HashSet::new();
+    for file in files {
+        let io = |e: Errno| Error::io(&file.written, "sync the folder of", e);
+        let inode = Stat::of(&fs::fstat(&file.folder).map_err(io)?).inode;
+        if done.insert(inode) {
+            sync_folder(file.folder.as_fd()).map_err(io)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Folders with all that is in them: copied, hashed, removed; links are never followed.
+
+use crate::{
+    error::{Error, Refusal},
+    replace::mode_bits,
+    root::{Entry, Kind, Stat, list_at, open_at, stat_at},
+};
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{self, AtFlags, Mode, OFlags},
+    io::Errno,
+};
+use std::{ffi::OsStr, fs::File, io, os::unix::ffi::OsStrExt};
+
+/// A name in an open folder, and the path that errors call it by.
+#[derive(Clone, Copy)]
+pub(crate) struct Node<'a> {
+    pub(crate) folder: BorrowedFd<'a>,
+    pub(crate) name: &'a OsStr,
+    pub(crate) written: &'a str,
+}
+
+impl Node<'_> {
+    fn io(&self, action: &'static str, e: impl Into<io::Error>) -> Error {
+        Error::io(self.written, action, e)
+    }
+
+    fn stat(&self) -> Result<Stat, Error> {
+        let stat = stat_at(self.folder, self.name).map_err(|e| self.io("stat", e))?;
+        stat.ok_or_else(|| Error::Missing { path: self.written.to_owned() })
+    }
+
+    fn open_folder(&self) -> Result<OwnedFd, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        fs::openat(self.folder, self.name, flags, Mode::empty()).map_err(|e| self.io("open", e))
+    }
+
+    fn list(&self) -> Result<Vec<Entry>, Error> {
+        list_at(self.folder, self.name, self.written)
+    }
+}
+
+/// Hashes a file's bytes, a link's target, or a folder's names, kinds and hashes.
+pub(crate) fn hash(node: Node<'_>) -> Result<(blake3::Hash, u64), Error> {
+    let stat = node.stat()?;
+    match stat.kind {
+        Kind::File => {
+            let mut hasher = blake3::Hasher::new();
+            let file = open_at(node.folder, node.name, node.written)?;
+            hasher.update_reader(file).map_err(|e| node.io("read", e))?;
+            Ok((hasher.finalize(), hasher.count()))
+        }
+        Kind::Link => {
+            let target = fs::readlinkat(node.folder, node.name, Vec::new());
+            let target = target.map_err(|e| node.io("read the link", e))?;
+            Ok((blake3::hash(target.as_bytes()), 0))
+        }
+        Kind::Folder => {
+            let (mut hasher, mut total) = (blake3::Hasher::new(), 0);
+            let open = node.open_folder()?;
+            for entry in node.list()? {
+                let child = Node { folder: open.as_fd(), name: &entry.name, ..node };
+                let (hash, len) = self::hash(child)?;
+                hasher.update(entry.kind.label().as_bytes()).update(b"\0");
+                hasher.update(entry.name.as_bytes()).update(b"\0").update(hash.as_bytes());
+                total += len;
+            }
+            Ok((hasher.finalize(), total))
+        }
+        Kind::Special => {
+            let kind = stat.kind.label();
+            Err(Error::refused(node.written, Refusal::Special { kind }))
+        }
+    }
+}
+
+/// Copies a file, link or folder to a name that must not exist, and brings it to the disk.
+pub(crate) fn copy(from: Node<'_>, to: Node<'_>) -> Result<(), Error> {
+    let stat = from.stat()?;
+    let mode = Mode::from_raw_mode(mode_bits(stat.mode & 0o1777));
+    match stat.kind {
+        Kind::File => {
+            let mut source = open_at(from.folder, from.name, from.written)?;
+            let flags =
+                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let target = fs::openat(to.folder, to.name, flags, Mode::RUSR | Mode::WUSR);
+            let mut target = File::from(target.map_err(|e| to.io("create", e))?);
+            io::copy(&mut source, &mut target).map_err(|e| to.io("copy to", e))?;
+            fs::fchmod(&target, mode).map_err(|e| to.io("set the mode of", e))?;
+            target.sync_data().map_err(|e| to.io("sync", e))
+        }
+        Kind::Link => {
+            let target = fs::readlinkat(from.folder, from.name, Vec::new());
+            let target = target.map_err(|e| from.io("read the link", e))?;
+            fs::symlinkat(target, to.folder, to.name).map_err(|e| to.io("create", e))
+        }
+        Kind::Folder => {
+            fs::mkdirat(to.folder, to.name, Mode::RWXU).map_err(|e| to.io("create", e))?;
+            let (source, target) = (from.open_folder()?, to.open_folder()?);
+            for entry in from.list()? {
+                let name = &entry.name;
+                copy(
+                    Node { folder: source.as_fd(), name, ..from },
+                    Node { folder: target.as_fd(), name, ..to },
+                )?;
+            }
+            fs::fchmod(&target, mode).map_err(|e| to.io("set the mode of", e))?;
+            fs::fsync(&target).map_err(|e| to.io("sync", e))
+        }
+        Kind::Special => {
+            let kind = stat.kind.label();
+            Err(Error::refused(from.written, Refusal::Special { kind }))
+        }
+    }
+}
+
+/// Removes a file, link or folder; what is gone already is fine.
+pub(crate) fn remove(node: Node<'_>) -> Result<(), Error> {
+    let Some(stat) = stat_at(node.folder, node.name).map_err(|e| node.io("stat", e))? else {
+        return Ok(());
+    };
+    let mut flags = AtFlags::empty();
+    if stat.kind == Kind::Folder {
+        flags = AtFlags::REMOVEDIR;
+        let open = node.open_folder()?;
+        for entry in node.list()? {
+            remove(Node { folder: open.as_fd(), name: &entry.name, ..node })?;
+        }
+    }
+    match fs::unlinkat(node.folder, node.name, flags) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(e) => Err(node.io("remove", e)),
+    }
+}

@@ -1,0 +1,691 @@
+//! Every way to change a file of a workspace, under one set of rules.
+
+use crate::{
+    edit::{self, Change, Edit, Patch, patch::Action},
+    error::{Error, Refusal},
+    ledger::{Hash, Held, Session},
+    path::RelPath,
+    replace::{self, Old, Staged, rename_new, sync_folder},
+    root::{Access, Kind, Last, Root, Spot},
+    rules::WriteRules,
+    text::{Encoding, Text},
+    trash::{Removal, Trash, Trashed},
+};
+use rustix::{
+    fd::AsFd,
+    fs::{self, AtFlags, Mode},
+    io::Errno,
+};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// How often a write starts anew because another process wrote meanwhile.
+const RACES: usize = 8;
+
+/// A workspace as one session sees it: what it may write, and what it has read.
+///
+/// All calls block; writes to one path wait for each other across the sessions of a run.
+#[derive(Debug, Clone)]
+pub struct Workspace {
+    root: Arc<Root>,
+    rules: WriteRules,
+    session: Session,
+}
+
+/// Whether a change is made or only shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Apply {
+    /// It is made.
+    Write,
+    /// Everything is checked and the diff shown, nothing changes.
+    DryRun,
+}
+
+/// A file's content as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Their BLAKE3 hash.
+    pub hash: Hash,
+}
+
+/// What a write did to one file, or would do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// The file that changed, without links.
+    pub path: RelPath,
+    /// Hash of the content before; none if the file is new.
+    pub before: Option<Hash>,
+    /// Hash of the content after; none if the file is gone.
+    pub after: Option<Hash>,
+    /// The change as a unified diff.
+    pub diff: String,
+}
+
+impl Content {
+    /// Returns it as text with the endings it has; none if it is not text.
+    pub fn text(&self) -> Option<String> {
+        Text::new(self.bytes.clone()).ok().map(|text| text.with_endings())
+    }
+
+    /// Returns how its characters are encoded; none if it is not text.
+    pub fn encoding(&self) -> Option<Encoding> {
+        Encoding::of(&self.bytes).ok()
+    }
+}
+
+/// What is to become of one file.
+struct Job<'a> {
+    path: PathBuf,
+    what: What<'a>,
+}
+
+enum What<'a> {
+    /// These bytes; what is there must have been read.
+    Bytes(&'a [u8]),
+    /// This text in the file's own encoding and endings; what is there must have been read.
+    Text(&'a str),
+    /// This text in a file that must not exist.
+    Create(&'a str),
+    /// A splice of what is there.
+    Splice(Change<'a>),
+    /// The content of another file with these hunks applied, at a path where nothing is.
+    MoveHere { from: PathBuf, hunks: &'a [edit::Hunk] },
+    /// The same content with this mode.
+    Mode(u32),
+}
+
+/// A job whose result is known but not written.
+struct Plan {
+    target: Target,
+    old: Option<Old>,
+    new: Vec<u8>,
+    mode: Option<u32>,
+}
+
+/// A path that may be written and where it really leads; folders above it may be missing.
+#[derive(Debug, Clone)]
+struct Target {
+    written: String,
+    real: RelPath,
+}
+
+impl Workspace {
+    /// Joins a root, rules and a session.
+    pub fn new(root: Arc<Root>, rules: WriteRules, session: Session) -> Self {
+        Self { root, rules, session }
+    }
+
+    /// Returns the root, for listing and reading what need not be remembered as read.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// Returns what may be written.
+    pub fn rules(&self) -> &WriteRules {
+        &self.rules
+    }
+
+    /// Reads a file and remembers that this session knows its content.
+    ///
+    /// # Errors
+    /// As [`Root::read`].
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Content, Error> {
+        let spot = self.root.locate(path.as_ref(), Access::Read, Last::Follow)?;
+        let bytes = spot.read()?;
+        let hash = if spot.in_workspace() {
+            self.session.saw(&spot.real, &bytes)
+        } else {
+            blake3::hash(&bytes)
+        };
+        Ok(Content { bytes, hash })
+    }
+
+    /// Says whether a path may be written, without touching it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the rule.
+    pub fn check_write(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.target(path.as_ref(), Last::Follow).map(drop)
+    }
+
+    /// Writes a whole file byte for byte. One that exists must have been read by this session.
+    ///
+    /// Missing folders above it are made. A link to a file stays a link; its target is replaced.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::Unread`], [`Error::Stale`] with what changed, [`Error::Io`].
+    pub fn write(
+        &self,
+        path: impl AsRef<Path>,
+        bytes: &[u8],
+        apply: Apply,
+    ) -> Result<Changed, Error> {
+        self.one(path.as_ref(), What::Bytes(bytes), apply)
+    }
+
+    /// Writes a whole file as text: one that exists keeps its encoding, and each line its ending.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); [`Error::Binary`], [`Error::Unencodable`].
+    pub fn write_text(
+        &self,
+        path: impl AsRef<Path>,
+        text: &str,
+        apply: Apply,
+    ) -> Result<Changed, Error> {
+        self.one(path.as_ref(), What::Text(text), apply)
+    }
+
+    /// Writes a new file; what is there already is left as it is.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::Refused`], [`Error::Io`].
+    pub fn create(
+        &self,
+        path: impl AsRef<Path>,
+        text: &str,
+        apply: Apply,
+    ) -> Result<Changed, Error> {
+        self.one(path.as_ref(), What::Create(text), apply)
+    }
+
+    /// Applies edits to one file, each to the result of the one before; all or nothing.
+    ///
+    /// It need not have been read: an edit names what it replaces.
+    ///
+    /// # Errors
+    /// [`Error::Miss`] with the edit's number and why; [`Error::Refused`], [`Error::Missing`],
+    /// [`Error::Binary`], [`Error::Unencodable`], [`Error::Io`].
+    pub fn edit(
+        &self,
+        path: impl AsRef<Path>,
+        edits: &[Edit],
+        apply: Apply,
+    ) -> Result<Changed, Error> {
+        self.one(path.as_ref(), What::Splice(Change::Edits(edits)), apply)
+    }
+
+    /// Applies edits to several files; all or nothing.
+    ///
+    /// # Errors
+    /// As [`edit`](Self::edit); [`Error::HalfDone`] if a file failed to be put in place and
+    /// others could not be put back.
+    pub fn edit_many(
+        &self,
+        edits: &[(&Path, &[Edit])],
+        apply: Apply,
+    ) -> Result<Vec<Changed>, Error> {
+        let job = |(path, edits): &(&Path, &'_ [Edit])| (path.to_path_buf(), edits.to_vec());
+        let owned: Vec<_> = edits.iter().map(job).collect();
+        let jobs = owned.iter().map(|(path, edits)| Job {
+            path: path.clone(),
+            what: What::Splice(Change::Edits(edits)),
+        });
+        self.transact(&jobs.collect::<Vec<_>>(), apply)
+    }
+
+    /// Applies a patch to all its files; all or nothing. What it deletes goes to `deletions`.
+    ///
+    /// # Errors
+    /// As [`edit_many`](Self::edit_many); [`Error::Refused`] if it deletes and `deletions` is none.
+    pub fn patch(
+        &self,
+        patch: &Patch,
+        deletions: Option<(&Trash, &Removal)>,
+        apply: Apply,
+    ) -> Result<Vec<Changed>, Error> {
+        let (mut jobs, mut sources, mut deleted) = (Vec::new(), Vec::new(), Vec::new());
+        for file in patch.files() {
+            let path = PathBuf::from(&file.path);
+            match &file.action {
+                Action::Create(text) => jobs.push(Job { path, what: What::Create(text) }),
+                Action::Update { to: None, hunks } => {
+                    jobs.push(Job { path, what: What::Splice(Change::Hunks(hunks)) });
+                }
+                Action::Update { to: Some(to), hunks } => {
+                    sources.push(path.clone());
+                    jobs.push(Job { path: to.into(), what: What::MoveHere { from: path, hunks } });
+                }
+                Action::Delete => deleted.push(path),
+            }
+        }
+        if let (Some(path), None) = (deleted.first(), deletions) {
+            return Err(Error::refused(&path.to_string_lossy(), Refusal::NoTrash));
+        }
+        // Everything is checked before anything changes.
+        for path in &deleted {
+            let target = self.target(path, Last::Keep)?;
+            self.check_tree(&target)?;
+            self.locate(&target)?.found()?;
+        }
+        let mut changed = self.transact(&jobs, apply)?;
+        for path in &sources {
+            changed.push(self.unlink(path, apply)?);
+        }
+        for path in deleted {
+            let Some((trash, removal)) = deletions else { continue };
+            let target = self.target(&path, Last::Keep)?;
+            let old = self.root.read(&target.real).ok();
+            let diff = edit::diff(&target.real.to_string(), old.as_deref(), None);
+            changed.push(Changed {
+                path: target.real,
+                before: old.as_deref().map(blake3::hash),
+                after: None,
+                diff,
+            });
+            if apply == Apply::Write {
+                self.delete(&path, trash, removal)?;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Moves a file, link or folder into the trash.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] also if anything within a folder is protected; [`Error::Missing`], [`Error::Io`].
+    pub fn delete(
+        &self,
+        path: impl AsRef<Path>,
+        trash: &Trash,
+        removal: &Removal,
+    ) -> Result<Trashed, Error> {
+        let target = self.target(path.as_ref(), Last::Keep)?;
+        let _held = self.hold(std::slice::from_ref(&target));
+        self.check_tree(&target)?;
+        let spot = self.locate(&target)?;
+        let trashed = trash.put(&spot, self.root.path(), removal)?;
+        self.session.removed(&target.real);
+        Ok(trashed)
+    }
+
+    /// Brings back what was deleted, where nothing may be by now.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::Unknown`], [`Error::Damaged`], [`Error::Refused`], [`Error::Io`].
+    pub fn restore(&self, trash: &Trash, id: &str) -> Result<Trashed, Error> {
+        let record = trash.get(id)?;
+        let target = self.target(&record.original(), Last::Keep)?;
+        let _held = self.hold(std::slice::from_ref(&target));
+        self.make_parents(&target)?;
+        let spot = self.locate(&target)?;
+        if spot.stat.is_some() {
+            return Err(Error::Exists { path: record.path });
+        }
+        trash.take(&record, &spot)?;
+        Ok(record)
+    }
+
+    /// Moves a file, link or folder to a path where nothing is.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::Missing`], [`Error::Refused`] also if anything within is protected.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Error> {
+        let source = self.target(from.as_ref(), Last::Keep)?;
+        let target = self.target(to.as_ref(), Last::Keep)?;
+        if target.real.as_path().starts_with(source.real.as_path()) {
+            let why = Refusal::IntoItself { target: target.written };
+            return Err(Error::refused(&source.written, why));
+        }
+        let _held = self.hold(&[source.clone(), target.clone()]);
+        self.check_moved_tree(&source, &target)?;
+        let from = self.locate(&source)?;
+        from.found()?;
+        self.make_parents(&target)?;
+        let to = self.locate(&target)?;
+        let io = |e: Errno| Error::io(&target.written, "move to", e);
+        match rename_new(from.folder.as_fd(), &from.name, to.folder.as_fd(), &to.name) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Err(Error::Missing { path: source.written }),
+            Err(e) => return Err(io(e)),
+        }
+        sync_folder(to.folder.as_fd())
+            .and_then(|()| sync_folder(from.folder.as_fd()))
+            .map_err(io)?;
+        self.session.moved(&source.real, &target.real);
+        Ok(())
+    }
+
+    /// Makes a folder and the missing ones above it; one that is there already is fine.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]; [`Error::Kind`] if something else is there; [`Error::Io`].
+    pub fn create_folder(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let target = self.target(path.as_ref(), Last::Follow)?;
+        let _held = self.hold(std::slice::from_ref(&target));
+        self.make_parents(&target)?;
+        self.make_folder(&target.written, &target.real)
+    }
+
+    /// Sets a file's permission bits, at most `0o777`.
+    ///
+    /// A file with several names is replaced, so that the others keep their mode.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::Missing`], [`Error::Kind`] if it is no file, [`Error::Io`].
+    pub fn set_mode(&self, path: impl AsRef<Path>, mode: u32) -> Result<(), Error> {
+        let target = self.target(path.as_ref(), Last::Follow)?;
+        let held = self.hold(std::slice::from_ref(&target));
+        let old = Old::read(&self.locate(&target)?)?;
+        if old.stat.links > 1 {
+            drop(held);
+            return self.one(path.as_ref(), What::Mode(mode & 0o777), Apply::Write).map(drop);
+        }
+        let bits = Mode::from_raw_mode(replace::mode_bits(mode & 0o777));
+        let io = |e: Errno| Error::io(&target.written, "set the mode of", e);
+        fs::fchmod(&old.file, bits).and_then(|()| fs::fsync(&old.file)).map_err(io)
+    }
+
+    /// Sets or takes the right to execute a file, for those who may read it.
+    ///
+    /// # Errors
+    /// As [`set_mode`](Self::set_mode).
+    pub fn set_executable(&self, path: impl AsRef<Path>, executable: bool) -> Result<(), Error> {
+        let mode = self.root.stat(path.as_ref())?.mode & 0o666;
+        self.set_mode(path, if executable { mode | (mode & 0o444) >> 2 } else { mode })
+    }
+
+    fn one(&self, path: &Path, what: What<'_>, apply: Apply) -> Result<Changed, Error> {
+        let mut changed = self.transact(&[Job { path: path.to_owned(), what }], apply)?;
+        changed.pop().ok_or_else(|| Error::Missing { path: path.to_string_lossy().into_owned() })
+    }
+
+    /// Resolves a path for writing and asks the rules, of the path as written and as it really is.
+    fn target(&self, path: &Path, last: Last) -> Result<Target, Error> {
+        let written = path.to_string_lossy().into_owned();
+        let rel = self.root.rel(path)?;
+        let refused = |why| Error::refused(&written, why);
+        self.rules.check(&rel).map_err(refused)?;
+        let (mut above, mut missing) = (rel, Vec::new());
+        let spot = loop {
+            let last = if missing.is_empty() { last } else { Last::Follow };
+            match self.root.locate(above.as_ref(), Access::Write, last) {
+                Ok(spot) => break spot,
+                // Folders above the file may be missing too.
+                Err(Error::Missing { .. }) if !above.is_root() => {
+                    missing.extend(above.name().map(ToOwned::to_owned));
+                    above = above.parent().unwrap_or_else(RelPath::root);
+                }
+                Err(Error::Refused { why, .. }) => return Err(refused(why)),
+                Err(Error::Kind { wanted, found, .. }) => {
+                    return Err(Error::Kind { path: written, wanted, found });
+                }
+                Err(e) => return Err(e),
+            }
+        };
+        if !missing.is_empty()
+            && let Some(stat) = spot.stat.filter(|stat| stat.kind != Kind::Folder)
+        {
+            return Err(Error::Kind { path: written, wanted: "folder", found: stat.kind.label() });
+        }
+        let real = missing.iter().rev().fold(spot.real, |real, name| real.join(name));
+        self.rules.check(&real).map_err(refused)?;
+        Ok(Target { written, real })
+    }
+
+    /// Opens the folder of a target, whose path holds no links any more.
+    fn locate(&self, target: &Target) -> Result<Spot, Error> {
+        let spot = self.root.locate(target.real.as_ref(), Access::Write, Last::Keep);
+        let mut spot = spot.map_err(|e| match e {
+            Error::Missing { .. } => Error::Missing { path: target.written.clone() },
+            e => e,
+        })?;
+        if spot.real != target.real {
+            return Err(Error::refused(&target.written, Refusal::Unsteady));
+        }
+        spot.written.clone_from(&target.written);
+        Ok(spot)
+    }
+
+    fn hold(&self, targets: &[Target]) -> Held {
+        let paths: Vec<_> = targets.iter().map(|target| target.real.clone()).collect();
+        self.session.run().lock(&paths)
+    }
+
+    /// Asks the rules for everything in a folder.
+    fn check_tree(&self, target: &Target) -> Result<(), Error> {
+        self.check_moved_tree(target, target)
+    }
+
+    /// Asks the rules for everything in a folder, where it is and where it shall be.
+    fn check_moved_tree(&self, from: &Target, to: &Target) -> Result<(), Error> {
+        let mut todo = vec![(from.real.clone(), to.real.clone())];
+        while let Some((real, moved)) = todo.pop() {
+            let checked = self.rules.check(&real).and_then(|()| self.rules.check(&moved));
+            checked.map_err(|why| Error::refused(&from.written, why))?;
+            if self.root.stat_link(&real).is_ok_and(|stat| stat.kind == Kind::Folder) {
+                for entry in self.root.list(&real)? {
+                    todo.push((real.join(&entry.name), moved.join(&entry.name)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn make_parents(&self, target: &Target) -> Result<(), Error> {
+        let Some(parent) = target.real.parent().filter(|parent| !parent.is_root()) else {
+            return Ok(());
+        };
+        if self.root.stat_link(&parent).is_ok_and(|stat| stat.kind == Kind::Folder) {
+            return Ok(());
+        }
+        let mut folder = RelPath::root();
+        for name in parent.names() {
+            folder = folder.join(name);
+            self.rules
+                .check_protected(&folder)
+                .map_err(|why| Error::refused(&target.written, why))?;
+            self.make_folder(&target.written, &folder)?;
+        }
+        Ok(())
+    }
+
+    fn make_folder(&self, written: &str, real: &RelPath) -> Result<(), Error> {
+        let spot = self.locate(&Target { written: written.to_owned(), real: real.clone() })?;
+        match spot.stat.map(|stat| stat.kind) {
+            Some(Kind::Folder) => return Ok(()),
+            Some(kind) => {
+                let path = written.to_owned();
+                return Err(Error::Kind { path, wanted: "folder", found: kind.label() });
+            }
+            None => {}
+        }
+        match fs::mkdirat(&spot.folder, &spot.name, Mode::RWXU | Mode::RWXG | Mode::RWXO) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return self.make_folder(written, real),
+            Err(e) => return Err(Error::io(written, "make the folder of", e)),
+        }
+        sync_folder(spot.folder.as_fd()).map_err(|e| Error::io(written, "sync the folder of", e))
+    }
+
+    /// Removes a file whose content was written elsewhere.
+    fn unlink(&self, path: &Path, apply: Apply) -> Result<Changed, Error> {
+        let target = self.target(path, Last::Keep)?;
+        let _held = self.hold(std::slice::from_ref(&target));
+        let spot = self.locate(&target)?;
+        let bytes = spot.read()?;
+        if apply == Apply::Write {
+            fs::unlinkat(&spot.folder, &spot.name, AtFlags::empty())
+                .and_then(|()| sync_folder(spot.folder.as_fd()))
+                .map_err(|e| Error::io(&target.written, "remove", e))?;
+            self.session.removed(&target.real);
+        }
+        let diff = edit::diff(&target.real.to_string(), Some(&bytes), None);
+        Ok(Changed { path: target.real, before: Some(blake3::hash(&bytes)), after: None, diff })
+    }
+
+    /// Does all jobs or none.
+    fn transact(&self, jobs: &[Job<'_>], apply: Apply) -> Result<Vec<Changed>, Error> {
+        let mut races = 0;
+        loop {
+            match self.try_transact(jobs, apply) {
+                Err(Error::Raced { .. }) if races < RACES => races += 1,
+                done => return done,
+            }
+        }
+    }
+
+    fn try_transact(&self, jobs: &[Job<'_>], apply: Apply) -> Result<Vec<Changed>, Error> {
+        let resolve = || -> Result<Vec<Target>, Error> {
+            jobs.iter().map(|job| self.target(&job.path, Last::Follow)).collect()
+        };
+        let mut targets = resolve()?;
+        let _held = loop {
+            let held = self.hold(&targets);
+            let now = resolve()?;
+            if now.iter().map(|t| &t.real).eq(targets.iter().map(|t| &t.real)) {
+                break held;
+            }
+            // A link changed while we waited.
+            targets = now;
+        };
+        let mut plans: Vec<Plan> = Vec::new();
+        for (job, target) in jobs.iter().zip(targets) {
+            match plans.iter_mut().find(|plan| plan.target.real == target.real) {
+                // Two changes of one file follow each other.
+                Some(plan) => self.plan_again(job, plan)?,
+                None => plans.push(self.plan(job, target)?),
+            }
+        }
+        let changed: Vec<Changed> = plans.iter().map(Plan::shown).collect();
+        if apply == Apply::Write {
+            self.put(&plans)?;
+        }
+        Ok(changed)
+    }
+
+    fn plan(&self, job: &Job<'_>, target: Target) -> Result<Plan, Error> {
+        let old = match self.locate(&target) {
+            Ok(spot) if spot.stat.is_some() => Some(Old::read(&spot)?),
+            Ok(_) | Err(Error::Missing { .. }) => None,
+            Err(e) => return Err(e),
+        };
+        let path = target.written.as_str();
+        let missing = || Error::Missing { path: path.to_owned() };
+        let exists = || Error::Exists { path: path.to_owned() };
+        let mut mode = None;
+        let new = match (&job.what, &old) {
+            (What::Bytes(bytes), None) => bytes.to_vec(),
+            (What::Text(text) | What::Create(text), None) => text.as_bytes().to_vec(),
+            (What::Bytes(bytes), Some(old)) => {
+                self.session.check(path, &target.real, &old.bytes)?;
+                bytes.to_vec()
+            }
+            (What::Text(text), Some(old)) => {
+                self.session.check(path, &target.real, &old.bytes)?;
+                edit::change(path, &old.bytes, Change::Whole(text))?
+            }
+            (What::Create(_) | What::MoveHere { .. }, Some(_)) => return Err(exists()),
+            (What::Splice(change), Some(old)) => edit::change(path, &old.bytes, *change)?,
+            // An edit of nothing into something makes the file.
+            (What::Splice(Change::Edits([edit, ..])), None) if edit.old.is_empty() => {
+                let What::Splice(change) = job.what else { return Err(missing()) };
+                edit::change(path, &[], change)?
+            }
+            (What::Splice(_) | What::Mode(_), None) => return Err(missing()),
+            (What::MoveHere { from, hunks }, None) => {
+                let source = self.target(from, Last::Keep)?;
+                let source = Old::read(&self.locate(&source)?)?;
+                mode = Some(source.stat.mode & 0o777);
+                edit::change(&from.to_string_lossy(), &source.bytes, Change::Hunks(hunks))?
+            }
+            (What::Mode(bits), Some(old)) => {
+                mode = Some(*bits);
+                old.bytes.clone()
+            }
+        };
+        Ok(Plan { target, old, new, mode })
+    }
+
+    fn plan_again(&self, job: &Job<'_>, plan: &mut Plan) -> Result<(), Error> {
+        let path = plan.target.written.as_str();
+        plan.new = match job.what {
+            What::Splice(change) => edit::change(path, &plan.new, change)?,
+            What::Bytes(_)
+            | What::Text(_)
+            | What::Create(_)
+            | What::MoveHere { .. }
+            | What::Mode(_) => {
+                return Err(Error::Exists { path: path.to_owned() });
+            }
+        };
+        Ok(())
+    }
+
+    /// Writes all plans beside their places, brings them to the disk at once, then puts them in.
+    fn put(&self, plans: &[Plan]) -> Result<(), Error> {
+        let changing = |plan: &&Plan| {
+            plan.mode.is_some() || plan.old.as_ref().is_none_or(|old| old.bytes != plan.new)
+        };
+        let plans: Vec<&Plan> = plans.iter().filter(changing).collect();
+        let mut staged = Vec::with_capacity(plans.len());
+        for plan in &plans {
+            self.make_parents(&plan.target)?;
+            let spot = self.locate(&plan.target)?;
+            staged.push(Staged::write(&spot, &plan.new, plan.old.as_ref(), plan.mode)?);
+        }
+        replace::sync_all(&staged)?;
+        for index in 0..staged.len() {
+            if let Err(error) = staged.get_mut(index).map_or(Ok(()), Staged::rename) {
+                return Err(self.put_back(plans.get(..index).unwrap_or_default(), error));
+            }
+        }
+        replace::sync_folders(&staged)?;
+        for plan in plans {
+            let before = plan.old.as_ref().map(|old| old.bytes.as_slice());
+            self.session.wrote(&plan.target.real, before, &plan.new);
+        }
+        Ok(())
+    }
+
+    /// Puts the old contents back after a later file failed.
+    fn put_back(&self, done: &[&Plan], error: Error) -> Error {
+        let mut left = BTreeSet::new();
+        for plan in done {
+            let back = || -> Result<(), Error> {
+                let spot = self.locate(&plan.target)?;
+                let ours = Old::read(&spot)?;
+                if ours.bytes != plan.new {
+                    return Err(Error::Raced { path: plan.target.written.clone() });
+                }
+                let Some(old) = &plan.old else {
+                    return fs::unlinkat(&spot.folder, &spot.name, AtFlags::empty())
+                        .map_err(|e| Error::io(&plan.target.written, "remove", e));
+                };
+                let mut staged =
+                    Staged::write(&spot, &old.bytes, Some(&ours), Some(old.stat.mode))?;
+                staged.sync()?;
+                staged.rename()
+            };
+            if back().is_err() {
+                left.insert(plan.target.written.clone());
+            }
+        }
+        if left.is_empty() {
+            return error;
+        }
+        let source = std::io::Error::other(error.to_string());
+        let path = left.first().cloned().unwrap_or_default();
+        Error::HalfDone { path, left: left.into_iter().collect(), source }
+    }
+}
+
+impl Plan {
+    fn shown(&self) -> Changed {
+        let before = self.old.as_ref().map(|old| old.bytes.as_slice());
+        Changed {
+            path: self.target.real.clone(),
+            before: before.map(blake3::hash),
+            after: Some(blake3::hash(&self.new)),
+            diff: edit::diff(&self.target.real.to_string(), before, Some(&self.new)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
