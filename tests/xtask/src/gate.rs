@@ -75,25 +75,31 @@ impl Step {
 pub(crate) fn run(steps: &[Step]) -> Result<()> {
     let began = Instant::now();
     let steps = if steps.is_empty() { Step::value_variants() } else { steps };
-    let skipped = tools::prepare_services()?;
+    let skipped = match tools::prepare_services() {
+        Ok(skipped) => skipped,
+        Err(error) => {
+            println!("\nfailed: {error:#}");
+            bail!("{}", summary(0, Some("set-up"), &[], began.elapsed()));
+        }
+    };
     for (passed, step) in steps.iter().enumerate() {
-        println!("\n== {} ==", step.name());
+        let name = step.name();
+        println!("\n== {name} ==");
         let step_began = Instant::now();
         if let Err(error) = step.run() {
-            println!("\nfailed: {error:#}\nagain: cargo xtask test {}", step.name());
-            println!("{}", summary(passed, Some(*step), &skipped, began.elapsed()));
-            std::process::exit(1);
+            println!("\nfailed: {error:#}\nagain: cargo xtask test {name}");
+            bail!("{}", summary(passed, Some(&name), &skipped, began.elapsed()));
         }
-        println!("== {} passed in {:.1} s ==", step.name(), step_began.elapsed().as_secs_f32());
+        println!("== {name} passed in {:.1} s ==", step_began.elapsed().as_secs_f32());
     }
     println!("\n{}", summary(steps.len(), None, &skipped, began.elapsed()));
     Ok(())
 }
 
 /// Writes the last line: what passed, what failed, and whose tests were skipped for want of it.
-fn summary(passed: usize, failed: Option<Step>, skipped: &[&str], took: Duration) -> String {
+fn summary(passed: usize, failed: Option<&str>, skipped: &[&str], took: Duration) -> String {
     let failures =
-        failed.map_or_else(|| "0 failed".to_owned(), |step| format!("1 failed ({})", step.name()));
+        failed.map_or_else(|| "0 failed".to_owned(), |name| format!("1 failed ({name})"));
     let names =
         if skipped.is_empty() { String::new() } else { format!(" ({})", skipped.join(", ")) };
     format!(
@@ -220,7 +226,7 @@ mod tests {
 
     use cargo_metadata::PackageId;
 
-    use super::{Step, package_name, summary};
+    use super::{package_name, summary};
 
     #[test]
     fn the_last_line_counts_what_passed_and_names_what_did_not() {
@@ -231,7 +237,7 @@ mod tests {
             "xtask test: 10 steps passed, 0 failed, 0 skipped in 812 s"
         );
         assert_eq!(
-            summary(3, Some(Step::Clippy), &["postgres"], took),
+            summary(3, Some("clippy"), &["postgres"], took),
             "xtask test: 3 steps passed, 1 failed (clippy), 1 skipped (postgres) in 812 s"
         );
     }

@@ -14,6 +14,7 @@ mod smoke; // The built program, run as a stranger would.
 mod tools; // Programs and services that the tests need.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -62,8 +63,19 @@ enum LayersAction {
     Prove,
 }
 
-fn main() -> Result<()> {
-    match Command::parse() {
+fn main() -> ExitCode {
+    match run(Command::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Without a backtrace: what failed is a program that was run, and its name is told.
+            println!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
         Command::Test { steps } => gate::run(&steps),
         Command::CleanClone => newcomer::run(),
         Command::Layers { action: Some(LayersAction::Prove), .. } => layers::prove(),
