@@ -1,0 +1,407 @@
+//! One conversation, from turn to turn.
+
+use std::{ops::ControlFlow, pin::pin};
+
+use formwork_protocols::{
+    Cancel, Claim, Completion, EventBody, Message, Part, Role, SessionId, TaskId,
+    event::{SessionEnded, SessionStarted},
+    model::StopReason,
+};
+
+use crate::{
+    Error,
+    estimate::{self, Estimator},
+    guard::Guard,
+    history::{Answered, Group, History, OpenTurn, Turn},
+    record::Record,
+    spec::{Opening, Seams, SessionEnd, SessionSpec, Totals, Via},
+};
+
+mod ask; // One model call.
+mod calls; // The calls of one answer.
+mod resume; // From the log back to a conversation.
+
+/// The tool by which a model says that its task is done.
+const END_TASK: &str = "end_task";
+
+/// How many cut answers in a row end the session: a model that cannot be brief will not become so.
+const MAX_CUT: u32 = 3;
+
+/// What a model is asked that has stopped without saying that it is done.
+const ASK_TO_END: &str = "You stopped without a tool call, and the task is still open. If it is done, call \
+    end_task with a summary of what you did. If it is not, go on with it.";
+
+/// What stands in place of an answer without any words: providers refuse an empty message.
+const SAID_NOTHING: &str = "(nothing said)";
+
+/// One conversation of one agent. [`run`](Session::run) drives it to its next end.
+///
+/// A dropped run leaves a log from which [`Session::resume`] goes on; the value itself is then spent.
+pub struct Session {
+    id: SessionId,
+    spec: SessionSpec,
+    seams: Seams,
+    record: Record,
+    history: History,
+    /// How many tokens the history is thought to have.
+    tokens: u64,
+    /// The last answer, while it has calls that are not answered.
+    open: Option<OpenTurn>,
+    /// What the open call of `end_task` claims, until somebody answers it.
+    claim: Option<Claim>,
+    /// What is to be said once the open turn is closed.
+    waiting: Vec<String>,
+    /// The tasks that calls belong to: the session's own, and those opened within it, innermost last.
+    tasks: Vec<TaskId>,
+    guard: Guard,
+    estimator: Estimator,
+    totals: Totals,
+    /// Cut answers in a row.
+    cut: u32,
+    /// Whether the model was asked to end its task since somebody last spoke to it.
+    asked_to_end: bool,
+}
+
+impl Session {
+    /// Begins a conversation. Nothing is recorded or sent before it is [run](Session::run).
+    ///
+    /// # Errors
+    /// [`Error::UnwritableMessage`] when the opening cannot be recorded.
+    pub fn start(spec: SessionSpec, opening: &Opening, seams: Seams) -> Result<Self, Error> {
+        let id = SessionId::generate(&*seams.clock, &*seams.rng);
+        let mut record = Record::new(&spec, &seams, id, 0);
+        let tools = seams.tools.offered();
+        let started = SessionStarted {
+            session: id,
+            agent: spec.agent.clone(),
+            model: spec.model.info.model.clone(),
+            agent_version: spec.agent_version.clone(),
+            tools: tools.into_iter().map(|tool| tool.definition.name.to_string()).collect(),
+        };
+        record.put(spec.task, EventBody::SessionStarted(started));
+        let system = Message::text(Role::System, opening.system.as_str());
+        let system = record.put_message(spec.task, &system)?;
+        let history = History::new(system.to_text());
+
+        let mut session = Self::assemble(id, spec, seams, record, history);
+        session.put_user(&opening.user)?;
+        Ok(session)
+    }
+
+    /// Puts a session together whose conversation is `history` and whose parts are at rest.
+    fn assemble(
+        id: SessionId,
+        spec: SessionSpec,
+        seams: Seams,
+        record: Record,
+        history: History,
+    ) -> Self {
+        let tokens = history.messages().map(|message| estimate::message_tokens(&message)).sum();
+        let tasks = vec![spec.task];
+        Self {
+            id,
+            spec,
+            seams,
+            record,
+            history,
+            tokens,
+            open: None,
+            claim: None,
+            waiting: Vec::new(),
+            tasks,
+            guard: Guard::default(),
+            estimator: Estimator::default(),
+            totals: Totals::default(),
+            cut: 0,
+            asked_to_end: false,
+        }
+    }
+
+    /// Returns the conversation's id.
+    pub const fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// Returns what was said so far, without an answer whose calls are open.
+    pub const fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Returns what the conversation has used so far.
+    pub const fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Returns the claim that waits for an answer, if the model has made one by a call.
+    pub const fn claim(&self) -> Option<&Claim> {
+        self.claim.as_ref()
+    }
+
+    /// Drives the conversation until it ends, and makes everything durable that led there.
+    ///
+    /// A claim that nobody has [answered](Session::answer) ends it again at once. When `cancel` is
+    /// raised, a model call is left at once; a tool is given a moment to end what it has started, and the
+    /// conversation stays well-formed.
+    ///
+    /// # Errors
+    /// [`Error`] when the log cannot be written. What is in it stands.
+    pub async fn run(&mut self, cancel: &Cancel) -> Result<SessionEnd, Error> {
+        let stop = cancel.child();
+        let Some(after) = self.spec.limits.wall else { return self.drive(&stop).await };
+        let timer = tokio::time::sleep(after.as_duration());
+        let mut driven = pin!(self.drive(&stop));
+        tokio::select! {
+            biased;
+            end = &mut driven => return end,
+            () = timer => stop.cancel(),
+        }
+        match driven.await? {
+            SessionEnd::Cancelled if !cancel.is_cancelled() => Ok(SessionEnd::TimedOut { after }),
+            end => Ok(end),
+        }
+    }
+
+    /// Answers the model's claim, or speaks to it where it made none: the evidence of a failed check, or
+    /// what a person wants to say. Goes out with the next request.
+    ///
+    /// # Errors
+    /// [`Error::UnwritableMessage`] when the text cannot be recorded.
+    pub fn answer(&mut self, text: &str) -> Result<(), Error> {
+        self.asked_to_end = false;
+        match self.open.take() {
+            None => self.put_user(text),
+            Some(mut open) if self.claim.take().is_some() => {
+                open.answer_rest(&Answered::error(text));
+                self.settle_turn(open)
+            }
+            // Calls of a resumed conversation come first: a result has no place after a sentence.
+            Some(open) => {
+                self.open = Some(open);
+                self.waiting.push(text.to_owned());
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the conversation for good, with the last word to whatever call is open. Returns its totals.
+    ///
+    /// # Errors
+    /// [`Error`] when the log cannot be written.
+    pub async fn close(mut self, reason: &str) -> Result<Totals, Error> {
+        if let Some(mut open) = self.open.take() {
+            let accepted = self.claim.is_some();
+            open.answer_rest(&Answered { content: reason.to_owned(), is_error: !accepted });
+            self.settle_turn(open)?;
+        }
+        let ended = SessionEnded { session: self.id, reason: reason.to_owned() };
+        self.record.put(self.spec.task, EventBody::SessionEnded(ended));
+        self.record.flush().await?;
+        Ok(self.totals)
+    }
+
+    async fn drive(&mut self, stop: &Cancel) -> Result<SessionEnd, Error> {
+        let end = loop {
+            if let ControlFlow::Break(end) = self.step(stop).await? {
+                break end;
+            }
+        };
+        self.record.flush().await?;
+        Ok(end)
+    }
+
+    /// Makes one turn: finishes the calls that are open, asks the model, carries out what it wants.
+    async fn step(&mut self, stop: &Cancel) -> Result<ControlFlow<SessionEnd>, Error> {
+        if let Some(claim) = self.claim.clone() {
+            return Ok(ControlFlow::Break(SessionEnd::Claimed { claim, via: Via::EndTask }));
+        }
+        if let Some(open) = self.open.take()
+            && let end @ ControlFlow::Break(_) = self.carry_out(open, stop).await?
+        {
+            return Ok(end);
+        }
+        // The state says it and not the course of events, so that a resumed conversation does the same.
+        if let Some(Group::Turn(turn)) = self.history.groups().last()
+            && turn.results().is_empty()
+            && self.waiting.is_empty()
+        {
+            return self.take_text_end(turn.assistant().to_text());
+        }
+        for text in std::mem::take(&mut self.waiting) {
+            self.put_user(&text)?;
+        }
+        let completion = match self.ask(stop).await? {
+            ControlFlow::Continue(completion) => completion,
+            ControlFlow::Break(end) => return Ok(ControlFlow::Break(end)),
+        };
+        self.take_answer(completion, stop).await
+    }
+
+    /// Does what an answer asks for.
+    async fn take_answer(
+        &mut self,
+        completion: Completion,
+        stop: &Cancel,
+    ) -> Result<ControlFlow<SessionEnd>, Error> {
+        let text = completion.message.to_text();
+        let open = OpenTurn::new(completion.message);
+        let calls = open.unanswered().count();
+        match completion.stop {
+            StopReason::Refusal | StopReason::ContentFilter => {
+                self.leave(open, "not called: the answer was withheld")?;
+                let by =
+                    if completion.stop == StopReason::Refusal { "the model" } else { "a filter" };
+                let detail = format!("{by} withheld the answer: {}", one_line(&text));
+                return Ok(ControlFlow::Break(SessionEnd::Refused { detail }));
+            }
+            // A call may be cut so that it still parses: it is never carried out.
+            StopReason::Length => return self.take_cut(open),
+            StopReason::Missing if calls > 0 => return self.take_cut(open),
+            _ => self.cut = 0,
+        }
+        if calls > 0 {
+            return self.carry_out(open, stop).await;
+        }
+        self.settle_turn(open)?;
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Tells the model that its answer was cut, and ends the session when that does not help.
+    fn take_cut(&mut self, open: OpenTurn) -> Result<ControlFlow<SessionEnd>, Error> {
+        self.cut = self.cut.saturating_add(1);
+        let limit = self.max_output();
+        let called = open.unanswered().count() > 0;
+        self.leave(
+            open,
+            &format!(
+                "not called: your answer was cut before its end, at {limit} tokens at the most. \
+                 Make the call again, whole, in smaller pieces."
+            ),
+        )?;
+        if self.cut >= MAX_CUT {
+            let detail = format!("{} answers in a row were cut before their end", self.cut);
+            return Ok(ControlFlow::Break(SessionEnd::Stuck { detail }));
+        }
+        if !called {
+            self.put_user(&format!(
+                "Your answer was cut at {limit} tokens. Go on from there, in smaller steps."
+            ))?;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Takes an answer without a call: where a task can be ended by a call the model is asked once to do
+    /// so, and its words are its claim otherwise.
+    fn take_text_end(&mut self, text: String) -> Result<ControlFlow<SessionEnd>, Error> {
+        let offered = self.seams.tools.offered();
+        let can_end = offered.iter().any(|tool| tool.definition.name.as_str() == END_TASK);
+        if can_end && !self.asked_to_end {
+            self.asked_to_end = true;
+            self.put_user(ASK_TO_END)?;
+            return Ok(ControlFlow::Continue(()));
+        }
+        let claim = Claim { summary: text, output: None };
+        Ok(ControlFlow::Break(SessionEnd::Claimed { claim, via: Via::Text }))
+    }
+
+    /// Closes an answer none of whose calls is carried out.
+    fn leave(&mut self, mut open: OpenTurn, why: &str) -> Result<(), Error> {
+        open.answer_rest(&Answered::error(why));
+        self.settle_turn(open)
+    }
+
+    /// Adds what a person says to the conversation and to what is to be recorded.
+    fn put_user(&mut self, text: &str) -> Result<(), Error> {
+        let message = self.record.put_message(self.task(), &Message::text(Role::User, text))?;
+        self.tokens = self.tokens.saturating_add(estimate::message_tokens(&message));
+        self.history.say(message);
+        Ok(())
+    }
+
+    /// Adds a turn to the conversation; its answer is recorded, the results are to be. A turn that is
+    /// still open stays so.
+    fn settle_turn(&mut self, open: OpenTurn) -> Result<(), Error> {
+        let turn = match open.close() {
+            Ok(turn) => turn,
+            Err(open) => {
+                self.open = Some(open);
+                return Ok(());
+            }
+        };
+        if let Some(results) = turn.tool_message() {
+            self.record.put_message(self.task(), &results)?;
+        }
+        self.push(turn);
+        Ok(())
+    }
+
+    fn push(&mut self, turn: Turn) {
+        let results = turn.tool_message();
+        let said = estimate::message_tokens(turn.assistant());
+        let answered = results.as_ref().map_or(0, estimate::message_tokens);
+        self.tokens = self.tokens.saturating_add(said).saturating_add(answered);
+        self.history.push(turn);
+    }
+
+    /// Returns the task that calls belong to now.
+    fn task(&self) -> TaskId {
+        self.tasks.last().copied().unwrap_or(self.spec.task)
+    }
+
+    /// Returns the most tokens of an answer.
+    fn max_output(&self) -> u32 {
+        let able = self.spec.model.info.max_output_tokens.unwrap_or(u32::MAX);
+        self.spec.limits.max_output_tokens.min(able)
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("id", &self.id)
+            .field("groups", &self.history.groups().len())
+            .field("totals", &self.totals)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Puts something in place of an answer without text and calls.
+fn with_words(mut message: Message) -> Message {
+    let speaks = |part: &Part| {
+        matches!(part, Part::ToolCall(_)) || matches!(part, Part::Text { text } if !text.is_empty())
+    };
+    if !message.parts.iter().any(speaks) {
+        message.parts.retain(|part| !matches!(part, Part::Text { .. }));
+        message.parts.push(Part::Text { text: SAID_NOTHING.to_owned() });
+    }
+    message
+}
+
+/// Returns the first line of a text, cut to a length that fits a message.
+fn one_line(text: &str) -> &str {
+    formwork_protocols::text::head(text.trim().lines().next().unwrap_or("no reason given"), 200)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_can_move_between_threads_while_it_runs() {
+        fn is_send<T: Send>(_: T) {}
+        fn check(session: &mut Session, cancel: &Cancel) {
+            is_send(session.run(cancel));
+        }
+        let _ = check;
+    }
+
+    #[test]
+    fn an_answer_without_words_or_calls_is_given_some() {
+        let empty = Message { role: Role::Assistant, parts: Vec::new() };
+        let blank = Message::text(Role::Assistant, "");
+
+        let said = Message::text(Role::Assistant, SAID_NOTHING);
+        assert_eq!(with_words(empty), said);
+        assert_eq!(with_words(blank), said);
+        assert_eq!(with_words(Message::text(Role::User, "hm")), Message::text(Role::User, "hm"));
+    }
+}

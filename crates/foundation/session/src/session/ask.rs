@@ -1,0 +1,300 @@
+//! One model call: reserved, recorded, sent, streamed, settled, recorded.
+
+use std::{ops::ControlFlow, pin::pin};
+
+use formwork_protocols::{
+    Ask, CallId, Cancel, Completion, EventBody, HoldId, ModelEvent, ModelRequest, ProviderError,
+    ProviderFault, Span, Usage,
+    budget::Crossing,
+    event::{
+        BudgetExhausted, BudgetReserved, BudgetSettled, Delta, DeltaKind, ModelCompleted,
+        ModelFailed, ModelRequested, ModelRetried,
+    },
+    message::ToolDefinition,
+    model::{ToolCalls, ToolChoice},
+};
+use futures::StreamExt as _;
+
+use super::{Session, with_words};
+use crate::{Error, estimate, hold::Hold, spec::SessionEnd};
+
+/// How a stream ended before its answer was whole.
+struct Broken {
+    error: ProviderError,
+    /// What it is thought to have used; nothing where the provider never began.
+    used: Usage,
+}
+
+/// What one model call is known by.
+#[derive(Clone, Copy)]
+struct Sent {
+    call: CallId,
+    /// The bare estimate of its input, by which a later one is calibrated.
+    raw: u64,
+    /// The estimate of its input.
+    input: u64,
+}
+
+impl Session {
+    /// Asks the model for its next answer, and makes it durable with what it cost.
+    pub(super) async fn ask(
+        &mut self,
+        stop: &Cancel,
+    ) -> Result<ControlFlow<SessionEnd, Completion>, Error> {
+        if stop.is_cancelled() {
+            return Ok(ControlFlow::Break(SessionEnd::Cancelled));
+        }
+        let rounds = self.totals.rounds;
+        if self.spec.limits.max_rounds.is_some_and(|max| rounds >= max) {
+            return Ok(ControlFlow::Break(SessionEnd::RoundsExhausted { rounds }));
+        }
+        let request = self.request();
+        let raw = self.tokens.saturating_add(estimate::tool_tokens(&request.tools));
+        let (sent, mut hold) = match self.reserve(raw, &request) {
+            ControlFlow::Continue(reserved) => reserved,
+            ControlFlow::Break(end) => return Ok(ControlFlow::Break(end)),
+        };
+        self.record.flush().await?;
+
+        hold.sent(sent.input);
+        self.totals.rounds = rounds.saturating_add(1);
+        match self.receive(request, sent, stop).await? {
+            Ok(completion) => self.keep(completion, sent, hold).await.map(ControlFlow::Continue),
+            Err(broken) => {
+                let error = self.fail(broken, sent, hold);
+                self.record.flush().await?;
+                Ok(ControlFlow::Break(match error.fault {
+                    ProviderFault::Cancelled => SessionEnd::Cancelled,
+                    ProviderFault::ContextOverflow => SessionEnd::ContextOverflow(error),
+                    _ => SessionEnd::ProviderFailed(error),
+                }))
+            }
+        }
+    }
+
+    /// Returns what the model is sent: the whole conversation, and the tools of this moment.
+    fn request(&self) -> ModelRequest {
+        let takes_tools = self.spec.model.info.tool_calls != ToolCalls::None;
+        let tools: Vec<ToolDefinition> = if takes_tools {
+            self.seams.tools.offered().into_iter().map(|tool| tool.definition).collect()
+        } else {
+            Vec::new()
+        };
+        ModelRequest {
+            model: self.spec.model.info.model.model.clone(),
+            messages: self.history.messages().collect(),
+            tools,
+            tool_choice: ToolChoice::Auto,
+            max_output_tokens: Some(self.max_output()),
+            temperature: self.spec.limits.temperature,
+            seed: self.spec.limits.seed,
+            output_schema: None,
+        }
+    }
+
+    /// Reserves the worst case on the whole path to the root, and gathers the facts of it.
+    fn reserve(
+        &mut self,
+        raw: u64,
+        request: &ModelRequest,
+    ) -> ControlFlow<SessionEnd, (Sent, Hold)> {
+        let task = self.task();
+        let input = self.estimator.input(raw);
+        let max_output = self.max_output();
+        let ask = Ask {
+            usd: self.spec.model.price.worst_case(input, u64::from(max_output)),
+            tokens: input.saturating_add(u64::from(max_output)),
+        };
+        let id = HoldId::generate(&*self.seams.clock, &*self.seams.rng);
+        let hold = match Hold::take(&self.seams.ledger, task, id, ask, self.spec.model.price) {
+            Ok(hold) => hold,
+            Err(over) => {
+                let exhausted =
+                    BudgetExhausted { task: over.task, cap: over.cap, detail: over.to_string() };
+                self.record.put(task, EventBody::BudgetExhausted(exhausted));
+                return ControlFlow::Break(SessionEnd::OverBudget(over));
+            }
+        };
+        let call = CallId::generate(&*self.seams.clock, &*self.seams.rng);
+        let reserved = BudgetReserved { hold: id, call, usd: ask.usd, tokens: ask.tokens };
+        let requested = ModelRequested {
+            call,
+            session: self.id,
+            model: self.spec.model.info.model.clone(),
+            messages: u32::try_from(request.messages.len()).unwrap_or(u32::MAX),
+            input_tokens_estimated: input,
+            max_output_tokens: max_output,
+        };
+        self.record.put(task, EventBody::BudgetReserved(reserved));
+        self.record.put(task, EventBody::ModelRequested(requested));
+        ControlFlow::Continue((Sent { call, raw, input }, hold))
+    }
+
+    /// Sends a request and passes its answer on as it comes.
+    async fn receive(
+        &mut self,
+        request: ModelRequest,
+        sent: Sent,
+        stop: &Cancel,
+    ) -> Result<Result<Completion, Broken>, Error> {
+        let mut cancelled = pin!(stop.cancelled());
+        let mut events = self.spec.model.provider.stream(request, stop.clone());
+        let mut began = false;
+        let mut bytes = 0_usize;
+        let used = |began: bool, bytes: usize| match began {
+            false => Usage::default(),
+            true => Usage {
+                input: sent.input,
+                output: estimate::tokens_of(u64::try_from(bytes).unwrap_or(u64::MAX)),
+                ..Usage::default()
+            },
+        };
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = &mut cancelled => {
+                    let error = self.provider_error(ProviderFault::Cancelled, "the call was cancelled");
+                    // The request is with the provider, which bills what it has begun.
+                    return Ok(Err(Broken { error, used: used(true, bytes) }));
+                }
+                event = events.next() => event,
+            };
+            let event = match event {
+                Some(Ok(event)) => event,
+                Some(Err(error)) => return Ok(Err(Broken { error, used: used(began, bytes) })),
+                None => {
+                    let error = self.provider_error(
+                        ProviderFault::Protocol,
+                        "the stream ended without an answer",
+                    );
+                    return Ok(Err(Broken { error, used: used(began, bytes) }));
+                }
+            };
+            match event {
+                ModelEvent::Done(completion) => return Ok(Ok(*completion)),
+                ModelEvent::Text { text } => {
+                    bytes = bytes.saturating_add(text.len());
+                    self.publish(DeltaKind::Text, &text);
+                }
+                ModelEvent::Reasoning { text } => {
+                    bytes = bytes.saturating_add(text.len());
+                    self.publish(DeltaKind::Reasoning, &text);
+                }
+                ModelEvent::ToolCallDelta { text, .. } => bytes = bytes.saturating_add(text.len()),
+                ModelEvent::Retrying { attempt, wait, error } => {
+                    let wait = Span::from(wait);
+                    let retried = ModelRetried { call: sent.call, attempt, wait, error };
+                    self.record.put(self.task(), EventBody::ModelRetried(retried));
+                    // Whoever watches has to know why nothing comes.
+                    self.record.flush().await?;
+                    continue;
+                }
+                // `Started`, the beginning of a tool call, and what later versions bring: signs of life.
+                _ => {}
+            }
+            began = true;
+        }
+    }
+
+    /// Makes a whole answer durable, with what it cost and what that did to the budgets.
+    async fn keep(
+        &mut self,
+        mut completion: Completion,
+        sent: Sent,
+        hold: Hold,
+    ) -> Result<Completion, Error> {
+        let usage = completion.usage;
+        if !completion.usage_estimated {
+            self.estimator.learn(sent.raw, usage.total_input());
+        }
+        let id = hold.id();
+        let (cost, crossings) = hold.settle(&usage);
+        self.totals.usage += usage;
+        self.totals.cost = self.totals.cost.saturating_add(cost);
+
+        let task = self.task();
+        let completed = ModelCompleted {
+            call: sent.call,
+            session: self.id,
+            model: self.spec.model.info.model.clone(),
+            served_by: completion.served_by.clone(),
+            stop: completion.stop,
+            usage,
+            usage_estimated: completion.usage_estimated,
+            cost,
+            tries: completion.tries,
+            first_token: completion.first_token.map(Span::from),
+            elapsed: Span::from(completion.elapsed),
+            undecodable: completion.undecodable,
+        };
+        self.record.put(task, EventBody::ModelCompleted(completed));
+        let settled = BudgetSettled { hold: id, call: sent.call, usd: cost, usage };
+        self.record.put(task, EventBody::BudgetSettled(settled));
+        self.put_crossings(crossings);
+        completion.message = self.record.put_message(task, &with_words(completion.message))?;
+        self.record.flush().await?;
+        Ok(completion)
+    }
+
+    /// Settles a call that brought no answer, and gathers the facts of it.
+    fn fail(&mut self, broken: Broken, sent: Sent, hold: Hold) -> ProviderError {
+        let Broken { error, used: usage } = broken;
+        let id = hold.id();
+        let (usd, crossings) = hold.settle(&usage);
+        self.totals.usage += usage;
+        self.totals.cost = self.totals.cost.saturating_add(usd);
+
+        let task = self.task();
+        let model = self.spec.model.info.model.clone();
+        let failed = ModelFailed { call: sent.call, session: self.id, model, error: error.clone() };
+        self.record.put(task, EventBody::ModelFailed(failed));
+        let settled = BudgetSettled { hold: id, call: sent.call, usd, usage };
+        self.record.put(task, EventBody::BudgetSettled(settled));
+        self.put_crossings(crossings);
+        error
+    }
+
+    /// Gathers the lines that budgets crossed when a call was settled.
+    pub(super) fn put_crossings(&mut self, crossings: Vec<Crossing>) {
+        for crossing in crossings {
+            let body = if crossing.exhausted {
+                let detail = format!("{} of {} used", crossing.used, crossing.limit);
+                EventBody::BudgetExhausted(BudgetExhausted {
+                    task: crossing.task,
+                    cap: crossing.cap,
+                    detail,
+                })
+            } else {
+                EventBody::BudgetWarned(crossing)
+            };
+            self.record.put(self.task(), body);
+        }
+    }
+
+    /// Passes words on to those who watch.
+    fn publish(&self, kind: DeltaKind, text: &str) {
+        self.seams.store.publish(Delta {
+            run: self.spec.run,
+            task: self.task(),
+            session: self.id,
+            agent: self.spec.agent.clone(),
+            kind,
+            text: self.seams.scrub.scrub_text(text).into_owned(),
+        });
+    }
+
+    pub(super) fn provider_error(&self, fault: ProviderFault, message: &str) -> ProviderError {
+        ProviderError {
+            fault,
+            message: message.to_owned(),
+            provider: self.spec.model.info.model.provider.clone(),
+            endpoint: String::new(),
+            status: None,
+            code: None,
+            request_id: None,
+            body: None,
+            retry_after: None,
+            tries: 1,
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! From the log back to a conversation, at the boundary of a turn.
+
+use std::collections::HashMap;
+
+use formwork_protocols::{
+    AgentName, CallId, Claim, EventBody, EventStore, HoldId, Message, Position, ProviderFault,
+    Role, SessionId, TaskId, ToolErrorKind, Usage, Usd,
+    event::{
+        BudgetSettled, ModelFailed, ModelRequested, SessionMessage, ToolCompleted, ToolFailed,
+        ToolRequested,
+    },
+    message::Arguments,
+    store::Selection,
+    tool::{CallContext, Replay},
+};
+
+use super::{ASK_TO_END, END_TASK, Session, calls::SKIPPED};
+use crate::{
+    Error,
+    history::{Answered, Group, History, OpenTurn},
+    record::Record,
+    spec::{Seams, SessionSpec, Totals},
+};
+
+/// How many events are read at once.
+const PAGE: usize = 1_000;
+
+/// What a model is told of a call whose outcome a crash has swallowed.
+const UNKNOWN: &str = "the process ended while this call ran: whether it took effect is unknown, and it was \
+    not repeated. Look at what is there before you go on.";
+
+/// What the record is told of a call that is made again after a crash.
+const REPEATED: &str = "the process ended before the outcome was recorded; the call is made again";
+
+/// What the log holds of one conversation.
+#[derive(Default)]
+struct Found {
+    messages: Vec<SessionMessage>,
+    /// The calls since the last answer of the model, in order, each with the task that made it.
+    calls: Vec<(ToolRequested, TaskId)>,
+    outcomes: HashMap<CallId, Ended>,
+    totals: Totals,
+    /// The model call that was sent last, until it was settled.
+    pending: Option<ModelRequested>,
+    /// The reservation that was taken last.
+    hold: Option<(CallId, HoldId)>,
+}
+
+/// How a tool call ended.
+enum Ended {
+    Well(ToolCompleted),
+    Badly(ToolFailed),
+}
+
+impl Session {
+    /// Takes a conversation up again where the log ends, whatever the process was at when it ended.
+    ///
+    /// `opened` are the tasks that were opened within the conversation and are not yet ended, outermost
+    /// first. A call that was begun and has no outcome is made again when [run](Session::run), if its
+    /// tool's replay class allows; otherwise the model is told that its outcome is unknown. A model call
+    /// that was on its way counts as failed, at what its input is thought to have cost.
+    ///
+    /// # Errors
+    /// [`Error`] when the log cannot be read, or is not that of a conversation.
+    pub async fn resume(
+        spec: SessionSpec,
+        id: SessionId,
+        opened: Vec<TaskId>,
+        seams: Seams,
+    ) -> Result<Self, Error> {
+        let found = Found::read(&*seams.store, &spec, id).await?;
+        if found.messages.is_empty() {
+            return Err(Error::NoSuchSession { run: spec.run, session: id });
+        }
+        let next = found.messages.last().map_or(0, |said| said.index.saturating_add(1));
+        let messages = read_messages(&*seams.store, &found.messages, id).await?;
+        let (history, open) =
+            History::fold(messages).map_err(|source| Error::Damaged { session: id, source })?;
+
+        let record = Record::new(&spec, &seams, id, next);
+        let mut session = Self::assemble(id, spec, seams, record, history);
+        session.tasks.extend(opened);
+        session.totals = found.totals;
+        session.remember();
+        if let Some(pending) = &found.pending {
+            session.give_up(pending, found.hold);
+        }
+        if let Some(open) = open {
+            session.take_up(open, &found);
+        }
+        Ok(session)
+    }
+
+    /// Shows the guard what was called, as if it had watched.
+    fn remember(&mut self) {
+        let classes: HashMap<_, _> = self
+            .seams
+            .tools
+            .offered()
+            .into_iter()
+            .map(|tool| (tool.definition.name.to_string(), tool.class))
+            .collect();
+        for group in self.history.groups() {
+            match group {
+                Group::User(message) => self.asked_to_end = message.to_text() == ASK_TO_END,
+                Group::Turn(turn) => {
+                    for (call, result) in turn.pairs() {
+                        self.guard.judge(call);
+                        let class = classes.get(&call.name).copied();
+                        if !result.is_error && class.is_some_and(super::calls::changes) {
+                            self.guard.changed(call);
+                        }
+                    }
+                    let calls: Vec<_> = turn.assistant().tool_calls().cloned().collect();
+                    // What it is stuck in ends it at its next turn, not before it had one.
+                    let _ = self.guard.close_turn(&calls, true);
+                }
+            }
+        }
+    }
+
+    /// Settles a model call that was on its way when the process ended.
+    fn give_up(&mut self, pending: &ModelRequested, hold: Option<(CallId, HoldId)>) {
+        let task = self.task();
+        let error = self.provider_error(
+            ProviderFault::Cancelled,
+            "the process ended before the answer was recorded",
+        );
+        let failed = ModelFailed {
+            call: pending.call,
+            session: self.id,
+            model: pending.model.clone(),
+            error,
+        };
+        self.record.put(task, EventBody::ModelFailed(failed));
+        if let Some((call, hold)) = hold.filter(|(call, _)| *call == pending.call) {
+            let usage = Usage { input: pending.input_tokens_estimated, ..Usage::default() };
+            let usd: Usd = self.spec.model.cost(&usage);
+            let crossings = self.seams.ledger.settle(hold, &usage, usd);
+            self.totals.usage += usage;
+            self.totals.cost = self.totals.cost.saturating_add(usd);
+            let settled = BudgetSettled { hold, call, usd, usage };
+            self.record.put(task, EventBody::BudgetSettled(settled));
+            self.put_crossings(crossings);
+        }
+    }
+
+    /// Answers those calls of the last answer whose outcome is known, or will never be.
+    fn take_up(&mut self, mut open: OpenTurn, found: &Found) {
+        let unanswered: Vec<_> =
+            open.unanswered().map(|(place, call)| (place, call.clone())).collect();
+        let mut claim = None;
+        for (place, call) in unanswered {
+            // A call that was made again stands in the log twice: the later one counts.
+            let made = found.calls.iter().rev().find(|(made, _)| made.pair == call.id);
+            let Some((made, task)) = made else { continue };
+            match found.outcomes.get(&made.call) {
+                Some(Ended::Well(_)) if made.tool == END_TASK && *task == self.spec.task => {
+                    claim = Some((place, claimed(&call.arguments)));
+                }
+                Some(Ended::Well(completed)) => {
+                    open.answer(place, Answered::ok(completed.preview.as_str()));
+                }
+                Some(Ended::Badly(failed))
+                    if failed.error != ToolErrorKind::OutcomeUnknown
+                        || made.replay == Replay::Once =>
+                {
+                    open.answer(place, Answered::error(failed.message.as_str()));
+                }
+                // It is made again, and its first try was already given up.
+                Some(Ended::Badly(_)) => {}
+                None => {
+                    let told = match made.replay {
+                        Replay::Once => UNKNOWN,
+                        Replay::Pure | Replay::Idempotent => REPEATED,
+                    };
+                    let context = self.context_of(made.call, *task);
+                    self.put_failed(&context, ToolErrorKind::OutcomeUnknown, told);
+                    if made.replay == Replay::Once {
+                        open.answer(place, Answered::error(UNKNOWN));
+                    }
+                }
+            }
+        }
+        if let Some((at, claim)) = claim {
+            let rest: Vec<_> = open.unanswered().map(|(place, _)| place).collect();
+            for place in rest.into_iter().filter(|place| *place != at) {
+                open.answer(place, Answered::error(SKIPPED));
+            }
+            self.claim = Some(claim);
+        }
+        self.open = Some(open);
+    }
+
+    fn context_of(&self, call: CallId, task: TaskId) -> CallContext {
+        let agent: AgentName = self.spec.agent.clone();
+        CallContext { run: self.spec.run, task, session: self.id, call, agent }
+    }
+}
+
+/// Reads what a call of the tool that ends a task claims.
+fn claimed(arguments: &Arguments) -> Claim {
+    match arguments {
+        Arguments::Json(value) => serde_json::from_value(value.clone()).unwrap_or_default(),
+        Arguments::Malformed { .. } => Claim::default(),
+    }
+}
+
+/// Fetches the messages of a conversation.
+async fn read_messages(
+    store: &dyn EventStore,
+    said: &[SessionMessage],
+    session: SessionId,
+) -> Result<Vec<Message>, Error> {
+    let mut messages = Vec::with_capacity(said.len());
+    for &SessionMessage { index, message: hash, .. } in said {
+        let bytes = store.blob(&hash).await.map_err(|source| Error::Store { session, source })?;
+        let bytes = bytes.ok_or(Error::MissingMessage { session, index, hash })?;
+        let message = serde_json::from_slice(&bytes)
+            .map_err(|source| Error::UnreadableMessage { session, index, source })?;
+        messages.push(message);
+    }
+    Ok(messages)
+}
+
+impl Found {
+    /// Reads what the log holds of a conversation.
+    async fn read(
+        store: &dyn EventStore,
+        spec: &SessionSpec,
+        session: SessionId,
+    ) -> Result<Self, Error> {
+        let kinds = ["session.message", "tool.", "model.", "budget."];
+        let kinds = kinds.into_iter().map(str::to_owned).collect();
+        let selection = Selection { run: Some(spec.run), task: None, kinds };
+        let mut found = Self::default();
+        let mut after = Position::default();
+        loop {
+            let page = store
+                .read(after, &selection, PAGE)
+                .await
+                .map_err(|source| Error::Store { session, source })?;
+            let Some(last) = page.last() else { return Ok(found) };
+            after = last.position;
+            for event in page {
+                found.take(event.body, event.task.unwrap_or(spec.task), session);
+            }
+        }
+    }
+
+    fn take(&mut self, body: EventBody, task: TaskId, session: SessionId) {
+        match body {
+            EventBody::SessionMessage(said) if said.session == session => {
+                if said.role == Role::Assistant {
+                    self.calls.clear();
+                    self.outcomes.clear();
+                }
+                self.messages.push(said);
+            }
+            EventBody::ToolRequested(made) if made.session == session => {
+                self.calls.push((made, task));
+            }
+            EventBody::ToolCompleted(ended) if self.made(ended.call) => {
+                self.outcomes.insert(ended.call, Ended::Well(ended));
+            }
+            EventBody::ToolFailed(ended) if self.made(ended.call) => {
+                self.outcomes.insert(ended.call, Ended::Badly(ended));
+            }
+            EventBody::BudgetReserved(reserved) => self.hold = Some((reserved.call, reserved.hold)),
+            EventBody::ModelRequested(sent) if sent.session == session => {
+                self.totals.rounds = self.totals.rounds.saturating_add(1);
+                self.pending = Some(sent);
+            }
+            EventBody::BudgetSettled(settled)
+                if self.pending.take_if(|sent| sent.call == settled.call).is_some() =>
+            {
+                self.totals.usage += settled.usage;
+                self.totals.cost = self.totals.cost.saturating_add(settled.usd);
+            }
+            _ => {}
+        }
+    }
+
+    fn made(&self, call: CallId) -> bool {
+        self.calls.iter().any(|(made, _)| made.call == call)
+    }
+}
