@@ -204,7 +204,7 @@ async fn serve(stream: TcpStream, state: &State) -> io::Result<()> {
 /// Clients don't send ahead of an answer; one that does is not seen to leave.
 async fn gone(stream: &TcpStream) {
     if matches!(stream.peek(&mut [0]).await, Ok(sent) if sent > 0) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
