@@ -1,0 +1,386 @@
+//! Confines a process, and with it whatever it starts: Landlock, seccomp, resource limits.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, PathFdError, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use rustix::process::{Resource as Rlimit, Rlimit as Bounds, getrlimit, setrlimit};
+use rustix::thread::CapabilitySet;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Length, SeccompCmpOp as Op,
+    SeccompCondition as Condition, SeccompFilter, SeccompRule as Rule, TargetArch,
+};
+
+use crate::{
+    Limits, Network, Protections, Status,
+    wire::{NotRun, Protecting},
+};
+
+/// The least that counts as confinement of files: before it, `truncate(2)` empties any file.
+const FILES: ABI = ABI::V3;
+/// Also keeps device control and signals in, where the kernel can.
+const FILES_AT_BEST: ABI = ABI::V5;
+const SCOPES: ABI = ABI::V6;
+
+/// Hold no data, and nearly every program opens one of them.
+const DEVICES: &[&str] = &["/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero"];
+
+/// What happens to a command's process before its program starts.
+pub(super) struct Setup {
+    priority: i32,
+    confinement: Option<Confinement>,
+}
+
+struct Confinement {
+    limits: Limits,
+    files: RulesetCreated,
+    filters: [BpfProgram; 2],
+}
+
+impl Setup {
+    /// Prepares all that can fail for a reason worth naming: opens the roots, compiles the filters.
+    pub(super) fn new(priority: i32, limits: Option<&Limits>) -> Result<Self, NotRun> {
+        let confinement = limits.map(Confinement::new).transpose()?;
+        Ok(Self { priority, confinement })
+    }
+
+    /// Applies to the calling process, in the order in which one does not prevent the next.
+    pub(super) fn apply(self) -> Result<(), NotRun> {
+        let failed = |errno| super::supervisor::missing(Protecting::Rlimit, errno);
+        rustix::process::setsid().map_err(failed)?;
+        // Fails only where it could not be raised before either.
+        let _ = rustix::process::setpriority_process(None, self.priority);
+        self.confinement.map_or(Ok(()), Confinement::apply)
+    }
+}
+
+impl Confinement {
+    fn new(limits: &Limits) -> Result<Self, NotRun> {
+        let filters = filters(limits.network).map_err(|reason| NotRun::ProtectionMissing {
+            protection: Protecting::Seccomp,
+            reason,
+        })?;
+        Ok(Self { limits: limits.clone(), files: files(limits)?, filters })
+    }
+
+    fn apply(self) -> Result<(), NotRun> {
+        limit_resources(&self.limits)?;
+        for capability in UNNEEDED.iter() {
+            // Refused only to those who are not root, and who have none of these either.
+            let _ = rustix::thread::remove_capability_from_bounding_set(capability);
+        }
+        let enforced = self.files.restrict_self().map_err(|error| no_landlock(&error))?.ruleset;
+        if enforced == RulesetStatus::NotEnforced {
+            return Err(NotRun::ProtectionMissing {
+                protection: Protecting::Landlock,
+                reason: "the kernel did not enforce the rules".into(),
+            });
+        }
+        for filter in &self.filters {
+            seccompiler::apply_filter(filter).map_err(|error| NotRun::ProtectionMissing {
+                protection: Protecting::Seccomp,
+                reason: error.to_string(),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn no_landlock(error: &RulesetError) -> NotRun {
+    NotRun::ProtectionMissing { protection: Protecting::Landlock, reason: error.to_string() }
+}
+
+/// Returns the rules that grant the roots and deny the rest.
+fn files(limits: &Limits) -> Result<RulesetCreated, NotRun> {
+    let read = AccessFs::from_read(FILES_AT_BEST);
+    // A device file that the command makes would reach whatever disk it names.
+    let made = AccessFs::MakeBlock | AccessFs::MakeChar;
+    let write = AccessFs::from_all(FILES_AT_BEST) & !made;
+    let mut rules = ruleset().and_then(Ruleset::create).map_err(|error| no_landlock(&error))?;
+    for root in &limits.read_roots {
+        rules = grant(rules, root, read)?;
+    }
+    for root in &limits.write_roots {
+        rules = grant(rules, root, write)?;
+    }
+    for device in DEVICES.iter().map(Path::new).filter(|device| device.exists()) {
+        rules = grant(rules, device, write & !AccessFs::Execute)?;
+    }
+    Ok(rules)
+}
+
+/// Returns rules that deny everything: the least hard, the rest as far as the kernel goes.
+fn ruleset() -> Result<Ruleset, RulesetError> {
+    Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(FILES))?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(FILES_AT_BEST))?
+        .scope(Scope::from_all(SCOPES))
+}
+
+fn grant(
+    rules: RulesetCreated,
+    root: &Path,
+    access: landlock::BitFlags<AccessFs>,
+) -> Result<RulesetCreated, NotRun> {
+    let opened = PathFd::new(root).map_err(|error| NotRun::RootMissing {
+        root: root.as_os_str().to_owned(),
+        errno: errno_of(&error),
+    })?;
+    let access = match root.is_dir() {
+        true => access,
+        false => access & AccessFs::from_file(FILES_AT_BEST),
+    };
+    rules.add_rule(PathBeneath::new(opened, access)).map_err(|error| NotRun::ProtectionMissing {
+        protection: Protecting::Landlock,
+        reason: format!("{}: {error}", root.display()),
+    })
+}
+
+fn errno_of(error: &PathFdError) -> i32 {
+    match error {
+        PathFdError::OpenCall { source, .. } => source.raw_os_error().unwrap_or_default(),
+        _ => 0,
+    }
+}
+
+/// Limits the calling process and what it starts.
+fn limit_resources(limits: &Limits) -> Result<(), NotRun> {
+    let seconds =
+        limits.cpu.map(|cpu| cpu.as_secs().saturating_add(u64::from(cpu.subsec_nanos() > 0)));
+    let wanted = [
+        // A core file is a write that no root allows.
+        (Rlimit::Core, Some(0)),
+        (Rlimit::Cpu, seconds),
+        (Rlimit::Data, limits.memory),
+        (Rlimit::Fsize, limits.file_size),
+        (Rlimit::Nofile, limits.open_files),
+        (Rlimit::Nproc, limits.processes.map(most_of_user)),
+    ];
+    for (resource, limit) in wanted {
+        let Some(limit) = limit else { continue };
+        setrlimit(resource, lowered(getrlimit(resource), limit))
+            .map_err(|errno| super::supervisor::missing(Protecting::Rlimit, errno))?;
+    }
+    Ok(())
+}
+
+/// Returns how many threads this user may have, since the kernel counts those all together: as many
+/// as there are, and enough for `processes` more with some threads each. It does not bind root.
+fn most_of_user(processes: u32) -> u64 {
+    const SLACK: u64 = 1024;
+    let user = rustix::process::getuid().as_raw();
+    let there = crate::proc::threads_of(user);
+    there.saturating_add(u64::from(processes).saturating_mul(2)).saturating_add(SLACK)
+}
+
+/// Returns `limit`, or what is there already where that is less, since nobody may raise it.
+fn lowered(there: Bounds, limit: u64) -> Bounds {
+    let limit = there.maximum.map_or(limit, |maximum| maximum.min(limit));
+    Bounds { current: Some(limit), maximum: Some(limit) }
+}
+
+/// Reach other processes, the kernel's settings, or files past Landlock; no build or test needs them.
+const DENIED: &[libc::c_long] = &[
+    libc::SYS_acct,
+    libc::SYS_add_key,
+    libc::SYS_adjtimex,
+    libc::SYS_bpf,
+    libc::SYS_chroot,
+    libc::SYS_clock_adjtime,
+    libc::SYS_clock_settime,
+    libc::SYS_delete_module,
+    libc::SYS_fanotify_init,
+    libc::SYS_finit_module,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_init_module,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_io_uring_setup,
+    libc::SYS_kcmp,
+    libc::SYS_kexec_file_load,
+    libc::SYS_kexec_load,
+    libc::SYS_keyctl,
+    libc::SYS_mount,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_open_tree,
+    libc::SYS_perf_event_open,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_pivot_root,
+    libc::SYS_process_madvise,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_ptrace,
+    libc::SYS_quotactl,
+    libc::SYS_reboot,
+    libc::SYS_request_key,
+    libc::SYS_setdomainname,
+    libc::SYS_sethostname,
+    libc::SYS_setns,
+    libc::SYS_settimeofday,
+    libc::SYS_swapoff,
+    libc::SYS_swapon,
+    libc::SYS_syslog,
+    libc::SYS_umount2,
+    libc::SYS_unshare,
+    libc::SYS_userfaultfd,
+    libc::SYS_vhangup,
+];
+
+/// What root could do, and confined root cannot: above all read other processes, and raise limits.
+const UNNEEDED: CapabilitySet = CapabilitySet::AUDIT_CONTROL
+    .union(CapabilitySet::AUDIT_READ)
+    .union(CapabilitySet::BPF)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::IPC_OWNER)
+    .union(CapabilitySet::LINUX_IMMUTABLE)
+    .union(CapabilitySet::MAC_ADMIN)
+    .union(CapabilitySet::MAC_OVERRIDE)
+    .union(CapabilitySet::MKNOD)
+    .union(CapabilitySet::NET_ADMIN)
+    .union(CapabilitySet::NET_RAW)
+    .union(CapabilitySet::PERFMON)
+    .union(CapabilitySet::SYSLOG)
+    .union(CapabilitySet::SYS_ADMIN)
+    .union(CapabilitySet::SYS_BOOT)
+    .union(CapabilitySet::SYS_CHROOT)
+    .union(CapabilitySet::SYS_MODULE)
+    .union(CapabilitySet::SYS_NICE)
+    .union(CapabilitySet::SYS_PACCT)
+    .union(CapabilitySet::SYS_PTRACE)
+    .union(CapabilitySet::SYS_RAWIO)
+    .union(CapabilitySet::SYS_RESOURCE)
+    .union(CapabilitySet::SYS_TIME)
+    .union(CapabilitySet::SYS_TTY_CONFIG)
+    .union(CapabilitySet::WAKE_ALARM);
+
+/// Port access, and the numbers of the x32 interface that differ from their 64-bit ones:
+/// `ptrace`, `kexec_load`, `process_vm_readv` and `process_vm_writev`.
+#[cfg(target_arch = "x86_64")]
+const DENIED_HERE: &[libc::c_long] = &[libc::SYS_ioperm, libc::SYS_iopl, 521, 528, 539, 540];
+#[cfg(not(target_arch = "x86_64"))]
+const DENIED_HERE: &[libc::c_long] = &[];
+
+/// Each makes `clone(2)` leave a namespace.
+const NAMESPACES: &[libc::c_int] = &[
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWUTS,
+];
+
+/// The old way to a packet socket, which is raw too; the C library's own name for it is deprecated.
+const SOCK_PACKET: libc::c_int = 10;
+
+/// Each types into the terminal as if the user had.
+const TYPING: &[u64] = &[0x5412, 0x541C]; // `TIOCSTI` and `TIOCLINUX` of ioctl_tty(2).
+
+/// Returns the filters of system calls, or why there can be none.
+fn filters(network: Network) -> Result<[BpfProgram; 2], String> {
+    let mut denied: BTreeMap<i64, Vec<Rule>> = BTreeMap::new();
+    for call in DENIED.iter().chain(DENIED_HERE) {
+        denied.insert(*call, Vec::new());
+    }
+    denied.insert(libc::SYS_socket, sockets(network)?);
+    let flags = NAMESPACES.iter().map(|flag| u64::from(flag.unsigned_abs()));
+    let leaves = flags.map(|flag| rule([condition(0, Length::Qword, Op::MaskedEq(flag), flag)?]));
+    denied.insert(libc::SYS_clone, leaves.collect::<Result<_, _>>()?);
+    let types = TYPING.iter().map(|call| rule([condition(1, Length::Dword, Op::Eq, *call)?]));
+    denied.insert(libc::SYS_ioctl, types.collect::<Result<_, _>>()?);
+
+    // The flags of `clone3` lie in memory, where no filter looks. Told that there is no such call,
+    // C libraries use `clone`.
+    let absent = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    Ok([compile(denied, libc::EPERM)?, compile(absent, libc::ENOSYS)?])
+}
+
+/// Returns when `socket(2)` is denied; an empty list means always.
+fn sockets(network: Network) -> Result<Vec<Rule>, String> {
+    let family = |op: Op, value: libc::c_int| {
+        condition(0, Length::Dword, op, u64::from(value.unsigned_abs()))
+    };
+    let kind = |value: libc::c_int| {
+        // The upper bits of the type are flags.
+        condition(1, Length::Dword, Op::MaskedEq(0xF), u64::from(value.unsigned_abs()))
+    };
+    match network {
+        Network::Off => Ok(Vec::new()),
+        Network::Unix => Ok(vec![rule([family(Op::Ne, libc::AF_UNIX)?])?]),
+        Network::Allowed => Ok(vec![
+            rule([
+                family(Op::Ne, libc::AF_UNIX)?,
+                family(Op::Ne, libc::AF_INET)?,
+                family(Op::Ne, libc::AF_INET6)?,
+                family(Op::Ne, libc::AF_NETLINK)?,
+            ])?,
+            // Netlink sockets are raw by name only.
+            rule([kind(libc::SOCK_RAW)?, family(Op::Ne, libc::AF_NETLINK)?])?,
+            rule([kind(SOCK_PACKET)?])?,
+        ]),
+    }
+}
+
+fn condition(argument: u8, length: Length, op: Op, value: u64) -> Result<Condition, String> {
+    Condition::new(argument, length, op, value).map_err(|error| error.to_string())
+}
+
+fn rule<const N: usize>(conditions: [Condition; N]) -> Result<Rule, String> {
+    Rule::new(conditions.into()).map_err(|error| error.to_string())
+}
+
+fn compile(mut calls: BTreeMap<i64, Vec<Rule>>, errno: libc::c_int) -> Result<BpfProgram, String> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| error.to_string())?;
+    if cfg!(target_arch = "x86_64") {
+        // The x32 interface offers the same calls under a second number each.
+        const X32: i64 = 0x4000_0000;
+        let second = calls.iter().map(|(call, rules)| (call | X32, rules.clone()));
+        let second: Vec<_> = second.collect();
+        calls.extend(second);
+    }
+    let errno = SeccompAction::Errno(errno.unsigned_abs());
+    SeccompFilter::new(calls, SeccompAction::Allow, errno, arch)
+        .and_then(BpfProgram::try_from)
+        .map_err(|error| error.to_string())
+}
+
+pub(crate) fn probe() -> Protections {
+    let active = |by: &str| Status::Active(by.into());
+    let files = match ruleset().and_then(Ruleset::create) {
+        Ok(_) => active("Landlock"),
+        Err(error) => Status::Missing(format!("Landlock: {error}")),
+    };
+    let scoped = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .scope(Scope::from_all(SCOPES))
+        .and_then(Ruleset::create);
+    let scopes = match scoped {
+        Ok(_) => active("Landlock"),
+        Err(error) => Status::Missing(format!("Landlock: {error}")),
+    };
+    let system_calls = match (filters(Network::Off), actions()) {
+        (Err(reason), _) | (Ok(_), Err(reason)) => Status::Missing(format!("seccomp: {reason}")),
+        (Ok(_), Ok(())) => active("seccomp"),
+    };
+    Protections { files, scopes, system_calls, whole_tree: active("subreaper") }
+}
+
+/// Says whether the kernel filters system calls at all.
+fn actions() -> Result<(), String> {
+    let path = "/proc/sys/kernel/seccomp/actions_avail";
+    let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    match text.split_ascii_whitespace().any(|action| action == "errno") {
+        true => Ok(()),
+        false => Err(format!("{path} does not list errno")),
+    }
+}

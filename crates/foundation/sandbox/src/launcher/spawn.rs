@@ -1,0 +1,50 @@
+//! Starts a command that is set up between fork and exec: the one place with `unsafe` code.
+
+use std::{
+    io::{self, Read, Write},
+    os::unix::process::CommandExt,
+    path::Path,
+    process::Command,
+};
+
+use rustix::process::Pid;
+
+use super::restrict::Setup;
+use crate::{program, wire::NotRun};
+
+/// Starts `command`, the program in `file`, once `setup` has been applied to its process.
+pub(super) fn spawn(mut command: Command, file: &Path, setup: Setup) -> Result<Pid, NotRun> {
+    let failed = |error: io::Error| program::not_started(file, &error);
+    // What went wrong before exec comes back through here, since exec's own way has only a number.
+    let (mut said, mut says) = io::pipe().map_err(failed)?;
+    let mut setup = Some(setup);
+    let prepare = move || {
+        let Some(setup) = setup.take() else { return Ok(()) };
+        setup.apply().or_else(|reason| {
+            says.write_all(&serde_json::to_vec(&reason)?)?;
+            Err(io::ErrorKind::PermissionDenied.into())
+        })
+    };
+    #[expect(
+        unsafe_code,
+        reason = "what confines a process must run in it before its program does"
+    )]
+    // SAFETY: between fork and exec only such code may run as needs no lock that another thread
+    // might have held while this process forked. A launcher has one thread, so there is none.
+    unsafe {
+        command.pre_exec(prepare);
+    }
+    let spawned = command.spawn();
+    drop(command); // It holds the other end of the pipe.
+    let child = spawned.map_err(|error| {
+        let mut reason = Vec::new();
+        match said.read_to_end(&mut reason).map(|_| serde_json::from_slice(&reason)) {
+            Ok(Ok(reason)) => reason,
+            _ => failed(error),
+        }
+    })?;
+    i32::try_from(child.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or(NotRun::NotStarted { errno: rustix::io::Errno::SRCH.raw_os_error() })
+}

@@ -1,0 +1,119 @@
+//! Processes as `/proc` shows them.
+
+use std::{fs, os::unix::ffi::OsStrExt, path::PathBuf};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Returns the children of `parent` that are there now, in no order.
+pub(crate) fn children(parent: Pid) -> Vec<Pid> {
+    let tasks = PathBuf::from(format!("/proc/{parent}/task"));
+    let Ok(entries) = fs::read_dir(&tasks) else { return Vec::new() };
+    let mut found = Vec::new();
+    for task in entries.flatten() {
+        match fs::read_to_string(task.path().join("children")) {
+            Ok(list) => found.extend(list.split_ascii_whitespace().filter_map(parse)),
+            // Kernels built without `CONFIG_PROC_CHILDREN` have no such file.
+            Err(_) if task.path().exists() => return children_by_scan(parent),
+            Err(_) => {}
+        }
+    }
+    found
+}
+
+/// Returns all that live below `root`, parents before their children.
+pub(crate) fn descendants(root: Pid) -> Vec<Pid> {
+    at_most(usize::MAX, root)
+}
+
+/// Returns what lives below `root`, parents before their children, and no more than `most` of it,
+/// so that a tree that grows without bound is not walked without bound.
+pub(crate) fn at_most(most: usize, root: Pid) -> Vec<Pid> {
+    let mut found = children(root);
+    let mut next = 0;
+    while let Some(&parent) = found.get(next).filter(|_| found.len() < most) {
+        found.extend(children(parent));
+        next += 1;
+    }
+    found.truncate(most);
+    found
+}
+
+/// Returns the bytes that are resident for `process` alone.
+pub(crate) fn private_memory(process: Pid) -> u64 {
+    let Ok(text) = fs::read_to_string(format!("/proc/{process}/statm")) else { return 0 };
+    let mut pages = text.split_ascii_whitespace().skip(1).map(|field| field.parse().unwrap_or(0));
+    let (resident, shared): (u64, u64) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+    let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+    resident.saturating_sub(shared).saturating_mul(page)
+}
+
+/// Returns how many threads the processes of `user` have together.
+pub(crate) fn threads_of(user: u32) -> u64 {
+    let own = all().filter(|process| {
+        use std::os::unix::fs::MetadataExt;
+        fs::metadata(format!("/proc/{process}")).is_ok_and(|found| found.uid() == user)
+    });
+    own.map(|process| {
+        fs::read_dir(format!("/proc/{process}/task")).map_or(0, Iterator::count) as u64
+    })
+    .sum()
+}
+
+/// Says whether `process` has ended and only waits for its parent to notice.
+pub(crate) fn is_zombie(process: Pid) -> bool {
+    stat(process).is_none_or(|(state, _)| matches!(state, 'Z' | 'X'))
+}
+
+/// Returns every process, but this one, whose variables at its start hold `variable`.
+pub(crate) fn marked(variable: &[u8]) -> Vec<Pid> {
+    let me = rustix::process::getpid();
+    all()
+        .filter(|process| *process != me)
+        .filter(|process| {
+            fs::read(format!("/proc/{process}/environ"))
+                .is_ok_and(|text| text.split(|byte| *byte == 0).any(|entry| entry == variable))
+        })
+        .collect()
+}
+
+/// Stops all that live below `roots`, so that none can fork, then kills them. Returns how many.
+///
+/// One pass may miss what was forked or orphaned meanwhile: repeat until nobody is left.
+pub(crate) fn kill_below(roots: Vec<Pid>) -> u32 {
+    let mut found = Vec::new();
+    let mut open = roots;
+    while let Some(process) = open.pop() {
+        // What has ended meanwhile cannot be signalled, and need not be.
+        let _ = kill_process(process, Signal::STOP);
+        open.extend(children(process));
+        found.push(process);
+    }
+    let mut killed = 0;
+    for process in found.into_iter().filter(|process| !is_zombie(*process)) {
+        killed += u32::from(kill_process(process, Signal::KILL).is_ok());
+    }
+    killed
+}
+
+fn children_by_scan(parent: Pid) -> Vec<Pid> {
+    all().filter(|process| stat(*process).is_some_and(|(_, of)| Some(parent) == of)).collect()
+}
+
+fn all() -> impl Iterator<Item = Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| std::str::from_utf8(entry.file_name().as_bytes()).ok().and_then(parse))
+}
+
+/// Returns the state of `process` and its parent.
+fn stat(process: Pid) -> Option<(char, Option<Pid>)> {
+    let text = fs::read(format!("/proc/{process}/stat")).ok()?;
+    // The name before the fields is in parentheses and may itself hold any byte.
+    let end = text.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = std::str::from_utf8(text.get(end + 1..)?).ok()?.split_ascii_whitespace();
+    Some((fields.next()?.chars().next()?, fields.next().and_then(parse)))
+}
+
+fn parse(text: &str) -> Option<Pid> {
+    text.parse().ok().and_then(Pid::from_raw)
+}

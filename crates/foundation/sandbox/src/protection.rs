@@ -1,0 +1,161 @@
+//! What a command may reach, and what of that this machine can hold it to.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+/// Whether a command is confined.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Protection {
+    /// It may do all that this process may. Its whole tree still ends with it.
+    None,
+    /// It is held to these limits, or not run.
+    Restricted(Limits),
+}
+
+/// What a confined command may reach.
+///
+/// Paths are enforced by Landlock, which judges opening, making, moving and deleting files by where
+/// they really are. It does not judge the change of a file's mode, owner, times or attributes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Folders and files that may be read and run.
+    pub read_roots: Vec<PathBuf>,
+    /// Folders and files that may also be written.
+    pub write_roots: Vec<PathBuf>,
+    /// Which sockets it may open.
+    pub network: Network,
+    /// Bytes of memory, of each process by its data segment and of the whole tree by what is resident.
+    pub memory: Option<u64>,
+    /// Processes at once in the whole tree.
+    pub processes: Option<u32>,
+    /// Processor time of each process, in whole seconds, rounded up.
+    pub cpu: Option<Duration>,
+    /// Bytes of each file it writes.
+    pub file_size: Option<u64>,
+    /// Open files of each process.
+    pub open_files: Option<u64>,
+}
+
+impl Limits {
+    /// Confines to `read_roots` and `write_roots`, without network, with no other limit.
+    pub fn new<R: Into<PathBuf>, W: Into<PathBuf>>(
+        read_roots: impl IntoIterator<Item = R>,
+        write_roots: impl IntoIterator<Item = W>,
+    ) -> Self {
+        Self {
+            read_roots: read_roots.into_iter().map(Into::into).collect(),
+            write_roots: write_roots.into_iter().map(Into::into).collect(),
+            network: Network::Off,
+            memory: None,
+            processes: None,
+            cpu: None,
+            file_size: None,
+            open_files: None,
+        }
+    }
+
+    /// Returns what nearly every program reads, as far as this machine has it: programs, libraries,
+    /// settings and some of the kernel's tables.
+    ///
+    /// `/proc` is not among them as a whole, since a process may read there with which variables
+    /// another one of the same user was started, and keys are often among those.
+    pub fn system_roots() -> Vec<PathBuf> {
+        const ROOTS: &[&str] = &[
+            "/bin",
+            "/etc",
+            "/lib",
+            "/lib32",
+            "/lib64",
+            "/opt",
+            "/proc/cpuinfo",
+            "/proc/filesystems",
+            "/proc/loadavg",
+            "/proc/meminfo",
+            "/proc/stat",
+            "/proc/sys",
+            "/proc/uptime",
+            "/proc/version",
+            "/sbin",
+            "/sys/devices/system/cpu",
+            "/sys/fs/cgroup",
+            "/usr",
+        ];
+        ROOTS.iter().map(PathBuf::from).filter(|root| root.exists()).collect()
+    }
+}
+
+/// Which sockets a confined command may open. Pairs of connected sockets are always allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Network {
+    /// None.
+    Off,
+    /// Unix sockets, which reach services of this machine, and nothing else.
+    Unix,
+    /// Internet and Unix sockets, but no raw ones.
+    Allowed,
+}
+
+/// Which protections are active on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Protections {
+    /// Reading and writing only below the roots.
+    pub files: Status,
+    /// Signals and abstract Unix sockets only within the command's own tree.
+    pub scopes: Status,
+    /// No sockets beyond the network rule, no tracing, mounting, keyrings, namespaces and the like.
+    pub system_calls: Status,
+    /// The whole tree ends, even what left its session.
+    pub whole_tree: Status,
+}
+
+/// Whether a protection can be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Status {
+    /// Yes, by the mechanism named.
+    Active(String),
+    /// No, for the reason given.
+    Missing(String),
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Active(by) => write!(f, "active ({by})"),
+            Self::Missing(reason) => write!(f, "missing ({reason})"),
+        }
+    }
+}
+
+/// Says which protections are active on this machine, assuming that there is a launcher.
+pub fn probe() -> Protections {
+    #[cfg(target_os = "linux")]
+    return crate::launcher::restrict::probe();
+
+    #[cfg(target_os = "macos")]
+    return {
+        let seatbelt = || match crate::seatbelt::PROGRAM {
+            program if std::path::Path::new(program).exists() => Status::Active("Seatbelt".into()),
+            program => Status::Missing(format!("{program} is not there")),
+        };
+        Protections {
+            files: seatbelt(),
+            scopes: seatbelt(),
+            system_calls: seatbelt(),
+            whole_tree: Status::Missing("this system has no subreaper: process group only".into()),
+        }
+    };
+
+    #[cfg(not(any(target_os = "linux", target_os = "macos")))]
+    return {
+        let missing = || Status::Missing(format!("not supported on {}", std::env::consts::OS));
+        Protections {
+            files: missing(),
+            scopes: missing(),
+            system_calls: missing(),
+            whole_tree: missing(),
+        }
+    };
+}

@@ -1,0 +1,273 @@
+//! Runs commands.
+
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    os::{
+        fd::OwnedFd,
+        unix::{ffi::OsStrExt, net::UnixStream},
+    },
+    path::PathBuf,
+    process::Stdio,
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    process::{Child, ChildStderr, ChildStdout},
+    sync::mpsc,
+};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::{
+    Chunk, Command, Environment, Error, Exit, Finished, Launcher, Protection,
+    capture::Recorder,
+    group::{Group, MARK, Tree},
+    launcher::MARKER,
+    wire::{CANCEL, Report, Spec},
+};
+
+/// Once the tree has ended, output can only come from a process outside it that was handed a pipe.
+const DRAIN: Duration = Duration::from_secs(1);
+/// A launcher that has not reported this long after it should have is stuck.
+const STUCK: Duration = Duration::from_secs(15);
+
+/// Runs commands. Runs may overlap.
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    environment: Environment,
+    spool: PathBuf,
+    launcher: Option<Launcher>,
+}
+
+impl Sandbox {
+    /// Runs commands whose parent has `environment`; long output goes to temporary files in `spool`.
+    pub fn new(environment: Environment, spool: impl Into<PathBuf>) -> Self {
+        Self { environment, spool: spool.into(), launcher: None }
+    }
+
+    /// Runs commands below `launcher`, which [`Protection::Restricted`] needs on Linux.
+    #[must_use]
+    pub fn with_launcher(mut self, launcher: Launcher) -> Self {
+        self.launcher = Some(launcher);
+        self
+    }
+
+    /// Runs `command` and returns once its whole tree has ended.
+    ///
+    /// It ends by itself, by its timeout, or by `cancel`: then it is sent TERM and, after its grace,
+    /// killed. What it leaves running when it ends by itself is killed 200 ms later. A `watcher` is
+    /// sent output as it comes, and misses some when its channel is full.
+    ///
+    /// Dropping the future kills the tree at once.
+    ///
+    /// # Errors
+    /// Nothing was run, but for [`Error::LauncherLost`] and [`Error::Watch`], after which nothing
+    /// runs any more.
+    pub async fn run(
+        &self,
+        command: Command,
+        cancel: CancellationToken,
+        watcher: Option<mpsc::Sender<Chunk>>,
+    ) -> Result<Finished, Error> {
+        check(&command)?;
+        let mut environment = self.environment.of(&command)?;
+        let mark = Uuid::new_v4().to_string();
+        environment.insert(MARK.into(), mark.clone().into());
+        let mut recorder = Recorder::new(command.caps, &self.spool, watcher);
+        let report = if cancel.is_cancelled() {
+            let (exit, duration) = (Exit::Cancelled, Duration::ZERO);
+            Report::Ended { exit, duration, stragglers: 0, unkillable: 0 }
+        } else {
+            let run = Run { command: &command, environment, mark: &mark, cancel: &cancel };
+            Box::pin(self.report(run, &mut recorder)).await?
+        };
+
+        let Report::Ended { exit, duration, stragglers, unkillable } = report else {
+            return Err(Error::LauncherLost { program: command.program() });
+        };
+        let [stdout, stderr, combined] = Box::pin(recorder.finish()).await;
+        Ok(Finished { exit, duration, stdout, stderr, combined, stragglers, unkillable })
+    }
+
+    async fn report(&self, run: Run<'_>, recorder: &mut Recorder<'_>) -> Result<Report, Error> {
+        let command = run.command;
+        let limits = match (&command.protection, &self.launcher) {
+            (Protection::None, _) => None,
+            (Protection::Restricted(limits), Some(_)) if cfg!(target_os = "linux") => {
+                Some(limits.clone())
+            }
+            (Protection::Restricted(limits), _) if cfg!(target_os = "macos") => {
+                let wrapped = under_seatbelt(command, limits)?;
+                return self.in_group(Run { command: &wrapped, ..run }, recorder).await;
+            }
+            (Protection::Restricted(_), _) => return Err(missing(command)),
+        };
+        match &self.launcher {
+            Some(launcher) if cfg!(target_os = "linux") => {
+                let spec = Spec::new(command, run.environment.clone(), limits);
+                launched(launcher, &spec, run, recorder).await
+            }
+            _ => self.in_group(run, recorder).await,
+        }
+    }
+
+    async fn in_group(&self, run: Run<'_>, recorder: &mut Recorder<'_>) -> Result<Report, Error> {
+        let Run { command, environment, mark, cancel } = run;
+        let (mut group, stdout, stderr) = Group::start(command, environment, mark, &self.spool)?;
+        let drained = CancellationToken::new();
+        let watch = group.watch(command, cancel, &drained);
+        pumped(recorder, (stdout, stderr), &drained, watch).await
+    }
+}
+
+/// One command on its way.
+struct Run<'a> {
+    command: &'a Command,
+    environment: BTreeMap<OsString, OsString>,
+    mark: &'a str,
+    cancel: &'a CancellationToken,
+}
+
+/// Runs below a launcher.
+async fn launched(
+    launcher: &Launcher,
+    spec: &Spec,
+    run: Run<'_>,
+    recorder: &mut Recorder<'_>,
+) -> Result<Report, Error> {
+    let Run { command, mark, cancel, .. } = run;
+    let watch = |source| Error::Watch { program: command.program(), source };
+    let (mut child, stdout, stderr, control) = start(launcher, mark)
+        .map_err(|source| Error::LauncherNotStarted { path: launcher.path.clone(), source })?;
+    let mut frame = spec.frame().map_err(watch)?;
+    frame.extend_from_slice(command.stdin.as_deref().unwrap_or_default());
+
+    let talk = async {
+        let bound = command.timeout.saturating_add(command.grace).saturating_add(STUCK);
+        let answer = tokio::time::timeout(bound, converse(control, &frame, cancel)).await;
+        let report = answer.ok().and_then(|answer| serde_json::from_slice(&answer).ok());
+        if report.is_none() {
+            // It is gone or stuck, and cannot end the tree.
+            let _ = child.start_kill();
+            Tree::marked(mark).end().await;
+        }
+        let _ = child.wait().await;
+        report
+    };
+    let drained = CancellationToken::new();
+    match pumped(recorder, (stdout, stderr), &drained, talk).await {
+        Some(Report::NotRun(reason)) => Err(reason.into_error(command, spec)),
+        Some(report @ Report::Ended { .. }) => Ok(report),
+        None => Err(Error::LauncherLost { program: command.program() }),
+    }
+}
+
+/// Starts a launcher; the socket is its standard input.
+fn start(
+    launcher: &Launcher,
+    mark: &str,
+) -> std::io::Result<(Child, ChildStdout, ChildStderr, tokio::net::UnixStream)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    // Its end of the socket must be open nowhere but in it, so that its death closes it.
+    let mut child = {
+        let mut process = tokio::process::Command::new(&launcher.path);
+        process.arg(MARKER).env_clear().env(MARK, mark);
+        process.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        process.spawn()?
+    };
+    match (child.stdout.take(), child.stderr.take()) {
+        (Some(stdout), Some(stderr)) => {
+            Ok((child, stdout, stderr, tokio::net::UnixStream::from_std(ours)?))
+        }
+        _ => Err(std::io::ErrorKind::BrokenPipe.into()),
+    }
+}
+
+/// Sends `frame`, and a word when cancelled, and returns all that the launcher says.
+async fn converse(
+    mut control: tokio::net::UnixStream,
+    frame: &[u8],
+    cancel: &CancellationToken,
+) -> Vec<u8> {
+    let (mut from, mut to) = control.split();
+    let mut answer = Vec::new();
+    // A launcher that cannot be written to is gone, which reading shows.
+    let _ = to.write_all(frame).await;
+    let read = from.read_to_end(&mut answer);
+    tokio::pin!(read);
+    let cancelled = tokio::select! {
+        _ = &mut read => false,
+        () = cancel.cancelled() => true,
+    };
+    if cancelled {
+        let _ = to.write_all(&[CANCEL]).await;
+        let _ = read.await;
+    }
+    answer
+}
+
+/// Records both outputs while `end` goes on, and for a bounded time after it.
+async fn pumped<T>(
+    recorder: &mut Recorder<'_>,
+    (stdout, stderr): (ChildStdout, ChildStderr),
+    drained: &CancellationToken,
+    end: impl Future<Output = T>,
+) -> T {
+    let pump = async {
+        recorder.pump(stdout, stderr).await;
+        drained.cancel();
+        std::future::pending::<()>().await;
+    };
+    tokio::pin!(pump, end);
+    let ended = tokio::select! {
+        () = &mut pump => end.await,
+        ended = &mut end => ended,
+    };
+    let _ = tokio::time::timeout(DRAIN, async {
+        tokio::select! {
+            () = &mut pump => {}
+            () = drained.cancelled() => {}
+        }
+    })
+    .await;
+    ended
+}
+
+fn check(command: &Command) -> Result<(), Error> {
+    if command.argv.is_empty() {
+        return Err(Error::EmptyCommand);
+    }
+    let nul = |text: &OsStr| text.as_bytes().contains(&0);
+    let places = [
+        ("an argument", command.argv.iter().any(|text| nul(text))),
+        ("the folder", nul(command.cwd.as_os_str())),
+        ("a variable", command.set.iter().any(|(name, value)| nul(name) || nul(value))),
+    ];
+    match places.iter().find(|(_, has)| *has) {
+        Some((what, _)) => Err(Error::NulByte { program: command.program(), what }),
+        None => Ok(()),
+    }
+}
+
+fn missing(command: &Command) -> Error {
+    let reason = match std::env::consts::OS {
+        "linux" => "no launcher was given".into(),
+        other => format!("not supported on {other}"),
+    };
+    Error::ProtectionMissing { program: command.program(), protection: "confinement", reason }
+}
+
+fn under_seatbelt(command: &Command, limits: &crate::Limits) -> Result<Command, Error> {
+    let profile = crate::seatbelt::profile(limits).map_err(|reason| Error::ProtectionMissing {
+        program: command.program(),
+        protection: "Seatbelt",
+        reason,
+    })?;
+    let mut wrapped = command.clone();
+    let prefix = [crate::seatbelt::PROGRAM.into(), "-p".into(), profile.into(), "--".into()];
+    wrapped.argv.splice(0..0, prefix);
+    Ok(wrapped)
+}

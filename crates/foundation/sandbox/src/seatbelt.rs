@@ -1,0 +1,115 @@
+//! Confinement on macOS: a Seatbelt profile for `sandbox-exec`.
+
+use std::{fmt::Write as _, path::Path};
+
+use crate::{Limits, Network};
+
+/// The system's program that runs another one under a profile.
+pub const PROGRAM: &str = "/usr/bin/sandbox-exec";
+
+/// Returns the profile that holds a command to `limits`: everything is denied but what it lists.
+///
+/// Seatbelt judges paths by where they really are, so roots must have no symbolic links in them
+/// (`/private/tmp`, not `/tmp`).
+///
+/// # Errors
+/// When a limit has no equivalent there, or when a root is not UTF-8; the text says which.
+pub fn profile(limits: &Limits) -> Result<String, String> {
+    let counted = [
+        ("memory", limits.memory.is_some()),
+        ("processes", limits.processes.is_some()),
+        ("cpu", limits.cpu.is_some()),
+        ("file_size", limits.file_size.is_some()),
+        ("open_files", limits.open_files.is_some()),
+    ];
+    if let Some((name, _)) = counted.iter().find(|(_, wanted)| *wanted) {
+        return Err(format!("a Seatbelt profile cannot limit {name}"));
+    }
+
+    let mut text = String::from(
+        "(version 1)\n(deny default)\n(allow process-fork)\n(allow signal (target same-sandbox))\n\
+         (allow sysctl-read)\n(allow file-read-metadata)\n",
+    );
+    for device in ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"] {
+        let _ = writeln!(text, "(allow file-read* file-write-data (literal \"{device}\"))");
+    }
+    for root in &limits.read_roots {
+        let root = quoted(root)?;
+        let _ =
+            writeln!(text, "(allow file-read* file-map-executable process-exec (subpath {root}))");
+    }
+    for root in &limits.write_roots {
+        let root = quoted(root)?;
+        let _ = writeln!(
+            text,
+            "(allow file-read* file-map-executable process-exec file-write* (subpath {root}))"
+        );
+    }
+    text.push_str(match limits.network {
+        Network::Off => "",
+        Network::Unix => "(allow network* (local unix-socket) (remote unix-socket))\n",
+        Network::Allowed => "(allow network*)\n(allow system-socket)\n",
+    });
+    Ok(text)
+}
+
+/// Writes `path` as a string of the profile language, whose escapes are those of Scheme.
+fn quoted(path: &Path) -> Result<String, String> {
+    let text = path.to_str().ok_or_else(|| format!("root {} is not UTF-8", path.display()))?;
+    if text.chars().any(char::is_control) {
+        return Err(format!("root {text:?} holds a control character"));
+    }
+    Ok(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_denies_all_but_the_roots() {
+        let limits = Limits::new(["/usr"], ["/private/tmp/it"]);
+
+        let text = profile(&limits).unwrap();
+
+        let wanted = r#"(version 1)
+(deny default)
+(allow process-fork)
+(allow signal (target same-sandbox))
+(allow sysctl-read)
+(allow file-read-metadata)
+(allow file-read* file-write-data (literal "/dev/null"))
+(allow file-read* file-write-data (literal "/dev/zero"))
+(allow file-read* file-write-data (literal "/dev/random"))
+(allow file-read* file-write-data (literal "/dev/urandom"))
+(allow file-read* file-map-executable process-exec (subpath "/usr"))
+(allow file-read* file-map-executable process-exec file-write* (subpath "/private/tmp/it"))
+"#;
+        assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn the_network_is_named_only_when_allowed() {
+        let with = |network| profile(&Limits { network, ..Limits::new([""; 0], [""; 0]) }).unwrap();
+
+        assert!(!with(Network::Off).contains("network"));
+        assert!(with(Network::Unix).ends_with("(remote unix-socket))\n"));
+        assert!(with(Network::Allowed).contains("(allow network*)\n"));
+    }
+
+    #[test]
+    fn a_root_cannot_end_its_own_quotes() {
+        let limits = Limits::new([r#"/a")(allow default)("\"#], [""; 0]);
+
+        let text = profile(&limits).unwrap();
+
+        assert!(text.contains(r#"(subpath "/a\")(allow default)(\"\\"))"#), "{text}");
+    }
+
+    #[test]
+    fn a_limit_without_equivalent_is_refused_by_name() {
+        let limits = Limits { memory: Some(1), ..Limits::new([""; 0], [""; 0]) };
+
+        assert_eq!(profile(&limits), Err("a Seatbelt profile cannot limit memory".into()));
+    }
+}

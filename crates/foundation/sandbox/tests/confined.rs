@@ -1,0 +1,335 @@
+//! What a confined command tries in vain.
+//!
+//! The attempts that no shell can make are tests of this same program, which the others run
+//! confined. All hold for root too.
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::{path::Path, time::Duration};
+
+use formwork_sandbox::{
+    Command, Error, Exit, Finished, Limits, Network, Protection, Resource, Status, probe,
+};
+use support::{alone, launched, run};
+
+/// Confines to reading the system and to reading and writing `write`.
+fn limits(write: &Path) -> Limits {
+    Limits::new(Limits::system_roots(), [write])
+}
+
+async fn sh(script: &str, cwd: &Path, limits: Limits) -> Finished {
+    let mut command = Command::new(["sh", "-c", script], cwd, Protection::Restricted(limits));
+    command.timeout = Duration::from_secs(20);
+    run(&launched(cwd), command).await.unwrap()
+}
+
+/// Runs the attempt of that name, below, and returns what it printed.
+async fn attempt(name: &str, network: Network) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let program = std::env::current_exe().unwrap();
+    let mut limits = Limits { network, ..limits(dir.path()) };
+    limits.read_roots.push(program.clone());
+    let argv = [
+        program.as_os_str(),
+        name.as_ref(),
+        "--exact".as_ref(),
+        "--ignored".as_ref(),
+        "--nocapture".as_ref(),
+    ];
+    let command = Command::new(argv, dir.path(), Protection::Restricted(limits));
+
+    let finished = run(&launched(dir.path()), command).await.unwrap();
+
+    let text = finished.stdout.preview();
+    let said = text.lines().find_map(|line| line.split_once("said: ").map(|(_, said)| said));
+    said.unwrap_or_else(|| panic!("{finished:?}: {}", finished.combined.preview())).to_owned()
+}
+
+#[tokio::test]
+async fn a_confined_command_works_within_its_roots() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "echo one > a && mkdir b && mv a b/a && cat b/a && rm -r b && ls /usr > /dev/null && echo $0";
+
+    let finished = sh(script, dir.path(), limits(dir.path())).await;
+
+    assert_eq!(finished.combined.preview(), "one\nsh\n");
+    assert_eq!(finished.exit, Exit::Code(0));
+}
+
+#[tokio::test]
+async fn nothing_outside_the_write_roots_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let inside = dir.path().join("inside");
+    let outside = dir.path().join("outside");
+    std::fs::create_dir(&inside).unwrap();
+    std::fs::write(&outside, "kept").unwrap();
+    std::os::unix::fs::symlink(&outside, inside.join("link")).unwrap();
+    let limits = || {
+        let mut limits = limits(&inside);
+        limits.read_roots.push(dir.path().into());
+        limits
+    };
+
+    for script in [
+        "echo x > ../outside",
+        "echo x >> ../outside",
+        "echo x > link",
+        "echo x > /proc/self/root$PWD/../outside",
+        "rm ../outside",
+        "mv ../outside .",
+        "ln ../outside hard && echo x > hard",
+        "truncate -s 0 ../outside",
+        "cd .. && touch new",
+        "mkdir ../new",
+        "cp /etc/hostname ../new",
+        "mknod disk b 8 0",
+        "setsid sh -c 'echo x > ../outside'",
+    ] {
+        let finished = sh(script, &inside, limits()).await;
+
+        assert_ne!(finished.exit, Exit::Code(0), "{script}");
+        assert_eq!(std::fs::read_to_string(&outside).unwrap(), "kept", "{script}");
+        assert!(!dir.path().join("new").exists(), "{script}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_outside_the_read_roots_is_read_or_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let inside = dir.path().join("inside");
+    std::fs::create_dir(&inside).unwrap();
+    std::fs::write(dir.path().join("secret"), "hunter2").unwrap();
+    std::os::unix::fs::symlink("../secret", inside.join("link")).unwrap();
+    let program = dir.path().join("program");
+    std::fs::copy("/bin/echo", &program).unwrap();
+
+    for script in [
+        "cat ../secret",
+        "cat link",
+        "cat /proc/self/root$PWD/../secret",
+        "cat /proc/self/cwd/../secret",
+        "cat /proc/1/root$PWD/../secret",
+        "ls ..",
+        "ln ../secret hard && cat hard",
+        "../program hunter2",
+    ] {
+        let finished = sh(script, &inside, limits(&inside)).await;
+
+        assert_ne!(finished.exit, Exit::Code(0), "{script}");
+        assert!(!finished.stdout.preview().contains("hunter2"), "{script}");
+    }
+}
+
+#[tokio::test]
+async fn other_processes_are_neither_read_nor_signalled() {
+    let dir = tempfile::tempdir().unwrap();
+    let me = std::process::id();
+    let limits = limits(dir.path());
+
+    for script in [
+        format!("cat /proc/{me}/environ"),
+        format!("cat /proc/{me}/mem"),
+        format!("ls /proc/{me}/fd"),
+        format!("kill -0 {me}"),
+        "kill -9 $PPID".into(),
+        "cat /proc/$PPID/environ".into(),
+    ] {
+        let finished = sh(&script, dir.path(), limits.clone()).await;
+
+        assert!(matches!(finished.exit, Exit::Code(1..)), "{script}: {:?}", finished.exit);
+        assert_eq!(finished.stdout.total_bytes, 0, "{script}");
+    }
+}
+
+#[tokio::test]
+async fn confined_root_cannot_read_the_variables_of_others_even_where_it_sees_them() {
+    if !rustix::process::geteuid().is_root() {
+        return; // Only root has the capabilities that are taken from it here.
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut limits = limits(dir.path());
+    limits.read_roots.push("/proc".into());
+
+    let finished = sh("cat /proc/$PPID/environ /proc/$PPID/maps", dir.path(), limits).await;
+
+    assert_eq!((finished.exit, finished.stdout.total_bytes), (Exit::Code(1), 0));
+}
+
+#[tokio::test]
+async fn sockets_follow_the_network_rule() {
+    let off = attempt("attempt_sockets", Network::Off).await;
+    let unix = attempt("attempt_sockets", Network::Unix).await;
+    let allowed = attempt("attempt_sockets", Network::Allowed).await;
+
+    assert_eq!(off, "tcp no, udp no, unix no, pair yes, raw no, packet no");
+    assert_eq!(unix, "tcp no, udp no, unix yes, pair yes, raw no, packet no");
+    assert_eq!(allowed, "tcp yes, udp yes, unix yes, pair yes, raw no, packet no");
+}
+
+#[test]
+#[ignore = "run confined by the test above"]
+fn attempt_sockets() {
+    use std::{
+        net::{TcpListener, UdpSocket},
+        os::unix::net::{UnixListener, UnixStream},
+    };
+    let word = |worked: bool| if worked { "yes" } else { "no" };
+    println!(
+        "said: tcp {}, udp {}, unix {}, pair {}, raw {}, packet {}",
+        word(TcpListener::bind("127.0.0.1:0").is_ok()),
+        word(UdpSocket::bind("127.0.0.1:0").is_ok()),
+        word(UnixListener::bind("socket").is_ok()),
+        word(UnixStream::pair().is_ok()),
+        word(call(libc::SYS_socket, [2, 3, 1]).is_ok()),
+        word(call(libc::SYS_socket, [17, 3, 0]).is_ok()),
+    );
+}
+
+#[tokio::test]
+async fn dangerous_system_calls_are_refused() {
+    let said = attempt("attempt_calls", Network::Allowed).await;
+
+    let wanted = "ptrace 1, io_uring 1, mount 1, unshare 1, setns 1, keyctl 1, bpf 1, chroot 1, \
+                  clone into a namespace 1, clone3 38, x32 io_uring 1";
+    assert_eq!(said, wanted);
+}
+
+#[test]
+#[ignore = "run confined by the test above"]
+fn attempt_calls() {
+    let errno = |call: std::io::Result<()>| call.unwrap_err().raw_os_error().unwrap();
+    let namespace = i64::from(libc::CLONE_NEWUSER);
+    let calls = [
+        ("ptrace", call(libc::SYS_ptrace, [0, 0, 0])),
+        ("io_uring", call(libc::SYS_io_uring_setup, [1, 0, 0])),
+        ("mount", call(libc::SYS_mount, [0, 0, 0])),
+        ("unshare", call(libc::SYS_unshare, [namespace, 0, 0])),
+        ("setns", call(libc::SYS_setns, [0, 0, 0])),
+        ("keyctl", call(libc::SYS_keyctl, [0, 0, 0])),
+        ("bpf", call(libc::SYS_bpf, [0, 0, 0])),
+        ("chroot", call(libc::SYS_chroot, [0, 0, 0])),
+        ("clone into a namespace", call(libc::SYS_clone, [namespace, 0, 0])),
+        ("clone3", call(libc::SYS_clone3, [0, 0, 0])),
+        ("x32 io_uring", call(libc::SYS_io_uring_setup | 0x4000_0000, [1, 0, 0])),
+    ];
+    let said: Vec<_> =
+        calls.into_iter().map(|(name, it)| format!("{name} {}", errno(it))).collect();
+    println!("said: {}", said.join(", "));
+}
+
+/// Makes a system call as it is, which is what a hostile program does.
+fn call(number: i64, [a, b, c]: [i64; 3]) -> std::io::Result<()> {
+    #[expect(unsafe_code, reason = "the filter refuses the call before it looks at arguments")]
+    // SAFETY: pointers among the arguments are null, which the kernel answers with an error, and
+    // none of these calls changes the memory of this process.
+    let result = unsafe { libc::syscall(number, a, b, c, 0, 0, 0) };
+    if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[tokio::test]
+async fn a_tree_with_too_many_processes_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits { processes: Some(20), ..limits(dir.path()) };
+    let script = "for i in $(seq 30); do sleep 15 & done; wait";
+
+    let finished = sh(script, dir.path(), limits).await;
+
+    assert_eq!(finished.exit, Exit::OverLimit(Resource::Processes));
+    assert!(finished.duration < Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn a_fork_bomb_is_killed_with_all_its_processes() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits { processes: Some(40), ..limits(dir.path()) };
+
+    let finished = sh("b() { b | b & b; }; b", dir.path(), limits).await;
+
+    // Without a control group it may die of forks that fail before it has been counted.
+    assert_ne!(finished.exit, Exit::Code(0));
+    assert_ne!(finished.exit, Exit::TimedOut);
+    assert_eq!(finished.unkillable, 0);
+}
+
+#[tokio::test]
+async fn a_memory_bomb_is_held_to_its_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits { memory: Some(64 << 20), ..limits(dir.path()) };
+
+    let one = sh("head -c 500M /dev/zero | tail -c 400M | wc -c", dir.path(), limits.clone()).await;
+    // Each keeps to the limit, all together do not.
+    let script =
+        "for i in 1 2 3 4; do (head -c 40M /dev/zero; sleep 15) | tail -c 39M | wc -c & done; wait";
+    let many = sh(script, dir.path(), limits).await;
+
+    assert_ne!(one.stdout.preview().trim(), (400 << 20).to_string());
+    assert_eq!(many.exit, Exit::OverLimit(Resource::Memory), "{}", many.combined.preview());
+}
+
+#[tokio::test]
+async fn files_processor_time_and_open_files_are_limited() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = limits(dir.path());
+    let small = Limits { file_size: Some(1 << 20), ..all.clone() };
+    let short = Limits { cpu: Some(Duration::from_millis(900)), ..all.clone() };
+    let few = Limits { open_files: Some(8), ..all.clone() };
+
+    let large_file = sh("exec head -c 2M /dev/zero > large", dir.path(), small).await;
+    let loops = sh("while :; do :; done", dir.path(), short).await;
+    let raised = sh("ulimit -n; ulimit -n 9", dir.path(), few).await;
+    let core = sh("ulimit -c", dir.path(), all).await;
+
+    assert_ne!(large_file.exit, Exit::Code(0));
+    assert_eq!(std::fs::metadata(dir.path().join("large")).unwrap().len(), 1 << 20);
+    assert!(matches!(loops.exit, Exit::Signal(9 | 24)), "{:?}", loops.exit);
+    assert!(loops.duration < Duration::from_secs(10));
+    assert_eq!(raised.stdout.preview(), "8\n");
+    assert_ne!(raised.exit, Exit::Code(0));
+    assert_eq!(core.stdout.preview(), "0\n");
+}
+
+#[tokio::test]
+async fn a_program_outside_the_roots_is_not_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let only = Limits::new([dir.path()], [""; 0]);
+    let command = Command::new(["/bin/true"], dir.path(), Protection::Restricted(only));
+
+    let error = run(&launched(dir.path()), command).await.unwrap_err();
+
+    assert!(matches!(error, Error::NotStarted { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_root_that_is_not_there_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let gone = dir.path().join("gone");
+    let command = Command::new(["true"], dir.path(), Protection::Restricted(limits(&gone)));
+
+    let error = run(&launched(dir.path()), command).await.unwrap_err();
+
+    assert!(matches!(&error, Error::RootMissing { root, .. } if *root == gone), "{error:?}");
+}
+
+#[tokio::test]
+async fn confinement_without_a_launcher_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let command =
+        Command::new(["touch", "it"], dir.path(), Protection::Restricted(limits(dir.path())));
+
+    let error = run(&alone(dir.path()), command).await.unwrap_err();
+
+    assert!(matches!(error, Error::ProtectionMissing { .. }), "{error:?}");
+    assert!(!dir.path().join("it").exists());
+}
+
+#[test]
+fn this_machine_has_the_protections_that_these_tests_need() {
+    let found = probe();
+
+    let wanted = |by: &str| Status::Active(by.into());
+    assert_eq!(found.files, wanted("Landlock"));
+    assert_eq!(found.scopes, wanted("Landlock"));
+    assert_eq!(found.system_calls, wanted("seccomp"));
+    assert_eq!(found.whole_tree, wanted("subreaper"));
+}
