@@ -1,0 +1,275 @@
+//! What a workspace held at one moment, to compare with and to go back to.
+
+mod blobs; // Contents by their hash.
+mod cache; // What need not be read again.
+mod manifest; // A snapshot as bytes.
+mod restore; // Going back.
+mod scan; // Going through a workspace.
+
+use crate::{edit, error::Error, ledger::Hash, path::RelPath, root::Root};
+use blobs::Blobs;
+use cache::Cache;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+
+/// A folder outside the workspace that keeps snapshots and the contents they name.
+///
+/// A content is kept once, by its BLAKE3 hash. It is written but not synced, so a power cut may
+/// take the newest; what is damaged is noticed when it is read.
+#[derive(Debug)]
+pub struct Snapshots {
+    blobs: Blobs,
+    trees: PathBuf,
+    cache: Cache,
+}
+
+/// Which files a snapshot takes; git's own folders never belong to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// All files.
+    All,
+    /// Those that neither a `.gitignore` nor `.git/info/exclude` of the workspace ignores.
+    NotIgnored,
+}
+
+/// What a workspace held at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    id: Hash,
+    which: Which,
+    /// The content of `.git/info/exclude`.
+    exclude: Option<Hash>,
+    entries: BTreeMap<RelPath, Node>,
+    skipped: Vec<RelPath>,
+}
+
+/// A file, link or folder of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    /// A regular file.
+    File {
+        /// BLAKE3 of its bytes.
+        hash: Hash,
+        /// Permission bits.
+        mode: u32,
+        /// Size in bytes.
+        len: u64,
+    },
+    /// A symbolic link.
+    Link {
+        /// Where it points, as it is written.
+        target: PathBuf,
+    },
+    /// A folder.
+    Folder {
+        /// Permission bits.
+        mode: u32,
+    },
+}
+
+/// How one path differs between two snapshots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathChange {
+    /// The file, link or folder.
+    pub path: RelPath,
+    /// What it was; none if it is new.
+    pub before: Option<Node>,
+    /// What it is; none if it is gone.
+    pub after: Option<Node>,
+    /// Lines that are new.
+    pub added: usize,
+    /// Lines that are gone.
+    pub removed: usize,
+    /// The change as a unified diff, with mode lines as git writes them.
+    pub diff: String,
+}
+
+/// What going back did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restored {
+    /// The workspace as it was found, so that going back can be undone.
+    pub before: Snapshot,
+    /// Paths that were written or removed.
+    pub paths: Vec<RelPath>,
+    /// New folders that were left because they hold ignored files.
+    pub left: Vec<RelPath>,
+}
+
+impl Snapshot {
+    /// Names it: the BLAKE3 hash of all it says.
+    pub fn id(&self) -> Hash {
+        self.id
+    }
+
+    /// Returns which files it took.
+    pub fn which(&self) -> Which {
+        self.which
+    }
+
+    /// Lists what it holds, by path.
+    pub fn entries(&self) -> &BTreeMap<RelPath, Node> {
+        &self.entries
+    }
+
+    /// Lists what could not be read when it was taken, such as pipes and closed folders.
+    pub fn skipped(&self) -> &[RelPath] {
+        &self.skipped
+    }
+}
+
+impl Snapshots {
+    /// Opens a folder of snapshots, making it if it is not there; only its owner may enter.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self, Error> {
+        let dir = dir.as_ref();
+        let trees = dir.join("trees");
+        for folder in [dir.to_owned(), trees.clone(), dir.join("blobs"), dir.join("stat-cache")] {
+            blobs::make_private(&folder)?;
+        }
+        Ok(Self {
+            blobs: Blobs::new(dir.join("blobs")),
+            trees,
+            cache: Cache::new(dir.join("stat-cache")),
+        })
+    }
+
+    /// Takes a snapshot of a workspace. A file whose size, times and inode are as before is not read.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the store cannot be written or a file that is there cannot be read.
+    pub fn take(&self, root: &Root, which: Which) -> Result<Snapshot, Error> {
+        self.record(root, which, None)
+    }
+
+    /// Takes a snapshot; with `rules`, of what that one's ignore rules do not hide.
+    fn record(
+        &self,
+        root: &Root,
+        which: Which,
+        rules: Option<&Snapshot>,
+    ) -> Result<Snapshot, Error> {
+        let clock = self.cache.clock()?;
+        let known = self.cache.load(root.path());
+        let scan = scan::scan(root, which, &self.blobs, rules)?;
+        let (entries, stats) = scan::read(root, &scan, &known, &self.blobs)?;
+        self.cache.store(root.path(), &stats, clock)?;
+        let (exclude, skipped) = (scan.exclude, scan.skipped);
+        let mut snapshot = Snapshot { id: blake3::hash(&[]), which, exclude, entries, skipped };
+        let bytes = manifest::write(&snapshot);
+        snapshot.id = blake3::hash(&bytes);
+        blobs::put_file(
+            &self.trees.join(snapshot.id.to_string()),
+            &bytes,
+            blobs::Durability::Synced,
+        )?;
+        Ok(snapshot)
+    }
+
+    /// Loads a snapshot by its id.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::Damaged`], [`Error::Io`].
+    pub fn load(&self, id: &str) -> Result<Snapshot, Error> {
+        let unknown = || Error::Unknown { what: "snapshot", id: id.to_owned() };
+        let hash = Hash::from_hex(id).map_err(|_| unknown())?;
+        let bytes = match std::fs::read(self.trees.join(hash.to_string())) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(unknown()),
+            Err(e) => return Err(Error::io(id, "read the snapshot", e)),
+        };
+        let damaged = |problem| Error::Damaged { what: "snapshot", id: id.to_owned(), problem };
+        if blake3::hash(&bytes) != hash {
+            return Err(damaged("its hash is another".to_owned()));
+        }
+        manifest::read(&bytes, hash).map_err(damaged)
+    }
+
+    /// Compares two snapshots, path by path.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if a content is not there as it was, [`Error::Io`].
+    pub fn diff(&self, before: &Snapshot, after: &Snapshot) -> Result<Vec<PathChange>, Error> {
+        let paths: BTreeSet<_> = before.entries.keys().chain(after.entries.keys()).collect();
+        let mut changes = Vec::new();
+        for path in paths {
+            let (old, new) = (before.entries.get(path), after.entries.get(path));
+            if old != new {
+                changes.push(self.change(path, old, new)?);
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Returns the content of a file of a snapshot.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if it holds no such file, [`Error::Damaged`], [`Error::Io`].
+    pub fn content(&self, snapshot: &Snapshot, path: &RelPath) -> Result<Vec<u8>, Error> {
+        match snapshot.entries.get(path) {
+            Some(Node::File { hash, .. }) => self.blobs.get(*hash),
+            Some(Node::Link { .. } | Node::Folder { .. }) | None => {
+                Err(Error::Missing { path: path.to_string() })
+            }
+        }
+    }
+
+    /// Makes a workspace what it was: contents, modes, links and folders; what is new is removed.
+    ///
+    /// What the snapshot's own ignore rules hide is left alone, and so are git's own folders.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] before anything changes if a content is missing; [`Error::Raced`];
+    /// [`Error::Io`]. After a failure it can be called again.
+    pub fn restore(&self, root: &Root, snapshot: &Snapshot) -> Result<Restored, Error> {
+        let before = self.record(root, snapshot.which, Some(snapshot))?;
+        restore::restore(root, &self.blobs, before, snapshot)
+    }
+
+    fn change(
+        &self,
+        path: &RelPath,
+        old: Option<&Node>,
+        new: Option<&Node>,
+    ) -> Result<PathChange, Error> {
+        let content = |node: Option<&Node>| match node {
+            Some(Node::File { hash, .. }) => self.blobs.get(*hash).map(Some),
+            Some(Node::Link { target }) => {
+                use std::os::unix::ffi::OsStrExt;
+                Ok(Some(target.as_os_str().as_bytes().to_vec()))
+            }
+            Some(Node::Folder { .. }) | None => Ok(None),
+        };
+        let mut diff = match (old.map(Node::git_mode), new.map(Node::git_mode)) {
+            (None, Some(mode)) => format!("new file mode {mode:06o}\n"),
+            (Some(mode), None) => format!("deleted file mode {mode:06o}\n"),
+            (Some(old), Some(new)) if old != new => {
+                format!("old mode {old:06o}\nnew mode {new:06o}\n")
+            }
+            (Some(_), Some(_)) | (None, None) => String::new(),
+        };
+        let (before, after) = (content(old)?, content(new)?);
+        let text = edit::diff(&path.to_string(), before.as_deref(), after.as_deref());
+        let count = |sign| text.lines().skip(2).filter(|line| line.starts_with(sign)).count();
+        let (added, removed) = (count('+'), count('-'));
+        diff.push_str(&text);
+        let (before, after) = (old.cloned(), new.cloned());
+        Ok(PathChange { path: path.clone(), before, after, added, removed, diff })
+    }
+}
+
+impl Node {
+    fn git_mode(&self) -> u32 {
+        match self {
+            Self::File { mode, .. } => 0o100_000 | mode,
+            Self::Link { .. } => 0o120_000,
+            Self::Folder { mode } => 0o040_000 | mode,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

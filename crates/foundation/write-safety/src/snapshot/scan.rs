@@ -1,0 +1,261 @@
+//! Going through a workspace: what belongs to a snapshot, and what it contains.
+
+use super::{Node, Snapshot, Which, blobs::Blobs, cache::Stats};
+use crate::{
+    error::Error,
+    ledger::Hash,
+    path::RelPath,
+    replace::{Old, TEMP_PREFIX},
+    root::{Access, Kind, Last, Root, Stat},
+    rules::is_git,
+};
+use ignore::{
+    Match,
+    gitignore::{Gitignore, GitignoreBuilder},
+};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::Path,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// What belongs to a snapshot, before its files are read.
+pub(super) struct Scan {
+    found: Vec<(RelPath, Stat)>,
+    pub(super) exclude: Option<Hash>,
+    pub(super) skipped: Vec<RelPath>,
+}
+
+/// Goes through a workspace, sorted.
+///
+/// The ignore rules are those on the disk, or those of the snapshot `rules`: rules that came later
+/// must neither hide what is new nor give away what was ignored.
+pub(super) fn scan(
+    root: &Root,
+    which: Which,
+    blobs: &Blobs,
+    rules: Option<&Snapshot>,
+) -> Result<Scan, Error> {
+    let mut scan = Scan { found: Vec::new(), exclude: None, skipped: Vec::new() };
+    let mut ignores = Ignores { root, which, blobs, rules, stack: Vec::new() };
+    scan.exclude = ignores.enter_top()?;
+    visit(root, &RelPath::root(), &mut ignores, &mut scan)?;
+    Ok(scan)
+}
+
+fn visit(
+    root: &Root,
+    folder: &RelPath,
+    ignores: &mut Ignores<'_>,
+    scan: &mut Scan,
+) -> Result<(), Error> {
+    let depth = ignores.stack.len();
+    let entries = match root.list(folder) {
+        Ok(entries) => entries,
+        // Gone or closed to us.
+        Err(Error::Missing { .. } | Error::Kind { .. } | Error::Refused { .. }) => return Ok(()),
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+            scan.skipped.push(folder.clone());
+            return Ok(());
+        }
+        Err(e) => return Err(e),
+    };
+    ignores.enter(folder)?;
+    for entry in entries {
+        if is_git(&entry.name) || entry.name.as_bytes().starts_with(TEMP_PREFIX.as_bytes()) {
+            continue;
+        }
+        let path = folder.join(&entry.name);
+        if ignores.hide(&path, entry.kind) {
+            continue;
+        }
+        // A name that is gone by now was never there.
+        let Ok(stat) = root.stat_link(&path) else { continue };
+        if stat.kind == Kind::Special {
+            scan.skipped.push(path);
+            continue;
+        }
+        scan.found.push((path.clone(), stat));
+        if stat.kind == Kind::Folder {
+            visit(root, &path, ignores, scan)?;
+        }
+    }
+    ignores.stack.truncate(depth);
+    Ok(())
+}
+
+/// The ignore files on the way from the top to where we are.
+struct Ignores<'a> {
+    root: &'a Root,
+    which: Which,
+    blobs: &'a Blobs,
+    rules: Option<&'a Snapshot>,
+    stack: Vec<Gitignore>,
+}
+
+impl Ignores<'_> {
+    /// Reads `.git/info/exclude` and keeps its content.
+    fn enter_top(&mut self) -> Result<Option<Hash>, Error> {
+        if self.which == Which::All {
+            return Ok(None);
+        }
+        let exclude = match self.rules {
+            Some(rules) => rules.exclude,
+            None => match self.root.read(".git/info/exclude") {
+                Ok(text) => Some(self.blobs.put(&text)?),
+                Err(_) => None,
+            },
+        };
+        if let Some(hash) = exclude {
+            let text = self.blobs.get(hash)?;
+            self.push(&RelPath::root(), &text);
+        }
+        Ok(exclude)
+    }
+
+    fn enter(&mut self, folder: &RelPath) -> Result<(), Error> {
+        if self.which == Which::All {
+            return Ok(());
+        }
+        let file = folder.join(".gitignore".as_ref());
+        let text = match self.rules {
+            Some(rules) => match rules.entries.get(&file) {
+                Some(Node::File { hash, .. }) => Some(self.blobs.get(*hash)?),
+                Some(Node::Link { .. } | Node::Folder { .. }) | None => None,
+            },
+            // As git does, a link is not followed.
+            None => match self.root.locate(file.as_ref(), Access::Read, Last::Keep) {
+                Ok(spot) => spot.read().ok(),
+                Err(_) => None,
+            },
+        };
+        if let Some(text) = text {
+            self.push(folder, &text);
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, folder: &RelPath, text: &[u8]) {
+        let mut builder = GitignoreBuilder::new(self.root.path().join(folder.as_path()));
+        for line in String::from_utf8_lossy(text).lines() {
+            // As git does, a line that does not parse ignores nothing.
+            let _ = builder.add_line(None, line);
+        }
+        if let Ok(ignore) = builder.build() {
+            self.stack.push(ignore);
+        }
+    }
+
+    fn hide(&self, path: &RelPath, kind: Kind) -> bool {
+        // What the snapshot holds was not ignored then.
+        if self.rules.is_some_and(|rules| rules.entries.contains_key(path)) {
+            return false;
+        }
+        let absolute = self.root.path().join(path.as_path());
+        for ignore in self.stack.iter().rev() {
+            match ignore.matched(&absolute, kind == Kind::Folder) {
+                Match::Ignore(_) => return true,
+                Match::Whitelist(_) => return false,
+                Match::None => {}
+            }
+        }
+        false
+    }
+}
+
+/// Reads what is not known yet, several files at once, and keeps the contents.
+pub(super) fn read(
+    root: &Root,
+    scan: &Scan,
+    known: &Stats,
+    blobs: &Blobs,
+) -> Result<(BTreeMap<RelPath, Node>, Stats), Error> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new((BTreeMap::new(), Stats::new()));
+    let failed = Mutex::new(None);
+    let lock = |e: PoisonError<_>| PoisonError::into_inner(e);
+    let work = || {
+        while let Some((path, stat)) = scan.found.get(next.fetch_add(1, Ordering::Relaxed)) {
+            match read_one(root, path, stat, known, blobs) {
+                Ok(Some((node, stat))) => {
+                    let (entries, stats) = &mut *results.lock().unwrap_or_else(lock);
+                    if let Node::File { hash, .. } = node {
+                        stats.insert(path.clone(), (stat, hash));
+                    }
+                    entries.insert(path.clone(), node);
+                }
+                Ok(None) => {}
+                Err(e) => {
+                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+                }
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(e) => Err(e),
+        None => Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner)),
+    }
+}
+
+/// Reads one file, link or folder; none if it is gone by now.
+fn read_one(
+    root: &Root,
+    path: &RelPath,
+    stat: &Stat,
+    known: &Stats,
+    blobs: &Blobs,
+) -> Result<Option<(Node, Stat)>, Error> {
+    let gone = |e: Error| match e {
+        Error::Missing { .. } | Error::Kind { .. } | Error::Refused { .. } => Ok(None),
+        e => Err(e),
+    };
+    match stat.kind {
+        Kind::Folder => Ok(Some((Node::Folder { mode: stat.mode }, *stat))),
+        Kind::Special => Ok(None),
+        Kind::Link => {
+            let spot = match root.locate(path.as_ref(), Access::Read, Last::Keep) {
+                Ok(spot) => spot,
+                Err(e) => return gone(e),
+            };
+            let Ok(target) = rustix::fs::readlinkat(&spot.folder, &spot.name, Vec::new()) else {
+                return Ok(None);
+            };
+            let target = OsString::from_vec(target.into_bytes()).into();
+            Ok(Some((Node::Link { target }, *stat)))
+        }
+        Kind::File => {
+            if let Some((before, hash)) = known.get(path)
+                && before == stat
+                && blobs.holds(*hash)
+            {
+                return Ok(Some((
+                    Node::File { hash: *hash, mode: stat.mode, len: stat.len },
+                    *stat,
+                )));
+            }
+            let old = root
+                .locate(AsRef::<Path>::as_ref(path), Access::Read, Last::Keep)
+                .and_then(|spot| Old::read(&spot));
+            let old = match old {
+                Ok(old) => old,
+                Err(e) => return gone(e),
+            };
+            let hash = blobs.put(&old.bytes)?;
+            let len = old.bytes.len() as u64;
+            Ok(Some((Node::File { hash, mode: old.stat.mode, len }, old.stat)))
+        }
+    }
+}

@@ -1,0 +1,286 @@
+use super::*;
+use proptest::prelude::*;
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+};
+
+struct Place {
+    _keep: tempfile::TempDir,
+    ws: PathBuf,
+    store: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        let keep = tempfile::tempdir().unwrap();
+        let base = keep.path().canonicalize().unwrap();
+        fs::create_dir(base.join("ws")).unwrap();
+        Self { ws: base.join("ws"), store: base.join("store"), _keep: keep }
+    }
+
+    fn put(&self, file: &str, text: &str) {
+        let file = self.ws.join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+
+    fn mode(&self, file: &str, mode: u32) {
+        fs::set_permissions(self.ws.join(file), PermissionsExt::from_mode(mode)).unwrap();
+    }
+
+    fn root(&self) -> Root {
+        Root::open(&self.ws).unwrap()
+    }
+
+    fn snapshots(&self) -> Snapshots {
+        Snapshots::open(&self.store).unwrap()
+    }
+
+    /// Everything that is there: path to kind, mode and content.
+    fn state(&self) -> BTreeMap<String, String> {
+        fn visit(top: &Path, dir: &Path, out: &mut BTreeMap<String, String>) {
+            for entry in fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                let meta = path.symlink_metadata().unwrap();
+                let name = path.strip_prefix(top).unwrap().display().to_string();
+                let mode = meta.permissions().mode() & 0o7777;
+                let text = if meta.is_symlink() {
+                    format!("link {}", fs::read_link(&path).unwrap().display())
+                } else if meta.is_dir() {
+                    visit(top, &path, out);
+                    format!("folder {mode:o}")
+                } else {
+                    format!("file {mode:o} {}", fs::read_to_string(&path).unwrap())
+                };
+                out.insert(name, text);
+            }
+        }
+        let mut out = BTreeMap::new();
+        visit(&self.ws, &self.ws, &mut out);
+        out
+    }
+}
+
+#[test]
+fn going_back_restores_exactly_and_can_itself_be_undone() {
+    let place = Place::new();
+    place.put("src/a", "a\n");
+    place.put("src/run", "#!\n");
+    place.mode("src/run", 0o755);
+    place.put("gone/deep/b", "b\n");
+    place.put(".git/HEAD", "ref\n");
+    fs::create_dir(place.ws.join("empty")).unwrap();
+    symlink("src/a", place.ws.join("link")).unwrap();
+    symlink("/nowhere", place.ws.join("was-link")).unwrap();
+    let (root, snapshots) = (place.root(), place.snapshots());
+    let then = place.state();
+    let snapshot = snapshots.take(&root, Which::All).unwrap();
+
+    place.put("src/a", "changed\n");
+    place.mode("src/run", 0o600);
+    fs::remove_dir_all(place.ws.join("gone")).unwrap();
+    fs::write(place.ws.join("gone"), "a file now").unwrap();
+    fs::remove_dir(place.ws.join("empty")).unwrap();
+    fs::remove_file(place.ws.join("link")).unwrap();
+    symlink("elsewhere", place.ws.join("link")).unwrap();
+    fs::remove_file(place.ws.join("was-link")).unwrap();
+    place.put("was-link/inside", "x");
+    place.put("new/file", "new\n");
+    place.put(".git/HEAD", "ref other\n");
+    let now = place.state();
+    let restored = snapshots.restore(&root, &snapshot).unwrap();
+
+    let mut wanted = then.clone();
+    wanted.insert(".git/HEAD".into(), now[".git/HEAD"].clone());
+    assert_eq!(place.state(), wanted);
+    assert!(restored.left.is_empty());
+    assert_eq!(snapshots.take(&root, Which::All).unwrap().id(), snapshot.id());
+    snapshots.restore(&root, &restored.before).unwrap();
+    assert_eq!(place.state(), now);
+}
+
+#[test]
+fn ignored_files_are_neither_taken_nor_touched_even_if_the_rules_change() {
+    let place = Place::new();
+    place.put(".gitignore", "target/\n*.env\n!keep.env\n");
+    place.put(".git/info/exclude", "mine\n");
+    place.put("target/out", "1");
+    place.put("secret.env", "s");
+    place.put("keep.env", "k");
+    place.put("mine", "m");
+    place.put("sub/.gitignore", "local\n");
+    place.put("sub/local", "l");
+    place.put("a", "a");
+    let (root, snapshots) = (place.root(), place.snapshots());
+    let snapshot = snapshots.take(&root, Which::NotIgnored).unwrap();
+    let held: Vec<_> = snapshot.entries().keys().map(ToString::to_string).collect();
+    assert_eq!(held, [".gitignore", "a", "keep.env", "sub", "sub/.gitignore"]);
+    let then = place.state();
+
+    place.put(".gitignore", "");
+    place.put(".git/info/exclude", "");
+    place.put("hidden/.gitignore", "*\n");
+    place.put("hidden/new", "n");
+    fs::remove_file(place.ws.join("sub/.gitignore")).unwrap();
+    snapshots.restore(&root, &snapshot).unwrap();
+
+    let mut now = place.state();
+    now.insert(".git/info/exclude".into(), then[".git/info/exclude"].clone());
+    assert_eq!(now, then);
+}
+
+#[test]
+fn a_new_folder_with_ignored_files_is_left_and_named() {
+    let place = Place::new();
+    place.put(".gitignore", "*.o\n");
+    let (root, snapshots) = (place.root(), place.snapshots());
+    let snapshot = snapshots.take(&root, Which::NotIgnored).unwrap();
+
+    place.put("build/x.o", "o");
+    place.put("build/x.c", "c");
+    let restored = snapshots.restore(&root, &snapshot).unwrap();
+
+    assert_eq!(restored.left, [RelPath::parse("build").unwrap()]);
+    assert!(place.ws.join("build/x.o").exists());
+    assert!(!place.ws.join("build/x.c").exists());
+}
+
+#[test]
+fn a_diff_names_what_was_added_removed_and_changed() {
+    let place = Place::new();
+    place.put("a", "1\n2\n");
+    place.put("b", "b\n");
+    place.put("run", "#!\n");
+    place.mode("run", 0o644);
+    let (root, snapshots) = (place.root(), place.snapshots());
+    let before = snapshots.take(&root, Which::All).unwrap();
+
+    place.put("a", "1\n3\n");
+    fs::remove_file(place.ws.join("b")).unwrap();
+    place.put("c", "-- c\n");
+    place.mode("c", 0o640);
+    place.mode("run", 0o755);
+    let after = snapshots.take(&root, Which::All).unwrap();
+    let changes = snapshots.diff(&before, &after).unwrap();
+
+    let shown: Vec<_> =
+        changes.iter().map(|c| (c.path.to_string(), c.added, c.removed, c.diff.as_str())).collect();
+    let row = |path: &str, added, removed, diff| (path.to_owned(), added, removed, diff);
+    assert_eq!(
+        shown,
+        [
+            row("a", 1, 1, "--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n 1\n-2\n+3\n"),
+            row("b", 0, 1, "deleted file mode 100644\n--- a/b\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n"),
+            row("c", 1, 0, "new file mode 100640\n--- /dev/null\n+++ b/c\n@@ -0,0 +1 @@\n+-- c\n"),
+            row("run", 0, 0, "old mode 100644\nnew mode 100755\n"),
+        ]
+    );
+    let loaded = snapshots.load(&before.id().to_string()).unwrap();
+    assert_eq!(loaded, before);
+    assert_eq!(snapshots.content(&loaded, &RelPath::parse("b").unwrap()).unwrap(), b"b\n");
+}
+
+#[test]
+fn a_change_within_one_tick_of_the_clock_is_seen() {
+    let place = Place::new();
+    let (root, snapshots) = (place.root(), place.snapshots());
+
+    for round in 0..30 {
+        place.put("f", &format!("{round:04}"));
+        let snapshot = snapshots.take(&root, Which::All).unwrap();
+        let content = snapshots.content(&snapshot, &RelPath::parse("f").unwrap()).unwrap();
+        assert_eq!(content, format!("{round:04}").as_bytes());
+    }
+}
+
+#[test]
+fn an_unchanged_old_file_is_not_read_again() {
+    let place = Place::new();
+    place.put("f", "old");
+    let (root, snapshots) = (place.root(), place.snapshots());
+    let old = rustix::fs::stat(place.ws.join("f")).unwrap();
+    let mut stats = cache::Stats::new();
+    let fake = blake3::hash(b"what the cache says");
+    stats.insert(RelPath::parse("f").unwrap(), (crate::Stat::of(&old), fake));
+    snapshots.blobs.put(b"what the cache says").unwrap();
+    snapshots.cache.store(root.path(), &stats, i128::MAX).unwrap();
+
+    let snapshot = snapshots.take(&root, Which::All).unwrap();
+
+    let content = snapshots.content(&snapshot, &RelPath::parse("f").unwrap()).unwrap();
+    assert_eq!(content, b"what the cache says");
+}
+
+#[test]
+fn a_damaged_store_is_noticed_before_anything_changes() {
+    let place = Place::new();
+    place.put("a", "a\n");
+    place.put("b", "b\n");
+    let (root, snapshots) = (place.root(), place.snapshots());
+    let snapshot = snapshots.take(&root, Which::All).unwrap();
+    place.put("a", "A\n");
+    place.put("b", "B\n");
+    let hash = blake3::hash(b"b\n").to_string();
+    fs::write(place.store.join("blobs").join(&hash[..2]).join(&hash[2..]), "x\n").unwrap();
+
+    let failed = snapshots.restore(&root, &snapshot);
+
+    assert!(matches!(failed, Err(Error::Damaged { what: "content", .. })), "{failed:?}");
+    assert_eq!(fs::read_to_string(place.ws.join("a")).unwrap(), "A\n");
+    let tree = place.store.join("trees").join(snapshot.id().to_string());
+    fs::write(tree, "formwork tree 1 all\nF 644 x").unwrap();
+    let id = snapshot.id().to_string();
+    assert!(matches!(snapshots.load(&id), Err(Error::Damaged { what: "snapshot", .. })));
+    assert!(matches!(snapshots.load("../x"), Err(Error::Unknown { .. })));
+}
+
+#[test]
+fn a_manifest_that_leads_out_or_to_git_is_refused() {
+    let id = blake3::hash(b"");
+    for path in ["../x", "/etc/x", ".git/hooks/x", "a/.GIT/x", "."] {
+        let bytes = format!("formwork tree 1 all\nL {path}\0target\0");
+
+        assert!(manifest::read(bytes.as_bytes(), id).is_err(), "{path}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn any_state_can_be_gone_back_to_from_any_other(
+        first in prop::collection::btree_map("[ab](/[ab]){0,2}", 0..4_usize, 0..6),
+        second in prop::collection::btree_map("[ab](/[ab]){0,2}", 0..4_usize, 0..6),
+    ) {
+        let place = Place::new();
+        let build = |state: &BTreeMap<String, usize>| {
+            for entry in fs::read_dir(&place.ws).unwrap() {
+                let path = entry.unwrap().path();
+                if path.symlink_metadata().unwrap().is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+            }
+            for (path, kind) in state {
+                let path = place.ws.join(path);
+                // A path below a file cannot be made; then it is not.
+                let _ = fs::create_dir_all(path.parent().unwrap());
+                let _ = match kind {
+                    0 => symlink("../target", &path),
+                    1 => fs::create_dir(&path),
+                    2 => fs::write(&path, "two"),
+                    _ => fs::write(&path, "three").and_then(|()| fs::set_permissions(&path, PermissionsExt::from_mode(0o700))),
+                };
+            }
+        };
+        let (root, snapshots) = (place.root(), place.snapshots());
+        build(&first);
+        let wanted = place.state();
+        let snapshot = snapshots.take(&root, Which::All).unwrap();
+        build(&second);
+
+        let restored = snapshots.restore(&root, &snapshot).unwrap();
+
+        prop_assert_eq!(place.state(), wanted);
+        prop_assert!(restored.left.is_empty());
+    }
+}
