@@ -8,8 +8,8 @@ mod proof;
 mod table;
 mod written;
 
-use anyhow::{Context, Result, bail};
-use cargo_metadata::{Metadata, MetadataCommand};
+use anyhow::{Result, bail};
+use cargo_metadata::Metadata;
 
 pub(crate) use proof::prove;
 pub(crate) use written::write;
@@ -18,7 +18,7 @@ use fault::{Edge, Graph, Kind, Node, faults};
 
 /// Fails with every breach of the layers, and when a generated text is out of date.
 pub(crate) fn check() -> Result<()> {
-    let metadata = metadata()?;
+    let metadata = crate::manifests()?;
     let faults = faults(&graph(&metadata));
     if !faults.is_empty() {
         let lines: Vec<String> = faults.iter().map(|fault| format!("  {fault}")).collect();
@@ -27,15 +27,6 @@ pub(crate) fn check() -> Result<()> {
     written::check(&metadata)?;
     println!("xtask layers: {} packages, no breach", metadata.workspace_packages().len());
     Ok(())
-}
-
-/// Reads the manifests of the workspace, which needs no network and sees every kind of dependency.
-fn metadata() -> Result<Metadata> {
-    MetadataCommand::new()
-        .manifest_path(crate::root()?.join("Cargo.toml"))
-        .no_deps()
-        .exec()
-        .context("cannot read the manifests of the workspace")
 }
 
 fn graph(metadata: &Metadata) -> Graph {

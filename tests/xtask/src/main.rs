@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use cargo_metadata::{Metadata, MetadataCommand};
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
@@ -97,8 +98,16 @@ fn bench(name: Option<String>, json: bool) -> Result<()> {
 }
 
 /// Returns the folder of the workspace.
-fn root() -> Result<PathBuf> {
+fn root() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = own.ancestors().nth(2).context("xtask lies two folders below the workspace")?;
-    Ok(root.to_owned())
+    own.ancestors().nth(2).expect("xtask lies two folders below the workspace").to_owned()
+}
+
+/// Reads the manifests of the workspace, which needs no network and sees every kind of dependency.
+fn manifests() -> Result<Metadata> {
+    MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .context("cannot read the manifests of the workspace")
 }

@@ -15,20 +15,23 @@ use crate::process;
 const MARKS: [&str; 2] = ["<!-- newcomer:run -->", "<!-- newcomer:test -->"];
 
 /// Variables that say where the machine keeps its compiler and how it reaches the network.
-const KEPT: [&str; 8] = [
+const KEPT: &[&str] = &[
     "PATH",
     "TERM",
     "LANG",
+    "FORMWORK_REQUIRE",
     "http_proxy",
     "https_proxy",
     "HTTP_PROXY",
     "HTTPS_PROXY",
-    "FORMWORK_REQUIRE",
+    "RUSTUP_AUTO_INSTALL",
+    "RUSTUP_DIST_SERVER",
+    "RUSTUP_UPDATE_ROOT",
 ];
 
 /// The beginnings of further such variables.
-const KEPT_FAMILIES: [&str; 6] =
-    ["CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTRIES_", "CARGO_SOURCE_", "PIP_", "SSL_CERT"];
+const KEPT_FAMILIES: &[&str] =
+    &["CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTRIES_", "CARGO_SOURCE_", "PIP_", "SSL_CERT"];
 
 /// Clones HEAD and runs the commands of its README in turn.
 pub(crate) fn run() -> Result<()> {
@@ -39,7 +42,7 @@ pub(crate) fn run() -> Result<()> {
     let mut git = Command::new("git");
     // The checkout may belong to another user than the one who tests it.
     git.args(["clone", "--quiet", "--upload-pack", "git -c safe.directory='*' upload-pack"]);
-    git.args(["--no-hardlinks", "--no-local"]).arg(crate::root()?).arg(&clone);
+    git.args(["--no-hardlinks", "--no-local"]).arg(crate::root()).arg(&clone);
     process::run(&mut git)?;
     let readme = fs::read_to_string(clone.join("README.md")).context("HEAD has no README.md")?;
 

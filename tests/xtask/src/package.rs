@@ -3,17 +3,13 @@
 use std::fs;
 
 use anyhow::{Context, Result, bail};
-use cargo_metadata::{MetadataCommand, Package};
+use cargo_metadata::Package;
 
 use crate::process;
 
 /// Fails with every publishable package that lacks what a stranger needs to use it alone.
 pub(crate) fn run() -> Result<()> {
-    let metadata = MetadataCommand::new()
-        .manifest_path(crate::root()?.join("Cargo.toml"))
-        .no_deps()
-        .exec()
-        .context("cannot read the manifests of the workspace")?;
+    let metadata = crate::manifests()?;
     let (published, kept): (Vec<&Package>, Vec<&Package>) = metadata
         .workspace_packages()
         .into_iter()

@@ -18,9 +18,7 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
 
 /// Makes `command` run in the workspace, with incremental builds off where nobody builds twice.
 pub(crate) fn in_workspace(command: &mut Command) {
-    if let Ok(root) = crate::root() {
-        command.current_dir(root);
-    }
+    command.current_dir(crate::root());
     if std::env::var_os("CI").is_some() {
         command.env("CARGO_INCREMENTAL", "0");
     }

@@ -51,7 +51,8 @@ pub(crate) const NEXTEST: Tool = Tool {
 impl Tool {
     /// Returns the program, run in the workspace, installed below the target folder if need be.
     pub(crate) fn command(&self) -> Result<Command> {
-        let folder = target_folder()?.join("xtask").join(self.name);
+        let folder = crate::manifests()?.target_directory.into_std_path_buf();
+        let folder = folder.join("xtask").join(self.name);
         let own = folder.join("bin").join(self.name);
         let found = [PathBuf::from(self.name), own.clone()].into_iter().find(|one| self.suits(one));
         let program = match found {
@@ -110,16 +111,6 @@ fn version_in(said: &str) -> Option<Version> {
         (Ok(major), Ok(minor), Ok(patch)) => Some((major, minor, patch)),
         _ => None,
     }
-}
-
-/// Returns the target folder that all steps share.
-pub(crate) fn target_folder() -> Result<PathBuf> {
-    let metadata = cargo_metadata::MetadataCommand::new()
-        .manifest_path(crate::root()?.join("Cargo.toml"))
-        .no_deps()
-        .exec()
-        .context("cannot read the manifests of the workspace")?;
-    Ok(metadata.target_directory.into_std_path_buf())
 }
 
 /// What the tests meet as a program of the machine.

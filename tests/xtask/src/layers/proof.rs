@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// failure that names both its ends.
 pub(crate) fn prove() -> Result<()> {
     let copy = tempfile::tempdir().context("cannot make a folder for the copy")?;
-    copy_manifests(&super::metadata()?, copy.path())?;
+    copy_manifests(&crate::manifests()?, copy.path())?;
     let (passes, said) = deny(copy.path())?;
     ensure!(passes, "cargo-deny fails without a planted edge\n{said}");
 

@@ -33,7 +33,7 @@ fn sections(metadata: &Metadata) -> Vec<Section> {
 
 /// Brings each generated section up to the table.
 pub(crate) fn write() -> Result<()> {
-    for section in sections(&super::metadata()?) {
+    for section in sections(&crate::manifests()?) {
         let (path, before) = section.read()?;
         let after = section.replaced(&before)?;
         if after == before {
@@ -60,7 +60,7 @@ pub(crate) fn check(metadata: &Metadata) -> Result<()> {
 
 impl Section {
     fn read(&self) -> Result<(PathBuf, String)> {
-        let path = crate::root()?.join(self.file);
+        let path = crate::root().join(self.file);
         let text = std::fs::read_to_string(&path)
             .with_context(|| format!("cannot read {}", path.display()))?;
         Ok((path, text))
