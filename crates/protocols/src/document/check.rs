@@ -333,7 +333,7 @@ impl<'s> Checker<'s> {
             self.leaves(schema, kind, &mut leaves, 0);
         }
         // One branch that has nothing against the value is enough.
-        let objections: Vec<Objection> =
+        let objections: Vec<Objection<'_>> =
             leaves.iter().filter_map(|leaf| object_to(leaf, value)).collect();
         if objections.len() < leaves.len() || leaves.is_empty() {
             return;
