@@ -1,5 +1,7 @@
 //! A conversation that cannot come apart: groups in, messages out, and back again.
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use formwork_protocols::{Message, Part, Role, ToolCall, message::Arguments};
 use formwork_session::{Answered, Group, History, OpenTurn};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use formwork_protocols::{
     AgentName, Claim, Clock, EventStore, Ledger, Model, OverBudget, Principal, ProviderError, Rng,
-    RunId, Scrub, Span, TaskId, Toolbox, Usage, Usd,
+    RunId, Scrub, Span, TaskId, Toolbox, Usage, Usd, tool::TaskControl,
 };
 
 /// What shapes a conversation from its beginning to its end.
@@ -70,6 +70,8 @@ pub struct Opening {
 pub struct Seams {
     /// The tools, behind the one pipeline.
     pub tools: Arc<dyn Toolbox>,
+    /// Ends the tasks that were opened within the conversation.
+    pub control: Arc<dyn TaskControl>,
     /// The log.
     pub store: Arc<dyn EventStore>,
     /// The budgets of the run.

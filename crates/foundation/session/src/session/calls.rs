@@ -3,7 +3,7 @@
 use std::{collections::HashMap, ops::ControlFlow, time::Duration};
 
 use formwork_protocols::{
-    CallId, Cancel, EventBody, Span, TaskId, ToolCall, ToolClass, ToolErrorKind, Toolbox,
+    CallId, Cancel, Claim, EventBody, Span, TaskId, ToolCall, ToolClass, ToolErrorKind, Toolbox,
     event::{Decided, ToolFailed, ToolRequested},
     message::Arguments,
     tool::{CallContext, Control, Replay, ToolReply},
@@ -82,7 +82,7 @@ impl Session {
             }
             let planned = self.plan(batch, &known, &mut open);
             for (plan, outcome) in run(&*self.seams.tools, planned, stop).await {
-                if let Some(detail) = self.take(plan, outcome, &known, &mut open) {
+                if let Some(detail) = self.take(plan, outcome, &known, &mut open).await {
                     refused = Some(detail);
                 }
             }
@@ -119,7 +119,7 @@ impl Session {
     }
 
     /// Takes what became of a call. Returns why the task ends as refused, if it does.
-    fn take(
+    async fn take(
         &mut self,
         plan: Planned,
         outcome: Outcome,
@@ -143,33 +143,42 @@ impl Session {
         {
             self.guard.changed(&call);
         }
-        let refused = match reply.control {
-            Control::Enter(task) => {
-                self.enter(task);
-                None
+        let mut answered =
+            Answered { content: reply.result.content, is_error: reply.result.is_error };
+        let mut refused = None;
+        match reply.control {
+            Control::Enter(task) => self.enter(task),
+            Control::End(claim) if self.tasks.len() > 1 => {
+                answered = self.end_inner(claim).await;
             }
-            // The end of a task that was opened within the conversation leads back to the one around it.
-            Control::End(_) if self.tasks.len() > 1 => {
-                self.tasks.pop();
-                None
-            }
+            // The call stays open: its answer is what the checks say.
             Control::End(claim) => {
                 self.claim = Some(claim);
                 return None;
             }
-            Control::Refuse(detail) => Some(detail),
+            Control::Refuse(detail) => refused = Some(detail),
             // `Continue`, and what later versions bring.
-            _ => None,
-        };
-        let mut content = reply.result.content;
-        if warn {
-            if !content.is_empty() {
-                content.push_str("\n\n");
-            }
-            content.push_str(WARNING);
+            _ => {}
         }
-        open.answer(place, Answered { content, is_error: reply.result.is_error });
+        if warn {
+            if !answered.content.is_empty() {
+                answered.content.push_str("\n\n");
+            }
+            answered.content.push_str(WARNING);
+        }
+        open.answer(place, answered);
         refused
+    }
+
+    /// Ends a task that was opened within the conversation, which leads back to the one around it.
+    async fn end_inner(&mut self, claim: Claim) -> Answered {
+        match self.seams.control.end(self.task(), claim).await {
+            Ok(around) => {
+                self.enter(around);
+                Answered::ok("the subtask is closed; its parent goes on")
+            }
+            Err(reason) => Answered::error(reason),
+        }
     }
 
     /// Makes further calls belong to a task: one that was opened, or one around the present.

@@ -158,6 +158,8 @@ impl Session {
                 Some(Ended::Well(_)) if made.tool == END_TASK && *task == self.spec.task => {
                     claim = Some((place, claimed(&call.arguments)));
                 }
+                // The call ended and its task did not: it is made again, which ends the task.
+                Some(Ended::Well(_)) if made.tool == END_TASK && self.tasks.contains(task) => {}
                 Some(Ended::Well(completed)) => {
                     open.answer(place, Answered::ok(completed.preview.as_str()));
                 }
