@@ -1,7 +1,36 @@
 //! File access that stays inside its root: containment, stale-write detection, atomic replace, byte-splice edits, audited trash.
+//!
+//! Start at [`Workspace`]: a [`Root`] that paths are resolved below, [`WriteRules`] that say what
+//! may be written, and a [`Session`] of the run's [`Reads`] that knows what was read. Edits keep
+//! every byte they do not name. [`Trash`] takes what is deleted, [`Snapshots`] undo everything
+//! else, and [`ReadOnlyGit`] looks at history without running a repository's programs.
+//!
+//! All calls block, and the crate knows nothing of tools, tasks or models. Unix only.
+//!
+//! ```
+//! use formwork_write_safety::{Apply, Edit, Error, Reads, Root, Workspace, WriteRules};
+//! use std::sync::Arc;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # std::fs::write(folder.path().join("notes.txt"), "one\r\ntwo\r\n")?;
+//! let root = Arc::new(Root::open(folder.path())?);
+//! let rules = WriteRules::parse(&["*.txt"], &["secret.txt"])?;
+//! let workspace = Workspace::new(root, rules, Reads::new().session());
+//!
+//! let changed = workspace.edit("notes.txt", &[Edit::one("one\ntwo", "one\nthree")], Apply::Write)?;
+//! assert_eq!(changed.diff, "--- a/notes.txt\n+++ b/notes.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+three\n");
+//! assert_eq!(workspace.read("notes.txt")?.bytes, b"one\r\nthree\r\n");
+//!
+//! let refused = workspace.write("../outside.txt", b"", Apply::Write);
+//! assert!(matches!(refused, Err(Error::Refused { .. })));
+//! # Ok(())
+//! # }
+//! ```
 
 mod edit; // Changes to a text as splices of its bytes.
 mod error;
+mod git; // Git for looking only.
 mod ledger; // Who has read what.
 mod path; // Paths that stay below by their text.
 mod replace; // Whole files, put in place at once.
@@ -16,6 +45,7 @@ mod workspace; // Every way to change a file.
 pub use {
     edit::{Edit, Miss, Nearest, Occurrences, Patch, PatchedFile, Reason, diff, splice},
     error::{Error, Refusal, Writer},
+    git::{GitCommand, GitOutput, ReadOnlyGit},
     ledger::{Hash, Reads, Session},
     path::RelPath,
     root::{Entry, Kind, Root, Stat},

@@ -92,7 +92,7 @@ fn going_back_restores_exactly_and_can_itself_be_undone() {
     let now = place.state();
     let restored = snapshots.restore(&root, &snapshot).unwrap();
 
-    let mut wanted = then.clone();
+    let mut wanted = then;
     wanted.insert(".git/HEAD".into(), now[".git/HEAD"].clone());
     assert_eq!(place.state(), wanted);
     assert!(restored.left.is_empty());
