@@ -259,3 +259,43 @@ pub(crate) fn sync_folders(files: &[Staged]) -> Result<(), Error> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::{Access, Last, Root};
+    use std::path::Path;
+
+    #[test]
+    fn what_another_process_wrote_meanwhile_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("f");
+        std::fs::write(&file, "one").unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        let spot = root.locate(Path::new("f"), Access::Write, Last::Keep).unwrap();
+        let old = Old::read(&spot).unwrap();
+        let mut staged = Staged::write(&spot, b"ours", Some(&old), None).unwrap();
+
+        std::fs::write(&file, "theirs").unwrap();
+        let raced = staged.rename();
+
+        assert!(matches!(raced, Err(Error::Raced { path }) if path == "f"));
+        drop(staged);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "theirs");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_new_file_never_replaces_one_that_came_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        let spot = root.locate(Path::new("f"), Access::Write, Last::Keep).unwrap();
+        let mut staged = Staged::write(&spot, b"ours", None, None).unwrap();
+
+        std::fs::write(folder.path().join("f"), "theirs").unwrap();
+        let exists = staged.rename();
+
+        assert!(matches!(exists, Err(Error::Exists { path }) if path == "f"));
+        assert_eq!(std::fs::read_to_string(folder.path().join("f")).unwrap(), "theirs");
+    }
+}

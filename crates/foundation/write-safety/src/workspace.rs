@@ -105,6 +105,8 @@ struct Plan {
     old: Option<Old>,
     new: Vec<u8>,
     mode: Option<u32>,
+    /// The file it is moved from, which goes once the new one is in place.
+    source: Option<(Target, Old)>,
 }
 
 /// A path that may be written and where it really leads; folders above it may be missing.
@@ -231,6 +233,8 @@ impl Workspace {
 
     /// Applies a patch to all its files; all or nothing. What it deletes goes to `deletions`.
     ///
+    /// Deletions come last: one that the system refuses leaves the other files changed.
+    ///
     /// # Errors
     /// As [`edit_many`](Self::edit_many); [`Error::Refused`] if it deletes and `deletions` is none.
     pub fn patch(
@@ -239,7 +243,7 @@ impl Workspace {
         deletions: Option<(&Trash, &Removal)>,
         apply: Apply,
     ) -> Result<Vec<Changed>, Error> {
-        let (mut jobs, mut sources, mut deleted) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut jobs, mut deleted) = (Vec::new(), Vec::new());
         for file in patch.files() {
             let path = PathBuf::from(&file.path);
             match &file.action {
@@ -248,7 +252,6 @@ impl Workspace {
                     jobs.push(Job { path, what: What::Splice(Change::Hunks(hunks)) });
                 }
                 Action::Update { to: Some(to), hunks } => {
-                    sources.push(path.clone());
                     jobs.push(Job { path: to.into(), what: What::MoveHere { from: path, hunks } });
                 }
                 Action::Delete => deleted.push(path),
@@ -264,9 +267,6 @@ impl Workspace {
             self.locate(&target)?.found()?;
         }
         let mut changed = self.transact(&jobs, apply)?;
-        for path in &sources {
-            changed.push(self.unlink(path, apply)?);
-        }
         for path in deleted {
             let Some((trash, removal)) = deletions else { continue };
             let target = self.target(&path, Last::Keep)?;
@@ -503,22 +503,6 @@ impl Workspace {
         sync_folder(spot.folder.as_fd()).map_err(|e| Error::io(written, "sync the folder of", e))
     }
 
-    /// Removes a file whose content was written elsewhere.
-    fn unlink(&self, path: &Path, apply: Apply) -> Result<Changed, Error> {
-        let target = self.target(path, Last::Keep)?;
-        let _held = self.hold(std::slice::from_ref(&target));
-        let spot = self.locate(&target)?;
-        let bytes = spot.read()?;
-        if apply == Apply::Write {
-            fs::unlinkat(&spot.folder, &spot.name, AtFlags::empty())
-                .and_then(|()| sync_folder(spot.folder.as_fd()))
-                .map_err(|e| Error::io(&target.written, "remove", e))?;
-            self.session.removed(&target.real);
-        }
-        let diff = edit::diff(&target.real.to_string(), Some(&bytes), None);
-        Ok(Changed { path: target.real, before: Some(blake3::hash(&bytes)), after: None, diff })
-    }
-
     /// Does all jobs or none.
     fn transact(&self, jobs: &[Job<'_>], apply: Apply) -> Result<Vec<Changed>, Error> {
         let mut races = 0;
@@ -534,9 +518,14 @@ impl Workspace {
         let resolve = || -> Result<Vec<Target>, Error> {
             jobs.iter().map(|job| self.target(&job.path, Last::Follow)).collect()
         };
+        let sources = jobs.iter().filter_map(|job| match &job.what {
+            What::MoveHere { from, .. } => Some(self.target(from, Last::Keep)),
+            _ => None,
+        });
+        let sources = sources.collect::<Result<Vec<_>, Error>>()?;
         let mut targets = resolve()?;
         let _held = loop {
-            let held = self.hold(&targets);
+            let held = self.hold(&[targets.as_slice(), &sources].concat());
             let now = resolve()?;
             if now.iter().map(|t| &t.real).eq(targets.iter().map(|t| &t.real)) {
                 break held;
@@ -552,7 +541,7 @@ impl Workspace {
                 None => plans.push(self.plan(job, target)?),
             }
         }
-        let changed: Vec<Changed> = plans.iter().map(Plan::shown).collect();
+        let changed: Vec<Changed> = plans.iter().flat_map(Plan::shown).collect();
         if apply == Apply::Write {
             self.put(&plans)?;
         }
@@ -568,7 +557,7 @@ impl Workspace {
         let path = target.written.as_str();
         let missing = || Error::Missing { path: path.to_owned() };
         let exists = || Error::Exists { path: path.to_owned() };
-        let mut mode = None;
+        let (mut mode, mut source) = (None, None);
         let new = match (&job.what, &old) {
             (What::Bytes(bytes), None) => bytes.to_vec(),
             (What::Text(text) | What::Create(text), None) => text.as_bytes().to_vec(),
@@ -589,17 +578,19 @@ impl Workspace {
             }
             (What::Splice(_) | What::Mode(_), None) => return Err(missing()),
             (What::MoveHere { from, hunks }, None) => {
-                let source = self.target(from, Last::Keep)?;
-                let source = Old::read(&self.locate(&source)?)?;
-                mode = Some(source.stat.mode & 0o777);
-                edit::change(&from.to_string_lossy(), &source.bytes, Change::Hunks(hunks))?
+                let moved = self.target(from, Last::Keep)?;
+                let before = Old::read(&self.locate(&moved)?)?;
+                mode = Some(before.stat.mode & 0o777);
+                let new = edit::change(&moved.written, &before.bytes, Change::Hunks(hunks))?;
+                source = Some((moved, before));
+                new
             }
             (What::Mode(bits), Some(old)) => {
                 mode = Some(*bits);
                 old.bytes.clone()
             }
         };
-        Ok(Plan { target, old, new, mode })
+        Ok(Plan { target, old, new, mode, source })
     }
 
     fn plan_again(&self, job: &Job<'_>, plan: &mut Plan) -> Result<(), Error> {
@@ -636,10 +627,30 @@ impl Workspace {
             }
         }
         replace::sync_folders(&staged)?;
+        for plan in &plans {
+            if let Some((source, old)) = &plan.source
+                && let Err(error) = self.remove_source(source, old)
+            {
+                return Err(self.put_back(&plans, error));
+            }
+        }
         for plan in plans {
             let before = plan.old.as_ref().map(|old| old.bytes.as_slice());
             self.session.wrote(&plan.target.real, before, &plan.new);
         }
+        Ok(())
+    }
+
+    /// Removes a file that is elsewhere by now, if it is still the one that was moved.
+    fn remove_source(&self, source: &Target, old: &Old) -> Result<(), Error> {
+        let spot = self.locate(source)?;
+        if spot.stat != Some(old.stat) {
+            return Err(Error::Raced { path: source.written.clone() });
+        }
+        fs::unlinkat(&spot.folder, &spot.name, AtFlags::empty())
+            .and_then(|()| sync_folder(spot.folder.as_fd()))
+            .map_err(|e| Error::io(&source.written, "remove", e))?;
+        self.session.removed(&source.real);
         Ok(())
     }
 
@@ -676,14 +687,17 @@ impl Workspace {
 }
 
 impl Plan {
-    fn shown(&self) -> Changed {
+    /// Shows what becomes of the file, and of the one it is moved from.
+    fn shown(&self) -> impl Iterator<Item = Changed> {
         let before = self.old.as_ref().map(|old| old.bytes.as_slice());
-        Changed {
-            path: self.target.real.clone(),
+        let changed = |target: &Target, before: Option<&[u8]>, after: Option<&[u8]>| Changed {
+            path: target.real.clone(),
             before: before.map(blake3::hash),
-            after: Some(blake3::hash(&self.new)),
-            diff: edit::diff(&self.target.real.to_string(), before, Some(&self.new)),
-        }
+            after: after.map(blake3::hash),
+            diff: edit::diff(&target.real.to_string(), before, after),
+        };
+        let gone = self.source.as_ref().map(|(from, old)| changed(from, Some(&old.bytes), None));
+        [changed(&self.target, before, Some(&self.new))].into_iter().chain(gone)
     }
 }
 

@@ -217,7 +217,7 @@ fn unified(mut lines: Lines<'_>) -> Result<Vec<PatchedFile>, Error> {
         } else if let Some(old) = line.strip_prefix("--- ") {
             let new = lines.take().and_then(|line| line.strip_prefix("+++ "));
             let new = new.ok_or_else(|| lines.error("wanted `+++ …` below `--- …`"))?;
-            let (old, new) = (file_name(old, "a/"), file_name(new, "b/"));
+            let (old, new) = file_names(old, new);
             let hunks = unified_hunks(&mut lines)?;
             let (from, to) = (renamed_from.take(), renamed_to.take());
             files.push(match (old, new) {
@@ -255,11 +255,23 @@ fn has_header(lines: &Lines<'_>) -> bool {
         .any(|line| line.starts_with("--- "))
 }
 
-/// Takes the path of a file header; none for `/dev/null`.
-fn file_name(header: &str, prefix: &str) -> Option<String> {
-    let name = header.split('\t').next().unwrap_or(header).trim_end();
-    let name = name.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(name);
-    (name != "/dev/null").then(|| name.strip_prefix(prefix).unwrap_or(name).to_owned())
+/// Takes the paths of a file header; none for `/dev/null`.
+///
+/// `a/` and `b/` are git's, unless only one side has its own: then they are folders.
+fn file_names(old: &str, new: &str) -> (Option<String>, Option<String>) {
+    let name = |header: &str| {
+        let name = header.split('\t').next().unwrap_or(header).trim_end().to_owned();
+        let bare = name.strip_prefix('"').and_then(|name| name.strip_suffix('"'));
+        let name = bare.map(str::to_owned).unwrap_or(name);
+        (name != "/dev/null").then_some(name)
+    };
+    let (old, new) = (name(old), name(new));
+    let marked = |name: &Option<String>, mark| name.as_ref().is_none_or(|n| n.starts_with(mark));
+    if !marked(&old, "a/") || !marked(&new, "b/") {
+        return (old, new);
+    }
+    let bare = |name: Option<String>| name.map(|name| name.chars().skip(2).collect());
+    (bare(old), bare(new))
 }
 
 fn unified_hunks(lines: &mut Lines<'_>) -> Result<Vec<Hunk>, Error> {

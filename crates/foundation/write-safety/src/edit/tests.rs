@@ -129,6 +129,18 @@ fn a_unified_diffs_line_number_decides_between_equal_blocks() {
 }
 
 #[test]
+fn a_folder_named_a_is_not_taken_for_gits_prefix() {
+    let path = |old: &str, new: &str| {
+        let diff = format!("--- {old}\n+++ {new}\n@@ -1 +1 @@\n-x\n+y\n");
+        Patch::parse(&diff).unwrap().files()[0].path().to_owned()
+    };
+
+    assert_eq!(path("a/x", "b/x"), "x");
+    assert_eq!(path("a/x", "a/x"), "a/x");
+    assert_eq!(path("x", "x"), "x");
+}
+
+#[test]
 fn a_unified_diff_can_add_and_take_the_last_newline() {
     let add = "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n";
     let remove = "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n\\ No newline at end of file\n";

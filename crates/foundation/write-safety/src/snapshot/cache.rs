@@ -97,3 +97,38 @@ fn parse_one(record: &[u8]) -> Option<(RelPath, (Stat, Hash))> {
     let path = RelPath::parse(OsStr::from_bytes(fields.next()?)).ok()?;
     Some((path, (stat, hash)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_file_that_has_long_been_the_same_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let (cache, root) = (Cache::new(dir.path().to_owned()), Path::new("/ws"));
+        let stat = |changed| Stat {
+            kind: Kind::File,
+            len: 1,
+            mode: 0o644,
+            modified: 0,
+            changed,
+            links: 1,
+            inode: (1, 2),
+        };
+        let (now, hash) = (10 * UNSURE, blake3::hash(b"x"));
+        let path = |name: &str| RelPath::parse(name).unwrap();
+        let stats = Stats::from([
+            (path("old file\n"), (stat(0), hash)),
+            (path("fresh"), (stat(now - UNSURE), hash)),
+        ]);
+
+        cache.store(root, &stats, now).unwrap();
+
+        assert_eq!(cache.load(root), Stats::from([(path("old file\n"), (stat(0), hash))]));
+        let place = cache.place(root);
+        let mut bytes = std::fs::read(&place).unwrap();
+        bytes[HEADER.len()] ^= 1;
+        std::fs::write(&place, bytes).unwrap();
+        assert_eq!(cache.load(root), Stats::new());
+    }
+}
