@@ -156,6 +156,8 @@ pub enum AuditFault {
     Gap { after: u64, found: u64 },
     /// Events are missing at the end: the run had come further.
     Truncated { expected: u64, found: u64 },
+    /// The end of the run is not the one that the store remembers: it was written anew.
+    HeadMismatch { expected: BlobHash, found: BlobHash },
     /// The order of positions and of the run disagree.
     Reordered { seq: u64, position: Position },
     /// A blob that an event refers to is missing.

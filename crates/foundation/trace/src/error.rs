@@ -1,0 +1,104 @@
+//! What the database said, as the error that the seam promises.
+
+use formwork_protocols::StoreError;
+
+/// Translates a failure of an open store.
+pub(crate) fn failed(at: &str, error: &sqlx::Error) -> StoreError {
+    match classify(error) {
+        Class::Corrupt(detail) => StoreError::Corrupt { at: at.to_owned(), detail },
+        Class::Closed => StoreError::Closed,
+        Class::Passing(reason) | Class::Other(reason) => {
+            StoreError::Unavailable { at: at.to_owned(), reason }
+        }
+    }
+}
+
+/// Translates a failure to open a store.
+pub(crate) fn not_opened(at: &str, error: &sqlx::Error) -> StoreError {
+    match classify(error) {
+        Class::Corrupt(detail) => StoreError::Corrupt { at: at.to_owned(), detail },
+        Class::Closed => StoreError::Closed,
+        Class::Passing(reason) | Class::Other(reason) => {
+            StoreError::Open { at: at.to_owned(), reason }
+        }
+    }
+}
+
+/// Tells whether the failure may lie in what was written, and not in where.
+pub(crate) fn is_about_the_data(error: &sqlx::Error) -> bool {
+    matches!(classify(error), Class::Other(_))
+}
+
+/// Tells whether the connection itself is of no more use.
+pub(crate) fn breaks_the_connection(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Database(_) => postgres_code(error)
+            .is_some_and(|code| code.starts_with("08") || code.starts_with("57P")),
+        sqlx::Error::RowNotFound | sqlx::Error::ColumnDecode { .. } => false,
+        _ => true,
+    }
+}
+
+enum Class {
+    /// It may pass: full, locked, read-only, unreachable.
+    Passing(String),
+    /// What is stored is damaged.
+    Corrupt(String),
+    Closed,
+    Other(String),
+}
+
+fn classify(error: &sqlx::Error) -> Class {
+    match error {
+        sqlx::Error::PoolClosed => Class::Closed,
+        sqlx::Error::PoolTimedOut => Class::Passing("no connection became free in time".to_owned()),
+        sqlx::Error::Io(cause) => Class::Passing(cause.to_string()),
+        sqlx::Error::Tls(cause) => Class::Passing(cause.to_string()),
+        sqlx::Error::WorkerCrashed => Class::Passing("its thread ended".to_owned()),
+        sqlx::Error::ColumnDecode { index, source } => {
+            Class::Corrupt(format!("column {index} cannot be read: {source}"))
+        }
+        sqlx::Error::Database(cause) => match sqlite_code(error) {
+            Some(code) => sqlite(code, cause.message()),
+            None => postgres(postgres_code(error).as_deref().unwrap_or(""), cause.message()),
+        },
+        other => Class::Other(other.to_string()),
+    }
+}
+
+/// Source: the result codes of SQLite, <https://sqlite.org/rescode.html>; the low byte is the kind.
+fn sqlite(code: i64, message: &str) -> Class {
+    match code & 0xff {
+        5 | 6 => Class::Passing("it is locked by another process".to_owned()),
+        8 => Class::Passing("it is read-only".to_owned()),
+        10 => Class::Passing(format!("the disk failed: {message}")),
+        13 => Class::Passing("the disk is full".to_owned()),
+        14 => Class::Passing(
+            "the file cannot be opened; its folder must exist and be writable".to_owned(),
+        ),
+        11 => Class::Corrupt(message.to_owned()),
+        26 => Class::Corrupt("the file is not a SQLite database".to_owned()),
+        _ => Class::Other(message.to_owned()),
+    }
+}
+
+/// Source: appendix "PostgreSQL Error Codes" of its manual; the first two characters are the class.
+fn postgres(code: &str, message: &str) -> Class {
+    match code.get(..2) {
+        Some("08" | "40" | "53" | "55" | "57" | "58" | "25") => Class::Passing(message.to_owned()),
+        Some("XX") => Class::Corrupt(message.to_owned()),
+        _ => Class::Other(message.to_owned()),
+    }
+}
+
+fn sqlite_code(error: &sqlx::Error) -> Option<i64> {
+    let cause = error.as_database_error()?;
+    cause.try_downcast_ref::<sqlx::sqlite::SqliteError>()?;
+    cause.code()?.parse().ok()
+}
+
+fn postgres_code(error: &sqlx::Error) -> Option<String> {
+    let cause = error.as_database_error()?;
+    cause.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?;
+    cause.code().map(std::borrow::Cow::into_owned)
+}

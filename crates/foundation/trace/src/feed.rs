@@ -1,0 +1,218 @@
+//! What those who watch receive: events in the order of their positions, each once, and words.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use formwork_protocols::{Event, Live, Position, StoreError, event::Delta};
+use futures::{StreamExt as _, stream, stream::BoxStream};
+use sqlx::postgres::PgListener;
+use tokio::{
+    sync::{Notify, broadcast},
+    time::sleep,
+};
+
+use crate::{
+    database::{Database, Engine, Pool},
+    read,
+};
+
+/// How many events and deltas a watcher may lie behind before it has to read from the store.
+const BEHIND: usize = 4096;
+
+/// How many events are read at once when another process wrote.
+const PAGE: usize = 512;
+
+/// How often a SQLite file is asked whether another process wrote. It costs some 20 us.
+const ASK: Duration = Duration::from_millis(50);
+
+/// How often PostgreSQL is asked, in case a notification was lost.
+const ASK_ANYWAY: Duration = Duration::from_secs(1);
+
+/// The channel on which processes that share a PostgreSQL wake one another.
+pub(crate) const CHANNEL: &str = "formwork_events";
+
+/// Hands events to those who watch.
+pub(crate) struct Feed {
+    state: Mutex<State>,
+    behind: Notify,
+    committed: Notify,
+}
+
+struct State {
+    /// The position up to which events were handed on.
+    last: u64,
+    /// None once the store is closed.
+    sender: Option<broadcast::Sender<Live>>,
+}
+
+impl State {
+    fn is_watched(&self) -> bool {
+        self.sender.as_ref().is_some_and(|sender| sender.receiver_count() > 0)
+    }
+
+    fn send(&self, live: Live) {
+        if let Some(sender) = &self.sender {
+            // It fails where nobody watches, and then nobody misses it.
+            let _ = sender.send(live);
+        }
+    }
+}
+
+impl Feed {
+    pub(crate) fn new(last: u64) -> Self {
+        Self {
+            state: Mutex::new(State { last, sender: Some(broadcast::Sender::new(BEHIND)) }),
+            behind: Notify::new(),
+            committed: Notify::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands on what this process has just committed.
+    ///
+    /// Where another process wrote in between, those events come first: they are read from the store.
+    pub(crate) fn committed(&self, events: Vec<Event>) {
+        let (Some(first), Some(end)) = (events.first(), events.last()) else { return };
+        let (first, end) = (first.position.0, end.position.0);
+        let mut state = self.state();
+        if !state.is_watched() {
+            state.last = state.last.max(end);
+        } else if first == state.last + 1 {
+            for event in events {
+                state.send(Live::Event(Arc::new(event)));
+            }
+            state.last = end;
+        } else {
+            self.behind.notify_one();
+        }
+        drop(state);
+        self.committed.notify_one();
+    }
+
+    pub(crate) fn publish(&self, delta: Delta) {
+        let state = self.state();
+        if state.is_watched() {
+            state.send(Live::Delta(Arc::new(delta)));
+        }
+    }
+
+    pub(crate) fn watch(&self) -> BoxStream<'static, Live> {
+        let state = self.state();
+        let Some(sender) = &state.sender else { return stream::empty().boxed() };
+        let start = (sender.subscribe(), state.last);
+        stream::unfold(start, |(mut receiver, last)| async move {
+            match receiver.recv().await {
+                Ok(Live::Event(event)) => {
+                    let last = event.position.0;
+                    Some((Live::Event(event), (receiver, last)))
+                }
+                Ok(live) => Some((live, (receiver, last))),
+                Err(broadcast::error::RecvError::Lagged(_)) => {
+                    Some((Live::Lagged(Position(last)), (receiver, last)))
+                }
+                Err(broadcast::error::RecvError::Closed) => None,
+            }
+        })
+        .boxed()
+    }
+
+    /// Ends every watcher's stream.
+    pub(crate) fn close(&self) {
+        self.state().sender = None;
+    }
+
+    /// Hands on what other processes wrote, for ever.
+    pub(crate) async fn follow(self: Arc<Self>, database: Database) {
+        let mut listener = None;
+        loop {
+            match database.engine {
+                Engine::Sqlite => tokio::select! {
+                    () = self.behind.notified() => {}
+                    () = sleep(ASK) => {}
+                },
+                Engine::Postgres => {
+                    if listener.is_none() {
+                        listener = listen(&database).await;
+                    }
+                    tokio::select! {
+                        () = self.behind.notified() => {}
+                        () = sleep(ASK_ANYWAY) => {}
+                        heard = hear(&mut listener) => if !heard {
+                            listener = None;
+                        },
+                    }
+                }
+            }
+            if let Err(error) = self.catch_up(&database).await {
+                tracing::debug!(%error, "the store could not be followed; it is asked again");
+            }
+        }
+    }
+
+    async fn catch_up(&self, database: &Database) -> Result<(), StoreError> {
+        let head = read::head(database).await?;
+        loop {
+            let last = {
+                let mut state = self.state();
+                if !state.is_watched() {
+                    state.last = state.last.max(head);
+                }
+                state.last
+            };
+            if last >= head {
+                return Ok(());
+            }
+            let events = read::page(database, last, PAGE).await?;
+            if events.is_empty() {
+                return Ok(());
+            }
+            let mut state = self.state();
+            for event in events {
+                if event.position.0 > state.last {
+                    state.last = event.position.0;
+                    state.send(Live::Event(Arc::new(event)));
+                }
+            }
+        }
+    }
+
+    /// Tells other processes of commits, for ever: many commits in one notification.
+    ///
+    /// It has a connection of its own: PostgreSQL commits those who notify one after another.
+    pub(crate) async fn tell(self: Arc<Self>, database: Database) {
+        loop {
+            self.committed.notified().await;
+            let told = async {
+                let mut connection = database.read.acquire().await?;
+                connection
+                    .script(format!(
+                        "BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {CHANNEL}; COMMIT"
+                    ))
+                    .await
+            };
+            if let Err(error) = told.await {
+                tracing::debug!(%error, "other processes were not told; they ask by themselves");
+            }
+        }
+    }
+}
+
+async fn listen(database: &Database) -> Option<PgListener> {
+    let Pool::Postgres(pool) = &database.read else { return None };
+    let mut listener = PgListener::connect_with(pool).await.ok()?;
+    listener.listen(CHANNEL).await.ok()?;
+    Some(listener)
+}
+
+/// Waits for a notification; for ever where nobody listens.
+async fn hear(listener: &mut Option<PgListener>) -> bool {
+    match listener {
+        Some(listener) => matches!(listener.try_recv().await, Ok(Some(_))),
+        None => futures::future::pending().await,
+    }
+}

@@ -1,0 +1,58 @@
+//! The durable, hash-chained event log and its views, on SQLite and PostgreSQL.
+//!
+//! Start at [`Trace`]: it is the [`EventStore`] and the [`Views`] of `formwork-protocols` over one
+//! database. Facts are appended in batches that are recorded whole or not at all; each is bound to
+//! the one before of its run by its hash, and [`Trace::audit_all`] finds a log that was changed.
+//! What the facts mean is left to others: this crate keeps them, counts them and hands them out.
+//!
+//! ```
+//! use formwork_protocols::{
+//!     Append, Clock as _, EventBody, EventStore as _, NewEvent, Position, Principal, RunId,
+//!     SystemClock, SystemRng, store::Selection,
+//! };
+//! use formwork_trace::{Options, Trace};
+//! use serde_json::json;
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//! # runtime.block_on(async {
+//! let trace = Trace::open("sqlite::memory:", Options::default()).await?;
+//! let run = RunId::generate(&SystemClock, &SystemRng);
+//! let event = NewEvent {
+//!     task: None,
+//!     principal: Principal::system("example"),
+//!     at: SystemClock.now(),
+//!     body: EventBody::from_parts("weather.changed", json!({ "sun": true }))?,
+//!     idempotency_key: None,
+//! };
+//!
+//! trace.append(Append { run, token: None, events: vec![event], blobs: vec![] }).await?;
+//!
+//! let events = trace.read(Position(0), &Selection::default(), 10).await?;
+//! assert_eq!(events[0].body.kind(), "weather.changed");
+//! assert!(trace.audit(run).await?.faults.is_empty());
+//! trace.close().await;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`EventStore`]: formwork_protocols::EventStore
+//! [`Views`]: formwork_protocols::Views
+
+mod trace; // The front door.
+
+mod prepare; // The funnel: scrubs and serialises in the caller's task.
+mod writer; // The one task that writes.
+
+mod changes; // What events change in the views.
+mod tables; // How rows are inserted and merged.
+
+mod audit; // Whether a log is what was written.
+mod feed; // What those who watch receive.
+mod read; // Events, blobs and views, out of the database.
+
+mod database; // One door to both engines.
+mod error;
+mod schema; // Opening, and migrating.
+
+pub use trace::{Options, Trace};

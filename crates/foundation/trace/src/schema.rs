@@ -1,0 +1,243 @@
+//! Opening a database: no scan, and no migration unless its version differs.
+
+use std::{path::Path, str::FromStr as _, sync::Arc, time::Duration};
+
+use formwork_protocols::StoreError;
+use sqlx::{
+    ConnectOptions as _, PgPool, SqlitePool,
+    pool::PoolOptions,
+    postgres::PgConnectOptions,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
+};
+
+use crate::{
+    database::{Connection, Database, Engine, Pool},
+    error::not_opened,
+};
+
+/// The migrations, oldest first; a store's version is how many of them it has.
+const SQLITE: &[&str] = &[include_str!("../migrations/sqlite/0001_log.sql")];
+const POSTGRES: &[&str] = &[include_str!("../migrations/postgres/0001_log.sql")];
+
+/// What the header of our SQLite files says they are: "FMWK".
+const APPLICATION: i64 = 0x464d_574b;
+
+/// The oldest PostgreSQL whose behaviour is tested.
+const OLDEST_POSTGRES: i64 = 150_000;
+
+/// The lock under which a PostgreSQL is migrated.
+const MIGRATION_LOCK: i64 = 0x464d_574b_0001;
+
+/// How many connections read beside the one that writes.
+const READERS: u32 = 4;
+
+/// How many prepared statements a connection keeps: 64 sizes of insert for each busy table.
+const STATEMENTS: usize = 512;
+
+/// Opens the database that a URL names, made or migrated if need be.
+pub(crate) async fn open(url: &str, wait: Duration) -> Result<Database, StoreError> {
+    match url.split_once(':').map(|(scheme, _)| scheme) {
+        Some("sqlite") => open_sqlite(url, wait).await,
+        Some("postgres" | "postgresql") => open_postgres(url, wait).await,
+        other => Err(StoreError::Open {
+            // The rest may hold a password.
+            at: other.unwrap_or(url).to_owned(),
+            reason: "the address of a store begins with sqlite: or postgres:".to_owned(),
+        }),
+    }
+}
+
+async fn open_sqlite(url: &str, wait: Duration) -> Result<Database, StoreError> {
+    let options = SqliteConnectOptions::from_str(url)
+        .map_err(|error| not_opened(url, &error))?
+        .create_if_missing(true)
+        .synchronous(SqliteSynchronous::Full)
+        .busy_timeout(wait)
+        .statement_cache_capacity(STATEMENTS)
+        .disable_statement_logging();
+    let (address, parameters) = url.split_once('?').unwrap_or((url, ""));
+    let single = address == "sqlite::memory:" || parameters.contains("mode=memory");
+    let read_only = parameters.contains("mode=ro") || parameters.contains("immutable");
+    let file = options.get_filename().to_owned();
+    let at: Arc<str> =
+        if single { Arc::from("memory") } else { Arc::from(file.to_string_lossy().as_ref()) };
+    if !single {
+        has_folder(&at, &file)?;
+    }
+    // A file that is only read keeps the mode it has.
+    let options =
+        if single || read_only { options } else { options.journal_mode(SqliteJournalMode::Wal) };
+    let pool = |connections: u32, options: SqliteConnectOptions| -> SqlitePool {
+        lasting(connections, wait).connect_lazy_with(options)
+    };
+    let write = pool(1, options.clone());
+    let read = if single { write.clone() } else { pool(READERS, options) };
+    let database = Database {
+        at,
+        engine: Engine::Sqlite,
+        read: Pool::Sqlite(read),
+        write: Pool::Sqlite(write),
+        single,
+    };
+    prepare(&database).await
+}
+
+/// SQLite says only that it cannot open a file; the folder is the usual cause.
+fn has_folder(at: &str, file: &Path) -> Result<(), StoreError> {
+    let folder = match file.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => return Ok(()),
+    };
+    let open = |reason: String| StoreError::Open { at: at.to_owned(), reason };
+    if !folder.is_dir() {
+        return Err(open(format!("there is no folder {}", folder.display())));
+    }
+    if file.is_dir() {
+        return Err(open("it is a folder".to_owned()));
+    }
+    Ok(())
+}
+
+async fn open_postgres(url: &str, wait: Duration) -> Result<Database, StoreError> {
+    let options =
+        PgConnectOptions::from_str(url).map_err(|error| not_opened("postgres", &error))?;
+    let options = options
+        .application_name("formwork")
+        // An acknowledged append is durable, whatever the server's default is.
+        .options([
+            ("search_path", "formwork"),
+            ("synchronous_commit", "on"),
+            // Under the lock of a write, each statement sees what was committed before it.
+            ("default_transaction_isolation", "read committed"),
+        ])
+        .statement_cache_capacity(STATEMENTS)
+        .disable_statement_logging();
+    let at = format!(
+        "postgres://{}:{}/{}",
+        options
+            .get_socket()
+            .map_or_else(|| options.get_host().to_owned(), |socket| socket.display().to_string()),
+        options.get_port(),
+        options.get_database().unwrap_or("")
+    );
+    let pool = |connections: u32| -> PgPool {
+        lasting(connections, wait).connect_lazy_with(options.clone())
+    };
+    let database = Database {
+        at: Arc::from(at),
+        engine: Engine::Postgres,
+        read: Pool::Postgres(pool(READERS)),
+        write: Pool::Postgres(pool(1)),
+        single: false,
+    };
+    prepare(&database).await
+}
+
+/// Returns the options of a pool whose connections stay: a database in memory lives in them.
+fn lasting<DB: sqlx::Database>(connections: u32, wait: Duration) -> PoolOptions<DB> {
+    PoolOptions::new()
+        .max_connections(connections)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        // A question before each use would double the cost of a short read.
+        .test_before_acquire(false)
+        .acquire_timeout(wait.max(Duration::from_millis(100)))
+}
+
+/// Compares the version, and migrates only on difference.
+async fn prepare(database: &Database) -> Result<Database, StoreError> {
+    let failed = |error: sqlx::Error| not_opened(&database.at, &error);
+    let mut connection = database.write.acquire().await.map_err(failed)?;
+    let (known, found) = match database.engine {
+        Engine::Sqlite => (SQLITE.len(), sqlite_version(database, &mut connection).await?),
+        Engine::Postgres => (POSTGRES.len(), postgres_version(database, &mut connection).await?),
+    };
+    let known = i64::try_from(known).unwrap_or(i64::MAX);
+    if found > known {
+        return Err(StoreError::TooNew { at: database.at.to_string(), found, known });
+    }
+    if found < known {
+        let (begin, set) = match database.engine {
+            Engine::Sqlite => (
+                "BEGIN IMMEDIATE".to_owned(),
+                format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {known}"),
+            ),
+            Engine::Postgres => (
+                format!("BEGIN; SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"),
+                format!("UPDATE formwork.store SET version = {known}"),
+            ),
+        };
+        let migrated = async {
+            connection.script(begin).await.map_err(failed)?;
+            // Another process may have migrated while this one waited for the lock.
+            let (found, all) = match database.engine {
+                Engine::Sqlite => (sqlite_version(database, &mut connection).await?, SQLITE),
+                Engine::Postgres => (postgres_version(database, &mut connection).await?, POSTGRES),
+            };
+            let done = usize::try_from(found).unwrap_or(usize::MAX);
+            for migration in all.iter().skip(done) {
+                connection.script(*migration).await.map_err(failed)?;
+            }
+            connection.script(set).await.map_err(failed)?;
+            connection.script("COMMIT").await.map_err(failed)
+        };
+        if let Err(error) = migrated.await {
+            connection.forsake();
+            return Err(error);
+        }
+    }
+    drop(connection);
+    Ok(database.clone())
+}
+
+async fn sqlite_version(
+    database: &Database,
+    connection: &mut Connection,
+) -> Result<i64, StoreError> {
+    const QUESTION: &str = "SELECT v.user_version, a.application_id, \
+        (SELECT COUNT(*) FROM sqlite_schema) FROM pragma_user_version v, pragma_application_id a";
+    let asked = async {
+        let rows = connection.fetch(QUESTION, vec![]).await?;
+        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+        Ok((row.int(0)?, row.int(1)?, row.int(2)?))
+    };
+    let (version, application, tables) =
+        asked.await.map_err(|error| not_opened(&database.at, &error))?;
+    match (version, application, tables) {
+        (version, APPLICATION, _) => Ok(version),
+        (0, 0, 0) => Ok(0),
+        _ => Err(StoreError::Open {
+            at: database.at.to_string(),
+            reason: "it is a database of another program".to_owned(),
+        }),
+    }
+}
+
+async fn postgres_version(
+    database: &Database,
+    connection: &mut Connection,
+) -> Result<i64, StoreError> {
+    let asked = async {
+        // Reads the catalogue's rows and not `to_regclass`, which may still answer from before the
+        // migration that this connection has just waited for.
+        let sql = "SELECT current_setting('server_version_num')::BIGINT, (SELECT COUNT(*) \
+            FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+            WHERE n.nspname = 'formwork' AND c.relname = 'store')";
+        let rows = connection.fetch(sql, vec![]).await?;
+        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+        let (server, has_schema) = (row.int(0)?, row.int(1)? != 0);
+        if !has_schema {
+            return Ok((server, 0));
+        }
+        let rows = connection.fetch("SELECT version FROM formwork.store", vec![]).await?;
+        Ok((server, rows.first().map_or(Ok(0), |row| row.int(0))?))
+    };
+    let (server, version) = asked.await.map_err(|error| not_opened(&database.at, &error))?;
+    if server < OLDEST_POSTGRES {
+        return Err(StoreError::Open {
+            at: database.at.to_string(),
+            reason: format!("the server is PostgreSQL {}, at least 15 is needed", server / 10_000),
+        });
+    }
+    Ok(version)
+}

@@ -1,0 +1,389 @@
+//! The front door: one handle that writes through the writer and reads beside it.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    Append, BlobHash, Clock, Event, EventStore, Live, NoSecrets, Position, RunId, Scrub, Span,
+    StoreError, SystemClock, TaskId, Views,
+    event::Delta,
+    store::{AttemptRow, Audit, CallRow, CheckRow, Lease, Recorded, RunRow, Selection, TaskRow},
+};
+use futures::stream::BoxStream;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+
+use crate::{
+    audit,
+    database::{Database, Engine},
+    feed::Feed,
+    prepare::prepare,
+    read, schema,
+    tables::Statements,
+    writer::{Command, Reply, Writer},
+};
+
+/// How many requests may wait for the writer before those who ask have to wait themselves: two full
+/// commits, so that the next is ready when one ends.
+const WAITING: usize = 4096;
+
+/// How a store is opened.
+#[derive(Clone)]
+pub struct Options {
+    /// Takes secrets out of whatever is recorded or published.
+    pub scrub: Arc<dyn Scrub>,
+    /// Tells when leases lapse.
+    pub clock: Arc<dyn Clock>,
+    /// How long a write waits for another process that holds the database, and an opening for a
+    /// server that does not answer.
+    pub wait: Span,
+}
+
+impl Default for Options {
+    /// Knows no secrets, reads the machine's clock and waits five seconds.
+    fn default() -> Self {
+        Self { scrub: Arc::new(NoSecrets), clock: Arc::new(SystemClock), wait: Span::from_secs(5) }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("wait", &self.wait).finish_non_exhaustive()
+    }
+}
+
+/// An open store. Clones share it; the last one to go ends its tasks.
+#[derive(Clone)]
+pub struct Trace {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    database: Database,
+    commands: mpsc::Sender<Command>,
+    feed: Arc<Feed>,
+    scrub: Arc<dyn Scrub>,
+    /// The writer, by itself, so that closing can wait for it.
+    writer: Mutex<JoinSet<()>>,
+    /// What goes on until the store is closed.
+    followers: Mutex<JoinSet<()>>,
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace").field("at", &self.inner.database.at).finish_non_exhaustive()
+    }
+}
+
+impl Trace {
+    /// Opens the store at `sqlite:///path`, `sqlite::memory:` or `postgres://…`.
+    ///
+    /// A store that is not there is made; one of an earlier version is migrated. Nothing is scanned.
+    ///
+    /// # Errors
+    /// [`StoreError::TooNew`] when a later version wrote it, [`StoreError::Corrupt`] when it is no
+    /// database, [`StoreError::Open`] with the reason in every other case.
+    pub async fn open(url: &str, options: Options) -> Result<Self, StoreError> {
+        let database = schema::open(url, options.wait.as_duration()).await?;
+        let feed = Arc::new(Feed::new(read::head(&database).await?));
+        let (commands, queue) = mpsc::channel(WAITING);
+        let mut writer = JoinSet::new();
+        writer.spawn(
+            Writer {
+                commands: queue,
+                database: database.clone(),
+                feed: Arc::clone(&feed),
+                clock: options.clock,
+                statements: Statements::default(),
+                connection: None,
+            }
+            .run(),
+        );
+        let mut followers = JoinSet::new();
+        // A database in memory is this process's own.
+        if !database.single {
+            followers.spawn(Arc::clone(&feed).follow(database.clone()));
+        }
+        if database.engine == Engine::Postgres {
+            followers.spawn(Arc::clone(&feed).tell(database.clone()));
+        }
+        let inner = Inner {
+            database,
+            commands,
+            feed,
+            scrub: options.scrub,
+            writer: Mutex::new(writer),
+            followers: Mutex::new(followers),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Finishes what is queued, ends every watcher's stream and closes the database.
+    ///
+    /// Whatever is asked of any clone after that fails with [`StoreError::Closed`].
+    pub async fn close(&self) {
+        // It fails where the store is closed already.
+        let _ = self.inner.commands.send(Command::Close).await;
+        let tasks = |tasks: &Mutex<JoinSet<()>>| {
+            std::mem::take(&mut *tasks.lock().unwrap_or_else(PoisonError::into_inner))
+        };
+        tasks(&self.inner.writer).join_all().await;
+        tasks(&self.inner.followers).shutdown().await;
+        self.inner.feed.close();
+        self.inner.database.close().await;
+    }
+
+    /// Makes every view anew from the log, in one transaction.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] names the event that cannot be read; the views stay as they were.
+    pub async fn rebuild(&self) -> Result<(), StoreError> {
+        self.ask(Command::Rebuild).await
+    }
+
+    /// Audits every run, in the order of their ids.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the store cannot be read.
+    pub async fn audit_all(&self) -> Result<Vec<Audit>, StoreError> {
+        audit::all(&self.inner.database).await
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.inner.commands.send(command(reply)).await.map_err(|_| StoreError::Closed)?;
+        answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+#[async_trait]
+impl EventStore for Trace {
+    async fn append(&self, batch: Append) -> Result<Vec<Recorded>, StoreError> {
+        let prepared = prepare(batch, self.inner.scrub.as_ref())?;
+        if prepared.events.is_empty() && prepared.blobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.ask(|reply| Command::Append(prepared, reply)).await
+    }
+
+    async fn read(
+        &self,
+        after: Position,
+        selection: &Selection,
+        limit: usize,
+    ) -> Result<Vec<Event>, StoreError> {
+        read::selection(&self.inner.database, after, selection, limit).await
+    }
+
+    fn watch(&self) -> BoxStream<'static, Live> {
+        self.inner.feed.watch()
+    }
+
+    fn publish(&self, mut delta: Delta) {
+        if let std::borrow::Cow::Owned(clean) = self.inner.scrub.scrub_text(&delta.text) {
+            delta.text = clean;
+        }
+        self.inner.feed.publish(delta);
+    }
+
+    async fn head(&self) -> Result<Position, StoreError> {
+        read::head(&self.inner.database).await.map(Position)
+    }
+
+    async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
+        let bytes = read::blob(&self.inner.database, hash).await?;
+        match &bytes {
+            Some(found) if BlobHash::of(found) != *hash => {
+                Err(self.inner.database.corrupt(format!("the bytes of blob {hash} were changed")))
+            }
+            _ => Ok(bytes),
+        }
+    }
+
+    async fn acquire(&self, run: RunId, owner: &str, for_: Span) -> Result<Lease, StoreError> {
+        let owner = owner.to_owned();
+        self.ask(|reply| Command::Acquire { run, owner, span: for_, reply }).await
+    }
+
+    async fn renew(&self, lease: &Lease, for_: Span) -> Result<Lease, StoreError> {
+        let lease = lease.clone();
+        self.ask(|reply| Command::Renew { lease, span: for_, reply }).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
+        let lease = lease.clone();
+        self.ask(|reply| Command::Release { lease, reply }).await
+    }
+
+    async fn audit(&self, run: RunId) -> Result<Audit, StoreError> {
+        audit::run(&self.inner.database, run).await
+    }
+}
+
+#[async_trait]
+impl Views for Trace {
+    async fn runs(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunRow>, StoreError> {
+        read::runs(&self.inner.database, before, limit).await
+    }
+
+    async fn run(&self, run: RunId) -> Result<Option<RunRow>, StoreError> {
+        read::run(&self.inner.database, run).await
+    }
+
+    async fn tasks(&self, run: RunId) -> Result<Vec<TaskRow>, StoreError> {
+        read::tasks(&self.inner.database, run).await
+    }
+
+    async fn attempts(&self, task: TaskId) -> Result<Vec<AttemptRow>, StoreError> {
+        read::attempts(&self.inner.database, task).await
+    }
+
+    async fn checks(&self, run: RunId) -> Result<Vec<CheckRow>, StoreError> {
+        read::checks(&self.inner.database, run).await
+    }
+
+    async fn calls(&self, run: RunId) -> Result<Vec<CallRow>, StoreError> {
+        read::calls(&self.inner.database, run).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every statement of a shape that does not depend on what is asked, and one of each that does.
+    fn statements() -> Vec<String> {
+        let run = RunId::from_uuid(uuid::Uuid::nil());
+        let task = TaskId::from_uuid(uuid::Uuid::nil());
+        let mut all = crate::writer::statements();
+        all.extend(
+            [
+                read::HEAD,
+                read::PAGE,
+                read::PAGE_OF_RUN,
+                read::BLOB,
+                read::RUNS,
+                read::RUN,
+                read::TASKS,
+                read::ATTEMPTS,
+                read::CHECKS,
+                read::CALLS,
+                audit::HEAD,
+                audit::RUNS,
+            ]
+            .map(str::to_owned),
+        );
+        for (run, task) in [(Some(run), None), (None, Some(task)), (Some(run), Some(task))] {
+            for kinds in [vec![], vec!["tool.".to_owned()], vec!["a".to_owned(), "b".to_owned()]] {
+                let selection = Selection { run, task, kinds };
+                all.push(read::select(Position(1), &selection, 10).0);
+            }
+        }
+        all
+    }
+
+    async fn prepares_every_statement(url: &str) {
+        let trace = Trace::open(url, Options::default()).await.unwrap();
+        let mut connection = trace.inner.database.write.acquire().await.unwrap();
+
+        for sql in statements() {
+            let prepared = connection.prepare(sql.clone()).await;
+            assert!(prepared.is_ok(), "{sql}: {prepared:?}");
+        }
+        drop(connection);
+        trace.close().await;
+    }
+
+    #[tokio::test]
+    async fn sqlite_prepares_every_statement() {
+        prepares_every_statement("sqlite::memory:").await;
+    }
+
+    #[tokio::test]
+    async fn pg_prepares_every_statement() {
+        let Some(postgres) = formwork_testkit::postgres::Postgres::shared() else { return };
+        let database = postgres.database().unwrap();
+        prepares_every_statement(database.url()).await;
+    }
+
+    #[tokio::test]
+    async fn the_views_tables_have_the_columns_of_their_statements() {
+        let trace = Trace::open("sqlite::memory:", Options::default()).await.unwrap();
+        for table in crate::tables::VIEWS {
+            let sql = format!("SELECT name FROM pragma_table_info('{}') ORDER BY cid", table.name);
+            let rows = trace.inner.database.fetch(sql, vec![]).await.unwrap();
+            let found: Vec<_> = rows.iter().map(|row| row.text(0).unwrap()).collect();
+            assert_eq!(found, table.names(), "{}", table.name);
+        }
+        trace.close().await;
+    }
+
+    fn note(n: u64) -> Append {
+        let data = serde_json::json!({ "n": n, "text": "x".repeat(500) });
+        let body = formwork_protocols::EventBody::Unknown { kind: "test.note".to_owned(), data };
+        let event = formwork_protocols::NewEvent {
+            task: None,
+            principal: formwork_protocols::Principal::system("test"),
+            at: formwork_protocols::Timestamp::from_micros(1),
+            body,
+            idempotency_key: None,
+        };
+        let run = RunId::from_uuid(uuid::Uuid::nil());
+        Append { run, token: None, events: vec![event], blobs: vec![] }
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_loses_nothing_that_was_acknowledged_and_passes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("store.db");
+        let url = format!("sqlite://{}", file.display());
+        let trace = Trace::open(&url, Options::default()).await.unwrap();
+        // The limit is the connection's own, and the writer takes it up with its first append.
+        let mut connection = trace.inner.database.write.acquire().await.unwrap();
+        connection.script("PRAGMA max_page_count = 60").await.unwrap();
+        drop(connection);
+
+        let mut kept = 0;
+        let full = loop {
+            match trace.append(note(kept)).await {
+                Ok(_) => kept += 1,
+                Err(error) => break error,
+            }
+        };
+        let read = trace.read(Position(0), &Selection::default(), 10_000).await.unwrap();
+        trace.close().await;
+        let trace = Trace::open(&url, Options::default()).await.unwrap();
+        let next = trace.append(note(kept)).await.unwrap();
+
+        let said = format!("the store at {} cannot be written: the disk is full", file.display());
+        assert_eq!(full.to_string(), said);
+        assert!(kept > 10, "{kept}");
+        assert_eq!(read.len(), usize::try_from(kept).unwrap());
+        assert_eq!(next[0].seq, kept + 1);
+        assert_eq!(trace.audit_all().await.unwrap()[0].faults, []);
+        trace.close().await;
+    }
+
+    #[tokio::test]
+    async fn pages_of_runs_and_events_are_found_by_an_index() {
+        let trace = Trace::open("sqlite::memory:", Options::default()).await.unwrap();
+        let selection =
+            Selection { run: Some(RunId::from_uuid(uuid::Uuid::nil())), ..Selection::default() };
+        let of_run = read::select(Position(1), &selection, 10).0;
+
+        for sql in [read::RUNS, read::PAGE, read::PAGE_OF_RUN, read::HEAD, &of_run] {
+            let plan = format!("EXPLAIN QUERY PLAN {sql}");
+            let rows = trace.inner.database.fetch(plan, vec![]).await.unwrap();
+            for row in rows {
+                let step = row.text(3).unwrap();
+                assert!(!step.starts_with("SCAN") && !step.contains("TEMP"), "{sql}: {step}");
+            }
+        }
+        trace.close().await;
+    }
+}

@@ -1,0 +1,53 @@
+//! One suite of behaviours that the store has on SQLite and on PostgreSQL alike.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod suite;
+
+/// Makes a test of each function of the suite, once per engine.
+macro_rules! on_both {
+    ($($name:ident,)*) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::suite::$name(&crate::suite::Place::sqlite()).await;
+            })*
+        }
+
+        mod pg {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                let Some(place) = crate::suite::Place::postgres() else { return };
+                crate::suite::$name(&place).await;
+            })*
+        }
+    };
+}
+
+on_both! {
+    what_is_appended_is_read_in_order,
+    an_append_is_recorded_whole_or_not_at_all,
+    data_of_a_known_kind_that_does_not_fit_is_refused,
+    a_second_write_with_a_key_returns_the_first_event,
+    a_selection_reads_a_run_a_task_and_kinds_by_prefix,
+    many_producers_leave_a_gapless_sound_log,
+    two_processes_share_one_log_and_each_watcher_sees_every_event_once_in_order,
+    a_slow_watcher_is_told_where_to_read_on,
+    words_reach_watchers_and_are_not_stored,
+    a_lapsed_owner_cannot_write,
+    only_one_of_many_gets_the_lease,
+    a_lease_is_renewed_and_given_back,
+    the_views_tell_the_story_of_a_run,
+    the_views_are_the_same_when_made_anew,
+    runs_are_listed_newest_first_page_by_page,
+    an_audit_finds_each_edited_column,
+    an_audit_finds_what_was_removed_moved_or_cut,
+    an_audit_finds_missing_and_altered_blobs,
+    the_log_refuses_to_be_changed,
+    secrets_reach_neither_events_nor_keys_nor_blobs,
+    text_of_every_kind_survives,
+    a_store_that_was_closed_says_so_and_keeps_what_it_acknowledged,
+    a_store_of_a_later_version_is_refused,
+    opening_twice_changes_nothing,
+    sums_stop_at_the_largest_number,
+}
