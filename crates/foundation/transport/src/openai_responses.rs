@@ -1,0 +1,338 @@
+//! OpenAI's Responses, without state at the provider, and what the servers that follow it make of it.
+//!
+//! Source: the API reference of OpenAI, and captured traffic of llama.cpp, vLLM and LiteLLM.
+
+mod request;
+
+use std::collections::BTreeSet;
+
+use formwork_protocols::{ProviderFault, Usage, model::StopReason};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+pub(crate) use request::outgoing;
+
+use crate::{
+    assembly::Delta,
+    draft::Draft,
+    fault::Fault,
+    wire::{Heard, Reader},
+};
+
+/// Reads the events of one answer.
+#[derive(Debug, Default)]
+pub(crate) struct ResponsesReader {
+    items: Vec<Item>,
+    /// The parts of items that came in pieces, so that their whole form is not added again.
+    streamed: BTreeSet<(usize, i64)>,
+}
+
+/// An item of the answer as far as it is known. Servers name items by id, by place, or not at all.
+#[derive(Debug)]
+struct Item {
+    id: Option<String>,
+    output_index: Option<i64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Event {
+    #[serde(rename = "type", default)]
+    kind: Option<String>,
+    #[serde(default)]
+    item_id: Option<String>,
+    #[serde(default)]
+    output_index: Option<i64>,
+    #[serde(default)]
+    content_index: Option<i64>,
+    #[serde(default)]
+    summary_index: Option<i64>,
+    #[serde(default)]
+    delta: Option<Value>,
+    #[serde(default)]
+    text: Option<Value>,
+    #[serde(default)]
+    refusal: Option<Value>,
+    #[serde(default)]
+    arguments: Option<Value>,
+    #[serde(default)]
+    item: Option<Value>,
+    #[serde(default)]
+    response: Option<Value>,
+    #[serde(default)]
+    error: Option<Value>,
+}
+
+impl Reader for ResponsesReader {
+    fn event(&mut self, name: &str, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
+        if data.trim() == "[DONE]" {
+            draft.ended = true;
+            return Ok(Heard::End);
+        }
+        let Ok(event) = serde_json::from_str::<Event>(data) else { return Ok(Heard::Undecodable) };
+        let kind = event.kind.as_deref().unwrap_or(name);
+        if kind == "error" || event.error.as_ref().is_some_and(|error| !error.is_null()) {
+            return Err(Fault::of_answer(None, data));
+        }
+        if let Some(response) = &event.response {
+            return self.response(kind, response, draft);
+        }
+        Ok(match kind {
+            "response.output_item.added" => match &event.item {
+                Some(item) => self.begin(item, event.output_index, draft),
+                None => Heard::Nothing,
+            },
+            "response.output_item.done" => match &event.item {
+                Some(item) => self.end(item, event.output_index, draft),
+                None => Heard::Nothing,
+            },
+            "response.output_text.delta" => self.text(&event, &event.delta, draft),
+            "response.output_text.done" if !self.has_streamed(&event) => {
+                self.text(&event, &event.text, draft)
+            }
+            "response.refusal.delta" => self.refusal(&event, &event.delta, draft),
+            "response.refusal.done" if !self.has_streamed(&event) => {
+                self.refusal(&event, &event.refusal, draft)
+            }
+            "response.function_call_arguments.delta" => self.arguments(&event, &event.delta, draft),
+            "response.function_call_arguments.done" if !self.has_streamed(&event) => {
+                self.arguments(&event, &event.arguments, draft)
+            }
+            "response.reasoning_summary_part.added" if event.summary_index > Some(0) => {
+                draft.add_reasoning("\n\n");
+                Heard::Progress
+            }
+            "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
+                let text = str(&event.delta);
+                self.mark(&event, text);
+                draft.add_reasoning(text);
+                grown(text)
+            }
+            // What only repeats the pieces, and whatever a later version adds.
+            _ => Heard::Nothing,
+        })
+    }
+
+    fn whole(&mut self, body: &str, draft: &mut Draft) -> Result<(), Fault> {
+        let response: Value = serde_json::from_str(body).map_err(|error| {
+            Fault::new(ProviderFault::Protocol, format!("the answer is not a response: {error}"))
+                .with_body(body)
+        })?;
+        if response.get("output").is_none() && response.get("error").is_none() {
+            let fault = Fault::new(ProviderFault::Protocol, "the answer holds no output");
+            return Err(fault.with_body(body));
+        }
+        let status = response.get("status").and_then(Value::as_str).unwrap_or("completed");
+        self.response(&format!("response.{status}"), &response, draft)?;
+        draft.ended = true;
+        Ok(())
+    }
+}
+
+impl ResponsesReader {
+    /// Takes the state of the whole answer, which is its end unless it is still being made.
+    fn response(
+        &mut self,
+        kind: &str,
+        response: &Value,
+        draft: &mut Draft,
+    ) -> Result<Heard, Fault> {
+        let text = |key: &str| response.get(key).and_then(Value::as_str).map(str::to_owned);
+        draft.id = draft.id.take().or_else(|| text("id"));
+        draft.model = text("model").or(draft.model.take());
+        let error = response.get("error").filter(|error| !error.is_null());
+        if error.is_some() || kind == "response.failed" {
+            let error =
+                error.cloned().unwrap_or_else(|| json!({ "message": "the response failed" }));
+            return Err(Fault::of_answer(None, &json!({ "error": error }).to_string()));
+        }
+        let reason = response.pointer("/incomplete_details/reason").and_then(Value::as_str);
+        let stop = match kind {
+            "response.completed" => StopReason::EndTurn,
+            "response.incomplete" => match reason {
+                Some("max_output_tokens") => StopReason::Length,
+                Some("content_filter") => StopReason::ContentFilter,
+                _ => StopReason::Missing,
+            },
+            "response.cancelled" => StopReason::Missing,
+            _ => return Ok(Heard::Nothing),
+        };
+        // An answer in one piece, and the streams of servers that send no more than its end.
+        if self.items.is_empty() {
+            let output = response.get("output").and_then(Value::as_array);
+            for (index, item) in (0..).zip(output.map_or(&[][..], Vec::as_slice)) {
+                self.end(item, Some(index), draft);
+            }
+        }
+        if let Some(counts) = response.get("usage").filter(|usage| !usage.is_null()) {
+            draft.usage = Some(usage(counts));
+        }
+        draft.stop = Some(stop);
+        draft.ended = true;
+        Ok(Heard::End)
+    }
+
+    /// Takes an item that begins.
+    fn begin(&mut self, item: &Value, output_index: Option<i64>, draft: &mut Draft) -> Heard {
+        let at = self.items.len();
+        let text = |key: &str| item.get(key).and_then(Value::as_str);
+        self.items.push(Item { id: text("id").map(str::to_owned), output_index });
+        if text("type") != Some("function_call") {
+            return Heard::Nothing;
+        }
+        let arguments = text("arguments").filter(|text| !text.is_empty());
+        if arguments.is_some() {
+            self.streamed.insert((at, 0));
+        }
+        draft.add_call(Delta {
+            index: index(at),
+            id: text("call_id").or_else(|| text("id")),
+            name: text("name"),
+            arguments,
+        });
+        Heard::Progress
+    }
+
+    /// Takes an item that is whole, and adds of it what had not come in pieces.
+    fn end(&mut self, item: &Value, output_index: Option<i64>, draft: &mut Draft) -> Heard {
+        let text = |key: &str| item.get(key).and_then(Value::as_str);
+        let known = self.find(text("id"), output_index);
+        let at = known.unwrap_or(self.items.len());
+        if known.is_none() {
+            self.begin(item, output_index, draft);
+        }
+        match text("type") {
+            Some("function_call") if self.streamed.insert((at, 0)) => draft.add_call(Delta {
+                index: index(at),
+                arguments: text("arguments"),
+                ..Delta::default()
+            }),
+            Some("message") => {
+                let parts = item.get("content").and_then(Value::as_array);
+                for (place, part) in (0..).zip(parts.map_or(&[][..], Vec::as_slice)) {
+                    if !self.streamed.insert((at, place)) {
+                        continue;
+                    }
+                    let said =
+                        |key: &str| part.get(key).and_then(Value::as_str).unwrap_or_default();
+                    match said("type") {
+                        "refusal" => draft.add_refusal(said("refusal")),
+                        _ => draft.add_text(said("text")),
+                    }
+                }
+            }
+            Some("reasoning") => self.reasoning(at, item, draft),
+            _ => return Heard::Nothing,
+        }
+        Heard::Progress
+    }
+
+    /// Takes a whole item of reasoning and keeps it as it has to go back.
+    fn reasoning(&mut self, at: usize, item: &Value, draft: &mut Draft) {
+        let list =
+            |key: &str| item.get(key).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let mut shown = self.streamed.iter().any(|(item, _)| *item == at);
+        if !shown {
+            let texts = list("summary").iter().chain(list("content"));
+            let texts: Vec<_> =
+                texts.filter_map(|part| part.get("text").and_then(Value::as_str)).collect();
+            draft.add_reasoning(&texts.join("\n\n"));
+            shown = texts.iter().any(|text| !text.is_empty());
+        }
+        let encrypted = item.get("encrypted_content").and_then(Value::as_str);
+        // An item that holds neither its encrypted form nor its text is a name for what only the provider had.
+        if encrypted.is_none_or(str::is_empty) && list("content").is_empty() {
+            return;
+        }
+        let kept = ["type", "id", "summary", "content", "encrypted_content"];
+        let kept = kept.iter().filter_map(|key| {
+            let value = item.get(*key).filter(|value| !value.is_null() && **value != "")?;
+            Some(((*key).to_owned(), value.clone()))
+        });
+        let kept = Value::Object(kept.collect()).to_string();
+        if shown {
+            draft.sign_reasoning(&kept);
+        } else {
+            draft.add_signature(&kept);
+        }
+    }
+
+    fn text(&mut self, event: &Event, text: &Option<Value>, draft: &mut Draft) -> Heard {
+        let text = str(text);
+        self.mark(event, text);
+        draft.add_text(text);
+        grown(text)
+    }
+
+    fn refusal(&mut self, event: &Event, text: &Option<Value>, draft: &mut Draft) -> Heard {
+        let text = str(text);
+        self.mark(event, text);
+        draft.add_refusal(text);
+        grown(text)
+    }
+
+    fn arguments(&mut self, event: &Event, text: &Option<Value>, draft: &mut Draft) -> Heard {
+        let text = str(text);
+        let at = self.at(event);
+        self.streamed.insert((at, 0));
+        draft.add_call(Delta { index: index(at), arguments: Some(text), ..Delta::default() });
+        grown(text)
+    }
+
+    /// Notes that a part has come in pieces.
+    fn mark(&mut self, event: &Event, text: &str) {
+        if !text.is_empty() {
+            let at = self.at(event);
+            self.streamed.insert((at, event.content_index.unwrap_or(0)));
+        }
+    }
+
+    fn has_streamed(&self, event: &Event) -> bool {
+        self.streamed.contains(&(self.at(event), event.content_index.unwrap_or(0)))
+    }
+
+    /// Returns the place of the item that an event is of: the newest where it does not say.
+    fn at(&self, event: &Event) -> usize {
+        let found = self.find(event.item_id.as_deref(), event.output_index);
+        found.unwrap_or(self.items.len().saturating_sub(1))
+    }
+
+    fn find(&self, id: Option<&str>, output_index: Option<i64>) -> Option<usize> {
+        let by_id =
+            id.and_then(|id| self.items.iter().rposition(|item| item.id.as_deref() == Some(id)));
+        by_id.or_else(|| {
+            let index = Some(output_index?);
+            self.items.iter().rposition(|item| item.output_index == index)
+        })
+    }
+}
+
+fn index(at: usize) -> Option<i64> {
+    i64::try_from(at).ok()
+}
+
+fn str(text: &Option<Value>) -> &str {
+    text.as_ref().and_then(Value::as_str).unwrap_or_default()
+}
+
+const fn grown(text: &str) -> Heard {
+    if text.is_empty() { Heard::Nothing } else { Heard::Progress }
+}
+
+/// Splits OpenAI's counts, in which what the cache read and wrote is part of the input and reasoning part of the output.
+fn usage(counts: &Value) -> Usage {
+    let count = |path: &str| counts.pointer(path).and_then(Value::as_u64).unwrap_or(0);
+    let (input, output) = (count("/input_tokens"), count("/output_tokens"));
+    let cache_read = count("/input_tokens_details/cached_tokens").min(input);
+    let cache_write = count("/input_tokens_details/cache_write_tokens").min(input - cache_read);
+    let reasoning = count("/output_tokens_details/reasoning_tokens").min(output);
+    Usage {
+        input: input - cache_read - cache_write,
+        cache_read,
+        cache_write,
+        output: output - reasoning,
+        reasoning,
+    }
+}
+
+#[cfg(test)]
+mod tests;
