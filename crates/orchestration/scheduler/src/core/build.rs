@@ -1,0 +1,243 @@
+//! From what was asked, or what was recorded, to a state.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    num::NonZeroUsize,
+    sync::Arc,
+};
+
+use formwork_protocols::{Body, Ending, TaskId, TaskName, TaskSpec, TaskState};
+
+use super::state::{State, TaskIndex};
+
+/// Why specs do not make a tree.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each message names its fields")]
+pub enum BuildError {
+    /// There is no task at all.
+    #[error("a tree needs a root task, found none")]
+    Empty,
+    /// A second task has no parent.
+    #[error("task {task} has no parent, and the tree has a root already")]
+    SecondRoot { task: TaskId },
+    /// The parent of a task is not among those before it.
+    #[error("task {task} is below {parent}, which is not there")]
+    NoSuchParent { task: TaskId, parent: TaskId },
+    /// Two tasks have one id.
+    #[error("task {task} is there twice")]
+    SameId { task: TaskId },
+    /// Two children of one task have one name.
+    #[error("two tasks beside each other are named {name}")]
+    SameName { name: TaskName },
+    /// A dependency is not among the siblings.
+    #[error("task {task} depends on {wanted}, which is not beside it")]
+    NoSuchDependency { task: TaskName, wanted: TaskName },
+    /// Tasks wait for each other.
+    #[error("task {task} waits for itself by way of what it depends on")]
+    Cycle { task: TaskName },
+    /// There are more tasks than places.
+    #[error("a tree holds at most {} tasks", u32::MAX - 1)]
+    TooMany,
+}
+
+/// A task with its id and its parent's, its children told apart from it.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the type's sentence names its fields")]
+pub struct Planted {
+    pub id: TaskId,
+    pub parent: Option<TaskId>,
+    /// A body of children lists none here; each stands for itself.
+    pub spec: Arc<TaskSpec>,
+}
+
+/// Gives every task of a nested spec its id and lists them, parents before their children.
+pub fn flatten(root: TaskSpec, mut next_id: impl FnMut() -> TaskId) -> Vec<Planted> {
+    let mut planted = Vec::new();
+    // A list instead of recursion, because an embedder may nest as deep as it likes.
+    let mut level = vec![(None, root)];
+    while !level.is_empty() {
+        let mut below = Vec::new();
+        for (parent, mut spec) in level {
+            let id = next_id();
+            if let Body::Subtasks { tasks, .. } = &mut spec.body {
+                below.extend(std::mem::take(tasks).into_iter().map(|child| (Some(id), child)));
+            }
+            planted.push(Planted { id, parent, spec: Arc::new(spec) });
+        }
+        level = below;
+    }
+    planted
+}
+
+/// Where a task stood when its run was left.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the type's sentence and its fields' names say it")]
+pub struct Standing {
+    pub state: TaskState,
+    /// How it ended, if it did.
+    pub ending: Option<Ending>,
+    /// The number of its latest attempt; 0 before the first.
+    pub attempt: u32,
+    /// Whether that attempt has not ended.
+    pub attempt_open: bool,
+    /// The place of the exit check that failed last.
+    pub failed_check: u32,
+}
+
+/// Collects tasks and where they stand, and makes a [`State`] of them.
+#[derive(Debug)]
+pub struct Builder {
+    state: State,
+}
+
+impl Builder {
+    /// Begins with no task; at most `width` leaves will be at work at once.
+    pub fn new(width: NonZeroUsize) -> Self {
+        Self { state: State::empty(width) }
+    }
+
+    /// Adds a task below one that was added before; the first has no parent.
+    ///
+    /// # Errors
+    /// [`BuildError`] when it cannot be part of the tree.
+    pub fn add(
+        &mut self,
+        id: TaskId,
+        parent: Option<TaskId>,
+        spec: Arc<TaskSpec>,
+    ) -> Result<TaskIndex, BuildError> {
+        if self.state.find(id).is_some() {
+            return Err(BuildError::SameId { task: id });
+        }
+        if self.state.len() >= TaskIndex::NONE.position() {
+            return Err(BuildError::TooMany);
+        }
+        let parent = match parent {
+            None if self.state.is_empty() => TaskIndex::NONE,
+            None => return Err(BuildError::SecondRoot { task: id }),
+            Some(parent) => {
+                self.state.find(parent).ok_or(BuildError::NoSuchParent { task: id, parent })?
+            }
+        };
+        Ok(self.state.push(id, parent, spec))
+    }
+
+    /// Returns the task of that id, if it was added.
+    pub fn find(&self, id: TaskId) -> Option<TaskIndex> {
+        self.state.find(id)
+    }
+
+    /// Puts a task where it stood; tasks are [created](TaskState::Created) otherwise.
+    pub fn stand(&mut self, task: TaskIndex, standing: Standing) {
+        let node = self.state.node_mut(task);
+        node.state = standing.state;
+        node.ending = standing.ending.filter(|end| *end != Ending::Completed).map(Box::new);
+        node.attempt = standing.attempt;
+        node.attempt_open = standing.attempt_open;
+        node.failed_check = standing.failed_check;
+    }
+
+    /// Links dependencies and counts what is open.
+    ///
+    /// # Errors
+    /// [`BuildError`] when there is no task, or when dependencies lead nowhere or in a circle.
+    pub fn build(self) -> Result<State, BuildError> {
+        let mut state = self.state;
+        if state.is_empty() {
+            return Err(BuildError::Empty);
+        }
+        link(&mut state)?;
+        refuse_cycles(&state)?;
+        count(&mut state);
+        Ok(state)
+    }
+}
+
+/// Turns dependencies by name into lists of dependents.
+fn link(state: &mut State) -> Result<(), BuildError> {
+    let mut pairs: Vec<(TaskIndex, TaskIndex)> = Vec::new();
+    for parent in state.tasks() {
+        let mut names: HashMap<&TaskName, TaskIndex> = HashMap::new();
+        for child in state.children(parent) {
+            match names.entry(&state.spec(child).name) {
+                // A finished part of a conversation leaves its name to a later one.
+                Entry::Occupied(mut taken)
+                    if matches!(state.spec(child).body, Body::Inline { .. }) =>
+                {
+                    taken.insert(child);
+                }
+                Entry::Occupied(_) => {
+                    return Err(BuildError::SameName { name: state.spec(child).name.clone() });
+                }
+                Entry::Vacant(free) => {
+                    free.insert(child);
+                }
+            }
+        }
+        for child in state.children(parent) {
+            let spec = state.spec(child);
+            for wanted in &spec.depends_on {
+                let &before = names.get(wanted).ok_or_else(|| BuildError::NoSuchDependency {
+                    task: spec.name.clone(),
+                    wanted: wanted.clone(),
+                })?;
+                pairs.push((before, child));
+            }
+        }
+    }
+    pairs.sort_unstable();
+    pairs.dedup();
+    let mut start = 0_u32;
+    for group in pairs.chunk_by(|one, other| one.0 == other.0) {
+        let count = u32::try_from(group.len()).unwrap_or(u32::MAX);
+        if let Some((before, _)) = group.first() {
+            state.node_mut(*before).edges = (start, count);
+        }
+        start = start.saturating_add(count);
+    }
+    state.edges = pairs.into_iter().map(|(_, after)| after).collect();
+    Ok(())
+}
+
+fn refuse_cycles(state: &State) -> Result<(), BuildError> {
+    let mut before = vec![0_u32; state.len()];
+    for after in &state.edges {
+        before[after.position()] += 1;
+    }
+    let mut free: Vec<TaskIndex> =
+        state.tasks().filter(|task| before[task.position()] == 0).collect();
+    while let Some(task) = free.pop() {
+        for &after in state.dependents(task) {
+            before[after.position()] -= 1;
+            if before[after.position()] == 0 {
+                free.push(after);
+            }
+        }
+    }
+    match state.tasks().find(|task| before[task.position()] > 0) {
+        Some(task) => Err(BuildError::Cycle { task: state.spec(task).name.clone() }),
+        None => Ok(()),
+    }
+}
+
+fn count(state: &mut State) {
+    for task in state.tasks() {
+        let met = state.satisfies(task);
+        let (start, count) = state.node(task).edges;
+        for edge in start..start + count {
+            let after = state.edges[edge as usize];
+            state.node_mut(after).waiting += u32::from(!met);
+        }
+        if state.node(task).state.is_terminal()
+            && let Some(parent) = state.parent(task)
+        {
+            let failed = !met && state.is_cause(task);
+            let above = state.node_mut(parent);
+            above.open -= 1;
+            if failed && above.failed_child.get().is_none() {
+                above.failed_child = task;
+            }
+        }
+    }
+}

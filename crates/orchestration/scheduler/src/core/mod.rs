@@ -1,0 +1,40 @@
+//! The pure core: what happens next to a tree of tasks, without IO, time or chance.
+//!
+//! A [`State`] holds the tree in flat arrays, [`decide`] takes what happened and says what to do. Whoever
+//! drives it records the moves, carries out the rest, and hands back what came of it. The same inputs
+//! always give the same commands, so a run can be simulated, and rebuilt from its record.
+//!
+//! ```
+//! use std::{num::NonZeroUsize, sync::Arc};
+//!
+//! use formwork_protocols::{Body, SystemClock, SystemRng, TaskId, TaskSpec, TaskState};
+//! use formwork_scheduler::core::{BodyEnd, Builder, Command, Input, decide};
+//!
+//! let spec: TaskSpec = serde_json::from_str(
+//!     r#"{ "name": "hello", "body": { "native": { "function": "hello" } } }"#,
+//! )?;
+//! let mut builder = Builder::new(NonZeroUsize::MIN);
+//! let task = builder.add(TaskId::generate(&SystemClock, &SystemRng), None, Arc::new(spec))?;
+//! let mut state = builder.build()?;
+//!
+//! let mut commands = Vec::new();
+//! decide(&mut state, Input::Start, &mut commands)?;
+//! assert_eq!(commands.last(), Some(&Command::Attempt { task, number: 1, continues: false }));
+//! decide(&mut state, Input::Ended { task, end: BodyEnd::Claimed }, &mut commands)?;
+//! assert_eq!(state.state_of(task), TaskState::Completed);
+//! assert_eq!(commands.last(), Some(&Command::Finish));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod build; // From specs, or from a record, to a state.
+mod decide;
+mod state;
+
+#[cfg(test)]
+mod tests;
+
+pub use {
+    build::{BuildError, Builder, Planted, Standing, flatten},
+    decide::{BodyEnd, Command, Input, Refusal, decide},
+    state::{State, TaskIndex},
+};

@@ -1,0 +1,289 @@
+//! The tree in flat arrays.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    num::NonZeroUsize,
+    sync::Arc,
+};
+
+use formwork_protocols::{Body, Ending, TaskId, TaskSpec, TaskState, spec::OnFailure};
+
+/// A task's place in the arrays of a [`State`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskIndex(pub(super) u32);
+
+impl TaskIndex {
+    /// Stands for no task in a link between nodes.
+    pub(super) const NONE: Self = Self(u32::MAX);
+
+    /// Returns the place as a position in a list.
+    pub const fn position(self) -> usize {
+        self.0 as usize
+    }
+
+    pub(super) const fn get(self) -> Option<Self> {
+        if self.0 == Self::NONE.0 { None } else { Some(self) }
+    }
+}
+
+/// What of a task is under way outside the core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Nothing.
+    Idle,
+    /// The checks of its phase.
+    Checks,
+    /// An attempt at its body.
+    Body,
+}
+
+/// How a body is carried out, as far as the core cares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// By attempts of an executor.
+    Leaf,
+    /// By its children.
+    Parent(OnFailure),
+    /// Within the attempt of the task above.
+    Inline,
+}
+
+impl Kind {
+    pub(super) const fn of(body: &Body) -> Self {
+        match body {
+            Body::Subtasks { on_failure, .. } => Self::Parent(*on_failure),
+            Body::Inline { .. } => Self::Inline,
+            _ => Self::Leaf,
+        }
+    }
+}
+
+/// A task and its links. One cache line and a half, so that a hundred thousand of them are cheap.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) id: TaskId,
+    pub(super) spec: Arc<TaskSpec>,
+    /// How it has to end as soon as nothing of it is under way any more.
+    pub(super) stop: Option<Box<Ending>>,
+    /// How it ended, where it did not complete.
+    pub(super) ending: Option<Box<Ending>>,
+    pub(super) parent: TaskIndex,
+    pub(super) first_child: TaskIndex,
+    pub(super) last_child: TaskIndex,
+    pub(super) next_sibling: TaskIndex,
+    /// The first child that failed.
+    pub(super) failed_child: TaskIndex,
+    /// Where its dependents begin in the state's edges, and how many they are.
+    pub(super) edges: (u32, u32),
+    /// Dependencies that have not ended well yet.
+    pub(super) waiting: u32,
+    pub(super) children: u32,
+    /// Children that have not ended.
+    pub(super) open: u32,
+    /// Levels above.
+    pub(super) depth: u32,
+    /// Tasks of its subtree, itself included.
+    pub(super) size: u32,
+    /// The number of its latest attempt; 0 before the first.
+    pub(super) attempt: u32,
+    /// The exit check that failed last.
+    pub(super) failed_check: u32,
+    pub(super) state: TaskState,
+    pub(super) kind: Kind,
+    pub(super) work: Work,
+    /// Whether the latest attempt has not ended.
+    pub(super) attempt_open: bool,
+    /// Whether it occupies a place of the width.
+    pub(super) holds_slot: bool,
+    pub(super) queued: bool,
+}
+
+/// The tree of a run and where each task of it stands.
+#[derive(Debug)]
+pub struct State {
+    pub(super) nodes: Vec<Node>,
+    /// The dependents of all tasks, one after the other.
+    pub(super) edges: Vec<TaskIndex>,
+    pub(super) index: HashMap<TaskId, TaskIndex>,
+    pub(super) width: usize,
+    pub(super) slots_used: usize,
+    /// Tasks with work under way.
+    pub(super) busy: usize,
+    pub(super) paused: bool,
+    /// Whether the end of the pause's last work was announced.
+    pub(super) pause_told: bool,
+    pub(super) ready: VecDeque<TaskIndex>,
+    /// Tasks that ended and whose consequences are to be drawn.
+    pub(super) ended: VecDeque<TaskIndex>,
+    /// Kept between calls so that stopping a subtree allocates once.
+    pub(super) scratch: Vec<TaskIndex>,
+}
+
+impl State {
+    pub(super) const ROOT: TaskIndex = TaskIndex(0);
+
+    pub(super) fn empty(width: NonZeroUsize) -> Self {
+        Self {
+            nodes: Vec::new(),
+            edges: Vec::new(),
+            index: HashMap::new(),
+            width: width.get(),
+            slots_used: 0,
+            busy: 0,
+            paused: false,
+            pause_told: false,
+            ready: VecDeque::new(),
+            ended: VecDeque::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Returns how many tasks there are, ended ones included.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Tells whether there is no task; a state that was built has a root.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Returns the root task.
+    pub const fn root(&self) -> TaskIndex {
+        Self::ROOT
+    }
+
+    /// Lists all tasks, parents before their children.
+    pub fn tasks(&self) -> impl Iterator<Item = TaskIndex> + use<> {
+        // A place is a u32, so the count of places is one too.
+        (0..u32::try_from(self.nodes.len()).unwrap_or(u32::MAX)).map(TaskIndex)
+    }
+
+    /// Returns the task of that id.
+    pub fn find(&self, id: TaskId) -> Option<TaskIndex> {
+        self.index.get(&id).copied()
+    }
+
+    /// Returns a task's id.
+    pub fn id(&self, task: TaskIndex) -> TaskId {
+        self.node(task).id
+    }
+
+    /// Returns what was asked of a task.
+    pub fn spec(&self, task: TaskIndex) -> &Arc<TaskSpec> {
+        &self.node(task).spec
+    }
+
+    /// Returns the task above.
+    pub fn parent(&self, task: TaskIndex) -> Option<TaskIndex> {
+        self.node(task).parent.get()
+    }
+
+    /// Lists the children of a task in order.
+    pub fn children(&self, task: TaskIndex) -> impl Iterator<Item = TaskIndex> + '_ {
+        std::iter::successors(self.node(task).first_child.get(), |child| {
+            self.node(*child).next_sibling.get()
+        })
+    }
+
+    /// Returns where a task stands.
+    pub fn state_of(&self, task: TaskIndex) -> TaskState {
+        self.node(task).state
+    }
+
+    /// Returns how a task ended, if it did.
+    pub fn ending(&self, task: TaskIndex) -> Option<Ending> {
+        let node = self.node(task);
+        match &node.ending {
+            Some(ending) => Some((**ending).clone()),
+            None => (node.state == TaskState::Completed).then_some(Ending::Completed),
+        }
+    }
+
+    /// Returns the first child that failed, for a parent that has one.
+    pub fn failed_child(&self, task: TaskIndex) -> Option<TaskIndex> {
+        self.node(task).failed_child.get()
+    }
+
+    /// Returns how many attempts a task has had.
+    pub fn attempts(&self, task: TaskIndex) -> u32 {
+        self.node(task).attempt
+    }
+
+    /// Tells whether a task's body may act now: it is active, and nobody has asked it to stop.
+    pub fn is_acting(&self, task: TaskIndex) -> bool {
+        let node = self.node(task);
+        node.state == TaskState::Active && node.stop.is_none()
+    }
+
+    /// Returns how many tasks occupy a place of the width.
+    pub const fn slots_used(&self) -> usize {
+        self.slots_used
+    }
+
+    pub(super) fn node(&self, task: TaskIndex) -> &Node {
+        &self.nodes[task.position()]
+    }
+
+    pub(super) fn node_mut(&mut self, task: TaskIndex) -> &mut Node {
+        &mut self.nodes[task.position()]
+    }
+
+    /// Adds a task below its parent, which stands before it in the arrays.
+    pub(super) fn push(&mut self, id: TaskId, parent: TaskIndex, spec: Arc<TaskSpec>) -> TaskIndex {
+        let place = TaskIndex(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
+        let depth = parent.get().map_or(0, |parent| self.node(parent).depth + 1);
+        let kind = Kind::of(&spec.body);
+        self.nodes.push(Node {
+            id,
+            spec,
+            stop: None,
+            ending: None,
+            parent,
+            first_child: TaskIndex::NONE,
+            last_child: TaskIndex::NONE,
+            next_sibling: TaskIndex::NONE,
+            failed_child: TaskIndex::NONE,
+            edges: (0, 0),
+            waiting: 0,
+            children: 0,
+            open: 0,
+            depth,
+            size: 1,
+            attempt: 0,
+            failed_check: 0,
+            state: TaskState::Created,
+            kind,
+            work: Work::Idle,
+            attempt_open: false,
+            holds_slot: false,
+            queued: false,
+        });
+        self.index.insert(id, place);
+        if let Some(parent) = parent.get() {
+            match self.node(parent).last_child.get() {
+                Some(last) => self.node_mut(last).next_sibling = place,
+                None => self.node_mut(parent).first_child = place,
+            }
+            let above = self.node_mut(parent);
+            above.last_child = place;
+            above.children += 1;
+            above.open += 1;
+            let mut ancestor = Some(parent);
+            while let Some(task) = ancestor {
+                self.node_mut(task).size += 1;
+                ancestor = self.node(task).parent.get();
+            }
+        }
+        place
+    }
+
+    /// Tells whether what depends on a task may go on.
+    pub(super) fn satisfies(&self, task: TaskIndex) -> bool {
+        let node = self.node(task);
+        match &node.ending {
+            Some(ending) => ending.satisfies(),
+            None => node.state == TaskState::Completed,
+        }
+    }
+}

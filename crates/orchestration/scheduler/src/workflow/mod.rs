@@ -1,0 +1,15 @@
+//! From the text of a workflow to a plan that can be run.
+
+mod check; // Checks, and what is wrong with them.
+mod document; // What a person writes.
+mod graph; // What depends on what, and whether in a circle.
+mod plan; // What can be run.
+mod prompt; // The names that a prompt puts in.
+
+#[cfg(test)]
+mod tests;
+
+pub use {
+    document::{CheckDocument, TaskDocument, VariableDocument, WorkflowDocument},
+    plan::{Known, Plan, SingleTask},
+};

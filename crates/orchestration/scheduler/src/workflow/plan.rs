@@ -1,0 +1,479 @@
+//! What can be run: parsed, resolved, and acyclic.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use formwork_protocols::{
+    AgentName, Body, Budget, TaskName, TaskSpec, Usd, WorkflowName,
+    check::CheckSpec,
+    document::{self, Diagnostic, Diagnostics, Document, nearest_hint},
+    spec::{OnFailure, Retries},
+    time::Span,
+};
+use serde_json::{Map, Value};
+
+use super::{
+    check,
+    document::{TaskDocument, WorkflowDocument},
+    graph, prompt,
+};
+
+/// The names that a workflow may refer to.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// The agents that there are.
+    pub agents: BTreeSet<AgentName>,
+    /// The native functions that there are.
+    pub natives: BTreeSet<String>,
+}
+
+/// A workflow that can be run: every name leads somewhere and nothing waits for itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    name: WorkflowName,
+    root: TaskSpec,
+    variables: Map<String, Value>,
+}
+
+/// The variable by which a single task is put into its prompt.
+const REQUEST: &str = "request";
+
+/// What a run of a single task is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SingleTask {
+    /// The agent.
+    pub agent: AgentName,
+    /// What it is asked, word for word.
+    pub prompt: String,
+    /// What must hold when it says that it is done.
+    pub postchecks: Vec<CheckSpec>,
+    /// What happens when it does not.
+    pub retries: Retries,
+    /// How long it may take.
+    pub timeout: Option<Span>,
+}
+
+impl Plan {
+    /// Reads a workflow. `values` are what is set from outside for its variables.
+    ///
+    /// # Errors
+    /// Every fault of the document with its place: shape, names, circles, budgets, globs, variables.
+    pub fn parse(
+        source: &str,
+        text: &str,
+        known: &Known,
+        values: &Map<String, Value>,
+    ) -> Result<Self, Diagnostics> {
+        let parsed = document::parse::<WorkflowDocument>(source, text)?;
+        let workflow = &parsed.value;
+        let mut reader = Reader { document: &parsed.document, known, workflow, faults: Vec::new() };
+        let variables = reader.variables(values);
+        let tasks = reader.tasks("/tasks", &workflow.tasks, &[], &workflow.budget);
+        Diagnostics::from_iter(reader.faults).or(())?;
+        // The names of workflows and of tasks follow one rule.
+        let name = TaskName::parse(workflow.name.as_str())
+            .map_err(|error| parsed.diagnostic("/name", error.to_string()))?;
+        let root = TaskSpec {
+            name,
+            description: workflow.description.clone(),
+            body: Body::Subtasks { tasks, on_failure: workflow.on_failure },
+            depends_on: Vec::new(),
+            prechecks: Vec::new(),
+            postchecks: Vec::new(),
+            retries: Retries { max: 0, ..Retries::default() },
+            timeout: None,
+            budget: workflow.budget.clone(),
+            write_paths: Vec::new(),
+            protected_paths: Vec::new(),
+        };
+        Ok(Self { name: workflow.name.clone(), root, variables })
+    }
+
+    /// Makes a workflow of one task.
+    pub fn single(name: WorkflowName, task: SingleTask, budget: Budget) -> Self {
+        let SingleTask { agent, prompt, postchecks, retries, timeout } = task;
+        // What a person writes is no template: it is put in as a value, and values are never read again.
+        let variables = Map::from_iter([(REQUEST.to_owned(), Value::String(prompt))]);
+        let prompt = format!("{{{{{REQUEST}}}}}");
+        let root = TaskSpec {
+            name: TaskName::parse(name.as_str())
+                .expect("the names of workflows and of tasks follow one rule"),
+            description: String::new(),
+            body: Body::Agent { agent, prompt },
+            depends_on: Vec::new(),
+            prechecks: Vec::new(),
+            postchecks,
+            retries,
+            timeout,
+            budget,
+            write_paths: Vec::new(),
+            protected_paths: Vec::new(),
+        };
+        Self { name, root, variables }
+    }
+
+    /// Returns its name.
+    pub const fn name(&self) -> &WorkflowName {
+        &self.name
+    }
+
+    /// Returns the root task with all below it.
+    pub const fn root(&self) -> &TaskSpec {
+        &self.root
+    }
+
+    /// Returns the values of its variables.
+    pub const fn variables(&self) -> &Map<String, Value> {
+        &self.variables
+    }
+
+    /// Returns the agents that it asks for.
+    pub fn agents(&self) -> BTreeSet<&AgentName> {
+        fn collect<'a>(task: &'a TaskSpec, found: &mut BTreeSet<&'a AgentName>) {
+            match &task.body {
+                Body::Agent { agent, .. } => {
+                    found.insert(agent);
+                }
+                Body::Subtasks { tasks, .. } => tasks.iter().for_each(|task| collect(task, found)),
+                _ => {}
+            }
+        }
+        let mut found = BTreeSet::new();
+        collect(&self.root, &mut found);
+        found
+    }
+
+    /// Caps the whole run by `budget` too: the tighter of both holds.
+    pub fn cap(&mut self, budget: &Budget) {
+        let own = &mut self.root.budget;
+        own.usd = tighter(own.usd, budget.usd);
+        own.tokens = tighter(own.tokens, budget.tokens);
+        own.rounds = tighter(own.rounds, budget.rounds);
+        own.tool_calls = tighter(own.tool_calls, budget.tool_calls);
+        own.wall = tighter(own.wall, budget.wall);
+        own.tree = own.tree.or(budget.tree);
+    }
+}
+
+/// Returns the smaller of two caps, or the one that there is.
+fn tighter<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Reads a workflow whose shape is sound, and collects what is wrong with its meaning.
+struct Reader<'a> {
+    document: &'a Document,
+    known: &'a Known,
+    workflow: &'a WorkflowDocument,
+    faults: Vec<Diagnostic>,
+}
+
+impl Reader<'_> {
+    fn fault(&mut self, place: &str, message: impl Into<String>, hint: Option<String>) {
+        let fault = Diagnostic { hint, ..self.document.diagnostic(place, message) };
+        self.faults.push(fault);
+    }
+
+    /// Settles the values of the variables.
+    fn variables(&mut self, values: &Map<String, Value>) -> Map<String, Value> {
+        let declared = &self.workflow.variables;
+        let mut settled = Map::new();
+        for (name, variable) in declared {
+            let place = format!("/variables/{name}");
+            match values.get(name.as_str()).or(variable.default.as_ref()) {
+                Some(value) => {
+                    settled.insert(name.to_string(), value.clone());
+                }
+                None if variable.required => {
+                    let message = format!("variable {name} is required and nobody sets it");
+                    self.fault(&place, message, Some(format!("set it, as with --var {name}=…")));
+                }
+                None => {
+                    settled.insert(name.to_string(), Value::String(String::new()));
+                }
+            }
+            if name.as_str() == "tasks" {
+                let message = "a variable cannot be named tasks: the results of tasks stand there";
+                self.fault(&place, message, None);
+            }
+        }
+        for name in
+            values.keys().filter(|name| !declared.keys().any(|known| known.as_str() == **name))
+        {
+            let hint = nearest_hint(name, declared.keys().map(|known| known.as_str()));
+            self.fault(
+                "/variables",
+                format!("{name} is set and the workflow has no such variable"),
+                hint,
+            );
+        }
+        settled
+    }
+
+    /// Reads the tasks of one level. `around` are the levels above with their siblings, nearest last.
+    fn tasks(
+        &mut self,
+        place: &str,
+        tasks: &[TaskDocument],
+        around: &[&[TaskDocument]],
+        budget: &Budget,
+    ) -> Vec<TaskSpec> {
+        self.names(place, tasks);
+        self.dependencies(place, tasks);
+        let mut levels = around.to_vec();
+        levels.push(tasks);
+        let mut specs = Vec::new();
+        for (at, task) in tasks.iter().enumerate() {
+            let place = format!("{place}/{at}");
+            if let Some(spec) = self.task(&place, task, &levels, budget) {
+                specs.push(spec);
+            }
+        }
+        specs
+    }
+
+    /// Finds names that are given twice.
+    fn names(&mut self, place: &str, tasks: &[TaskDocument]) {
+        let mut first: BTreeMap<&TaskName, usize> = BTreeMap::new();
+        for (at, task) in tasks.iter().enumerate() {
+            if let Some(other) = first.get(&task.name) {
+                let message = format!("task {} has the name of tasks[{other}]", task.name);
+                self.fault(&format!("{place}/{at}/name"), message, None);
+            } else {
+                first.insert(&task.name, at);
+            }
+        }
+    }
+
+    /// Finds dependencies that lead nowhere or in a circle.
+    fn dependencies(&mut self, place: &str, tasks: &[TaskDocument]) {
+        let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
+        for (at, task) in tasks.iter().enumerate() {
+            for (on, name) in task.depends_on.iter().enumerate() {
+                if !names.contains(&name.as_str()) {
+                    let hint = nearest_hint(name.as_str(), names.iter().copied());
+                    let message = format!("there is no task {name} beside {}", task.name);
+                    self.fault(&format!("{place}/{at}/depends_on/{on}"), message, hint);
+                }
+            }
+        }
+        let edges: Vec<(&str, Vec<&str>)> = tasks
+            .iter()
+            .map(|task| {
+                (task.name.as_str(), task.depends_on.iter().map(TaskName::as_str).collect())
+            })
+            .collect();
+        for circle in graph::cycles(&edges) {
+            let at = names.iter().position(|name| circle.first() == Some(name)).unwrap_or(0);
+            let message = format!("tasks wait for each other in a circle: {}", circle.join(" → "));
+            self.fault(&format!("{place}/{at}/depends_on"), message, None);
+        }
+    }
+
+    fn task(
+        &mut self,
+        place: &str,
+        task: &TaskDocument,
+        levels: &[&[TaskDocument]],
+        budget: &Budget,
+    ) -> Option<TaskSpec> {
+        self.budget(place, &task.budget, budget);
+        for (key, globs) in
+            [("write_paths", &task.write_paths), ("protected_paths", &task.protected_paths)]
+        {
+            check::globs(self.document, &format!("{place}/{key}"), globs, &mut self.faults);
+        }
+        let prechecks = self.checks(&format!("{place}/prechecks"), &task.prechecks);
+        let postchecks = self.checks(&format!("{place}/postchecks"), &task.postchecks);
+        let body = self.body(place, task, levels, budget)?;
+        Some(TaskSpec {
+            name: task.name.clone(),
+            description: task.description.clone(),
+            body,
+            depends_on: task.depends_on.clone(),
+            prechecks,
+            postchecks,
+            retries: task.retries,
+            timeout: task.timeout,
+            budget: task.budget.clone(),
+            write_paths: task.write_paths.clone(),
+            protected_paths: task.protected_paths.clone(),
+        })
+    }
+
+    fn checks(&mut self, place: &str, checks: &[super::CheckDocument]) -> Vec<CheckSpec> {
+        let mut specs = Vec::new();
+        for (at, written) in checks.iter().enumerate() {
+            let place = format!("{place}/{at}");
+            specs.extend(check::check(self.document, &place, written, &mut self.faults));
+        }
+        specs
+    }
+
+    /// A task's caps are carved out of those around it.
+    fn budget(&mut self, place: &str, own: &Budget, around: &Budget) {
+        let usd = |amount: Usd| format!("${amount}");
+        let too_much = [
+            larger(own.usd, around.usd).map(|(a, b)| ("usd", usd(a), usd(b))),
+            larger(own.tokens, around.tokens)
+                .map(|(a, b)| ("tokens", a.to_string(), b.to_string())),
+            larger(own.rounds, around.rounds)
+                .map(|(a, b)| ("rounds", a.to_string(), b.to_string())),
+            larger(own.tool_calls, around.tool_calls)
+                .map(|(a, b)| ("tool_calls", a.to_string(), b.to_string())),
+            larger(own.wall, around.wall).map(|(a, b)| ("wall", a.to_string(), b.to_string())),
+        ];
+        for (key, own, around) in too_much.into_iter().flatten() {
+            let message = format!("{own} is more than the {around} of the budget around it");
+            self.fault(&format!("{place}/budget/{key}"), message, None);
+        }
+    }
+
+    fn body(
+        &mut self,
+        place: &str,
+        task: &TaskDocument,
+        levels: &[&[TaskDocument]],
+        budget: &Budget,
+    ) -> Option<Body> {
+        let bodies = [
+            ("agent", task.agent.is_some()),
+            ("command", task.command.is_some()),
+            ("native", task.native.is_some()),
+            ("subtasks", task.subtasks.is_some()),
+        ];
+        let given: Vec<&str> =
+            bodies.iter().filter(|(_, given)| *given).map(|(body, _)| *body).collect();
+        if given.len() != 1 {
+            let found = if given.is_empty() { "none".to_owned() } else { given.join(" and ") };
+            let message = format!(
+                "a task is exactly one of agent, command, native and subtasks; found {found}"
+            );
+            self.fault(place, message, None);
+        }
+        if task.prompt.is_some() && task.agent.is_none() {
+            self.fault(&format!("{place}/prompt"), "a prompt needs an agent", None);
+        }
+        if task.on_failure.is_some() && task.subtasks.is_none() {
+            self.fault(&format!("{place}/on_failure"), "on_failure belongs to subtasks", None);
+        }
+        // What is there is read even where it is too much, so that all faults are told at once.
+        let agent = task.agent.as_ref().and_then(|agent| self.agent(place, task, agent, levels));
+        let command = task.command.as_ref().and_then(|argv| {
+            let place = format!("{place}/command");
+            check::argv_is_sound(self.document, &place, argv, &mut self.faults)
+                .then(|| Body::Command { argv: argv.clone() })
+        });
+        let native = task.native.as_ref().map(|function| {
+            if !self.known.natives.contains(function) {
+                let hint = nearest_hint(function, self.known.natives.iter().map(String::as_str));
+                let message = format!("there is no native function {function}");
+                self.fault(&format!("{place}/native"), message, hint);
+            }
+            Body::Native { function: function.clone() }
+        });
+        let subtasks = task.subtasks.as_ref().map(|tasks| {
+            if tasks.is_empty() {
+                self.fault(&format!("{place}/subtasks"), "subtasks is an empty list", None);
+            }
+            let around = Budget {
+                usd: task.budget.usd.or(budget.usd),
+                tokens: task.budget.tokens.or(budget.tokens),
+                rounds: task.budget.rounds.or(budget.rounds),
+                tool_calls: task.budget.tool_calls.or(budget.tool_calls),
+                wall: task.budget.wall.or(budget.wall),
+                tree: None,
+            };
+            let tasks = self.tasks(&format!("{place}/subtasks"), tasks, levels, &around);
+            let on_failure = task.on_failure.unwrap_or(OnFailure::default());
+            Body::Subtasks { tasks, on_failure }
+        });
+        agent.or(command).or(native).or(subtasks)
+    }
+
+    fn agent(
+        &mut self,
+        place: &str,
+        task: &TaskDocument,
+        agent: &AgentName,
+        levels: &[&[TaskDocument]],
+    ) -> Option<Body> {
+        if !self.known.agents.contains(agent) {
+            let names = self.known.agents.iter().map(AgentName::as_str);
+            let hint = nearest_hint(agent.as_str(), names);
+            self.fault(&format!("{place}/agent"), format!("there is no agent {agent}"), hint);
+        }
+        let Some(text) = task.prompt.as_ref().filter(|text| !text.trim().is_empty()) else {
+            self.fault(place, "an agent needs a prompt", None);
+            return None;
+        };
+        self.references(&format!("{place}/prompt"), task, text, levels);
+        Some(Body::Agent { agent: agent.clone(), prompt: text.clone() })
+    }
+
+    /// Finds names within a prompt that lead nowhere, or to what is not done by then.
+    fn references(
+        &mut self,
+        place: &str,
+        task: &TaskDocument,
+        text: &str,
+        levels: &[&[TaskDocument]],
+    ) {
+        let found = match prompt::references(text) {
+            Ok(found) => found,
+            Err(error) => {
+                self.fault(place, error.to_string(), None);
+                return;
+            }
+        };
+        let declared = &self.workflow.variables;
+        for name in found.variables {
+            if !declared.keys().any(|known| known.as_str() == name) {
+                let hint = nearest_hint(&name, declared.keys().map(|known| known.as_str()));
+                self.fault(place, format!("there is no variable {name}"), hint);
+            }
+        }
+        for name in found.tasks {
+            let known: Vec<&TaskDocument> = levels.iter().flat_map(|level| level.iter()).collect();
+            if !known.iter().any(|other| other.name.as_str() == name) {
+                let hint = nearest_hint(&name, known.iter().map(|other| other.name.as_str()));
+                self.fault(place, format!("there is no task {name} beside or above it"), hint);
+            } else if let Some(beside) = levels.last()
+                && beside.iter().any(|other| other.name.as_str() == name)
+                && !waits_for(beside, task, &name)
+            {
+                let hint = format!("add {name} to its depends_on");
+                let message = format!("task {name} may not be done by then");
+                self.fault(place, message, Some(hint));
+            }
+        }
+    }
+}
+
+/// Returns both caps where the first is the larger one.
+fn larger<T: Ord + Copy>(own: Option<T>, around: Option<T>) -> Option<(T, T)> {
+    match (own, around) {
+        (Some(own), Some(around)) if own > around => Some((own, around)),
+        _ => None,
+    }
+}
+
+/// Tells whether `task` comes after the sibling `name`, however many lie between.
+fn waits_for(siblings: &[TaskDocument], task: &TaskDocument, name: &str) -> bool {
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let mut open: Vec<&str> = task.depends_on.iter().map(TaskName::as_str).collect();
+    while let Some(next) = open.pop() {
+        if next == name {
+            return true;
+        }
+        if seen.insert(next) {
+            let found = siblings.iter().find(|sibling| sibling.name.as_str() == next);
+            open.extend(
+                found.into_iter().flat_map(|found| found.depends_on.iter().map(TaskName::as_str)),
+            );
+        }
+    }
+    false
+}

@@ -1,0 +1,261 @@
+use formwork_protocols::{Body, Budget, Ending, TaskSpec, spec::Retries};
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+use super::{Known, Plan, SingleTask};
+
+fn known() -> Known {
+    Known {
+        agents: ["coder", "writer"].map(|name| name.parse().unwrap()).into(),
+        natives: ["deploy".to_owned()].into(),
+    }
+}
+
+fn faults(text: &str) -> Vec<String> {
+    let text = format!("format_version = 1\nname = \"w\"\n{text}");
+    let found = Plan::parse("w.toml", &text, &known(), &Map::new()).unwrap_err();
+    found.iter().map(ToString::to_string).collect()
+}
+
+fn plan(text: &str, values: Value) -> Plan {
+    let text = format!("format_version = 1\nname = \"w\"\n{text}");
+    let Value::Object(values) = values else { panic!("values are a map") };
+    Plan::parse("w.toml", &text, &known(), &values).unwrap()
+}
+
+fn tasks(plan: &Plan) -> &[TaskSpec] {
+    match &plan.root().body {
+        Body::Subtasks { tasks, .. } => tasks,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn every_fault_of_a_workflow_is_told_at_once_with_its_place() {
+    let found = faults(
+        r#"
+[[tasks]]
+name = "a"
+agent = "codr"
+prompt = "Do it."
+depends_on = ["b"]
+
+[[tasks]]
+name = "b"
+command = []
+depends_on = ["a"]
+
+[[tasks]]
+name = "b"
+retires = 2
+command = ["true"]
+depends_on = ["c"]
+"#,
+    );
+
+    // What is wrong with the shape comes first: names mean nothing in a document of another shape.
+    assert_eq!(found, [r#"w.toml:17:1: tasks[2]: unknown key "retires"; nearest is "retries""#]);
+
+    let found = faults(
+        r#"
+[[tasks]]
+name = "a"
+agent = "codr"
+prompt = "Do it."
+depends_on = ["b"]
+
+[[tasks]]
+name = "b"
+command = []
+depends_on = ["a"]
+
+[[tasks]]
+name = "b"
+command = ["true"]
+depends_on = ["c"]
+"#,
+    );
+    assert_eq!(
+        found,
+        [
+            r#"w.toml:6:9: tasks[0].agent: there is no agent codr; nearest is "coder""#,
+            "w.toml:8:14: tasks[0].depends_on: tasks wait for each other in a circle: a → b → a",
+            "w.toml:12:11: tasks[1].command: a command names a program, found an empty list",
+            "w.toml:16:8: tasks[2].name: task b has the name of tasks[1]",
+            r#"w.toml:18:15: tasks[2].depends_on[0]: there is no task c beside b; nearest is "a""#,
+        ]
+    );
+}
+
+#[test]
+fn a_task_has_exactly_one_body() {
+    let found = faults(
+        "[[tasks]]\nname = \"a\"\n[[tasks]]\nname = \"b\"\ncommand = [\"x\"]\nnative = \"deploy\"\n",
+    );
+
+    assert_eq!(
+        found,
+        [
+            "w.toml:3:1: tasks[0]: a task is exactly one of agent, command, native and subtasks; found none",
+            "w.toml:5:1: tasks[1]: a task is exactly one of agent, command, native and subtasks; found command and native",
+        ]
+    );
+}
+
+#[test]
+fn a_childs_budget_is_carved_out_of_its_parents() {
+    let found = faults(
+        "[budget]\nusd = \"1\"\n[[tasks]]\nname = \"a\"\ncommand = [\"x\"]\nbudget = { usd = \"1.5\" }\n",
+    );
+
+    assert_eq!(
+        found,
+        ["w.toml:8:18: tasks[0].budget.usd: $1.5 is more than the $1 of the budget around it"]
+    );
+}
+
+#[test]
+fn a_prompt_names_only_what_is_there_by_then() {
+    let found = faults(
+        r#"variables = { spec = {} }
+[[tasks]]
+name = "a"
+agent = "coder"
+prompt = "{{spce}}"
+[[tasks]]
+name = "b"
+agent = "coder"
+prompt = "{{tasks.a.text}} {{tasks.z.text}}"
+"#,
+    );
+
+    assert_eq!(
+        found,
+        [
+            r#"w.toml:7:10: tasks[0].prompt: there is no variable spce; nearest is "spec""#,
+            "w.toml:11:10: tasks[1].prompt: task a may not be done by then; add a to its depends_on",
+            r#"w.toml:11:10: tasks[1].prompt: there is no task z beside or above it; nearest is "a""#,
+        ]
+    );
+}
+
+#[test]
+fn a_key_whose_ability_does_not_exist_yet_is_refused_by_name() {
+    let found = faults("[[tasks]]\nname = \"a\"\ncommand = [\"x\"]\nwhen = \"true\"\n");
+
+    assert_eq!(found.len(), 1);
+    assert!(found[0].contains("when") && found[0].contains("not yet supported"), "{found:?}");
+}
+
+#[test]
+fn a_required_variable_is_asked_for_and_an_unknown_one_refused() {
+    let text = "format_version = 1\nname = \"w\"\nvariables = { spec = { required = true } }\n[[tasks]]\nname = \"a\"\ncommand = [\"x\"]\n";
+    let values = Map::from_iter([("spce".to_owned(), json!("x"))]);
+
+    let found = Plan::parse("w.toml", text, &known(), &values).unwrap_err().to_string();
+
+    assert!(
+        found
+            .contains("variable spec is required and nobody sets it; set it, as with --var spec=…"),
+        "{found}"
+    );
+    assert!(found.contains("spce is set and the workflow has no such variable"), "{found}");
+}
+
+#[test]
+fn checks_are_read_with_their_kind_and_a_name() {
+    let plan = plan(
+        r#"
+[[tasks]]
+name = "a"
+command = ["x"]
+  [[tasks.postchecks]]
+  command = ["cargo", "test"]
+  parse = "cargo-test"
+  [[tasks.postchecks]]
+  unchanged = ["tests/**"]
+  [[tasks.postchecks]]
+  name = "small"
+  diff = { max_lines = 3 }
+"#,
+        json!({}),
+    );
+
+    let names: Vec<_> =
+        tasks(&plan)[0].postchecks.iter().map(|check| check.name.as_str()).collect();
+    assert_eq!(names, ["cargo test", "unchanged tests/**", "small"]);
+}
+
+#[test]
+fn a_check_is_exactly_one_thing_and_its_globs_stay_inside() {
+    let found = faults(
+        r#"
+[[tasks]]
+name = "a"
+command = ["x"]
+  [[tasks.postchecks]]
+  command = ["x"]
+  diff = {}
+  [[tasks.postchecks]]
+  unchanged = ["../x", "[z"]
+  parse = "tap"
+"#,
+    );
+
+    assert_eq!(found.len(), 4, "{found:#?}");
+    assert!(
+        found[0].contains("exactly one of command, unchanged and diff; found command and diff")
+    );
+}
+
+#[test]
+fn variables_have_defaults_and_are_set_from_outside() {
+    let text = "variables = { a = { default = \"1\" }, b = { required = true } }\n[[tasks]]\nname = \"t\"\nagent = \"coder\"\nprompt = \"{{a}} {{b}}\"\n";
+
+    let plan = plan(text, json!({ "b": "2" }));
+
+    assert_eq!(Value::Object(plan.variables().clone()), json!({ "a": "1", "b": "2" }));
+}
+
+#[test]
+fn the_words_of_a_single_task_are_no_template() {
+    let task = SingleTask {
+        agent: "coder".parse().unwrap(),
+        prompt: "Explain {{mustache}}.".to_owned(),
+        postchecks: Vec::new(),
+        retries: Retries::default(),
+        timeout: None,
+    };
+
+    let plan = Plan::single("task".parse().unwrap(), task, Budget::default());
+
+    assert_eq!(plan.variables().get("request"), Some(&json!("Explain {{mustache}}.")));
+    assert!(matches!(&plan.root().body, Body::Agent { prompt, .. } if prompt == "{{request}}"));
+    assert!(Ending::Completed.satisfies());
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in "(?s).{0,400}") {
+        let _ = Plan::parse("w.toml", &text, &known(), &Map::new());
+    }
+
+    #[test]
+    fn random_dependencies_are_refused_or_acyclic(edges in prop::collection::vec((0_usize..6, 0_usize..6), 0..12)) {
+        let mut text = String::from("format_version = 1\nname = \"w\"\n");
+        for at in 0..6 {
+            let on: Vec<String> =
+                edges.iter().filter(|(from, _)| *from == at).map(|(_, to)| format!("\"t{to}\"")).collect();
+            text.push_str(&format!("[[tasks]]\nname = \"t{at}\"\ncommand = [\"x\"]\ndepends_on = [{}]\n", on.join(", ")));
+        }
+
+        let parsed = Plan::parse("w.toml", &text, &known(), &Map::new());
+
+        // Kahn's algorithm as the judge.
+        let mut left: Vec<usize> = (0..6).collect();
+        while let Some(free) = left.iter().position(|at| !edges.iter().any(|(from, to)| from == at && left.contains(to))) {
+            left.remove(free);
+        }
+        prop_assert_eq!(parsed.is_ok(), left.is_empty());
+    }
+}
