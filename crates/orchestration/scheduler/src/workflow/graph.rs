@@ -6,7 +6,11 @@ use std::collections::{HashMap, HashSet};
 ///
 /// Names that lead nowhere are left out: they are a fault of their own.
 pub(super) fn cycles<'a>(edges: &[(&'a str, Vec<&'a str>)]) -> Vec<Vec<&'a str>> {
-    let graph: HashMap<&str, &Vec<&'a str>> = edges.iter().map(|(name, to)| (*name, to)).collect();
+    let mut graph: HashMap<&str, Vec<&'a str>> = HashMap::new();
+    for (name, to) in edges {
+        // A name that is given twice is a fault of its own, and hides no circle.
+        graph.entry(name).or_default().extend(to);
+    }
     let mut done: HashSet<&str> = HashSet::new();
     let mut found = Vec::new();
     for (start, _) in edges {

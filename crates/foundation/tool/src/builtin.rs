@@ -1,0 +1,109 @@
+//! The tools that Formwork brings along.
+
+mod exec;
+mod fs_delete;
+mod fs_edit;
+mod fs_glob;
+mod fs_grep;
+mod fs_list_dir;
+mod fs_read;
+mod fs_stat;
+mod fs_write;
+mod git;
+mod lifecycle;
+mod output;
+
+use std::{sync::Arc, time::Duration};
+
+use formwork_protocols::{
+    Clock, EventStore, Replay, ToolClass, ToolName, ToolOutput, ToolSpec, tool::TaskControl,
+};
+use formwork_sandbox::{Protection, Sandbox};
+use formwork_write_safety::{Changed, Trash, Workspace};
+use schemars::JsonSchema;
+
+use crate::{Error, Registry, schema, workspace::file_change};
+
+/// What the built-in tools of one session work with.
+pub struct Builtins {
+    /// The files: what may be written, and what this session has read.
+    pub workspace: Workspace,
+    /// Where deleted files go.
+    pub trash: Arc<Trash>,
+    /// Runs processes.
+    pub sandbox: Arc<Sandbox>,
+    /// What a process may reach.
+    pub protection: Protection,
+    /// How long a process may run.
+    pub exec_timeout: Duration,
+    /// Keeps the outputs that were shown in part.
+    pub store: Arc<dyn EventStore>,
+    /// Opens subtasks.
+    pub control: Arc<dyn TaskControl>,
+    /// Dates what goes to the trash.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Adds every built-in tool.
+///
+/// # Errors
+/// [`Error::Duplicate`] when a name is taken.
+pub fn register(registry: &mut Registry, parts: Builtins) -> Result<(), Error> {
+    let Builtins { workspace, trash, sandbox, protection, exec_timeout, store, control, clock } =
+        parts;
+    register_files(registry, &workspace)?;
+    registry.add(Arc::new(fs_write::Write::new(workspace.clone())))?;
+    registry.add(Arc::new(fs_edit::Edit::new(workspace.clone())))?;
+    registry.add(Arc::new(fs_delete::Delete::new(workspace.clone(), trash, clock)))?;
+    let git = git::Git::new(&workspace, Arc::clone(&sandbox), protection.clone());
+    registry.add(Arc::new(git))?;
+    registry.add(Arc::new(exec::Exec::new(workspace, sandbox, protection, exec_timeout)))?;
+    registry.add(Arc::new(output::ReadOutput::new(store)))?;
+    registry.add(Arc::new(lifecycle::StartTask::new(control)))?;
+    registry.add(Arc::new(lifecycle::EndTask::new()))
+}
+
+/// Adds the tools that read files.
+///
+/// # Errors
+/// [`Error::Duplicate`] when a name is taken.
+pub fn register_files(registry: &mut Registry, workspace: &Workspace) -> Result<(), Error> {
+    registry.add(Arc::new(fs_read::Read::new(workspace.clone())))?;
+    registry.add(Arc::new(fs_list_dir::ListDir::new(workspace.clone())))?;
+    registry.add(Arc::new(fs_glob::Glob::new(workspace.clone())))?;
+    registry.add(Arc::new(fs_grep::Grep::new(workspace.clone())))?;
+    registry.add(Arc::new(fs_stat::Stat::new(workspace.clone())))
+}
+
+/// Describes a built-in tool whose arguments are `T`.
+fn spec<T: JsonSchema>(
+    name: &str,
+    description: &str,
+    class: ToolClass,
+    replay: Replay,
+    tags: &[&str],
+) -> ToolSpec {
+    let name = ToolName::parse(name).expect("the names of built-in tools follow the rule");
+    ToolSpec {
+        definition: schema::definition::<T>(name, description),
+        class,
+        replay,
+        tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+    }
+}
+
+/// Describes a built-in tool that only reads.
+fn read_only<T: JsonSchema>(name: &str, description: &str) -> ToolSpec {
+    spec::<T>(name, description, ToolClass::Read, Replay::Pure, &["readonly"])
+}
+
+/// Tells of a file that was written.
+fn written(changed: &Changed) -> ToolOutput {
+    let change = file_change(changed);
+    let verb = if changed.before.is_none() { "created" } else { "changed" };
+    ToolOutput {
+        text: format!("{verb} {} (+{} -{})", change.path, change.added, change.removed),
+        changes: vec![change],
+        ..ToolOutput::default()
+    }
+}

@@ -1,0 +1,143 @@
+//! `exec`: runs a program by its argument vector.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    Cancel, Replay, Span, Tool, ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec,
+    tool::CallContext,
+};
+use formwork_sandbox::{Command, Exit, Protection, Sandbox, Whole};
+use formwork_write_safety::Workspace;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    schema,
+    workspace::{blocking, tool_error},
+};
+
+/// The most of an output that is kept whole: more is a mistake of the command, not a result.
+const MAX_WHOLE_BYTES: u64 = 16 << 20;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// The program and its arguments. There is no shell: no pipes, globs or redirections.
+    #[schemars(length(min = 1))]
+    command: Vec<String>,
+    /// The folder to run in, from the root of the workspace.
+    cwd: Option<String>,
+    /// Such as 30s or 5m.
+    timeout: Option<String>,
+}
+
+pub(super) struct Exec {
+    spec: ToolSpec,
+    workspace: Workspace,
+    sandbox: Arc<Sandbox>,
+    protection: Protection,
+    longest: Duration,
+}
+
+impl Exec {
+    pub(super) fn new(
+        workspace: Workspace,
+        sandbox: Arc<Sandbox>,
+        protection: Protection,
+        longest: Duration,
+    ) -> Self {
+        let text = "Run a program and return its exit code and output.";
+        let spec =
+            super::spec::<Arguments>("exec", text, ToolClass::Exec, Replay::Once, &["process"]);
+        Self { spec, workspace, sandbox, protection, longest }
+    }
+}
+
+#[async_trait]
+impl Tool for Exec {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn call(
+        &self,
+        _: &CallContext,
+        arguments: Value,
+        cancel: &Cancel,
+    ) -> Result<ToolOutput, ToolError> {
+        let arguments: Arguments = schema::read(arguments)?;
+        let cwd = self.folder(arguments.cwd).await?;
+        let mut command = Command::new(arguments.command, cwd, self.protection.clone());
+        command.timeout = match arguments.timeout {
+            None => self.longest,
+            Some(text) => text
+                .parse::<Span>()
+                .map(Span::as_duration)
+                .map_err(|error| {
+                    ToolError::new(ToolErrorKind::InvalidArguments, error.to_string())
+                })?
+                .min(self.longest),
+        };
+        command.caps.whole = MAX_WHOLE_BYTES;
+        run(&self.sandbox, command, cancel).await
+    }
+}
+
+impl Exec {
+    /// Resolves the folder that the program starts in.
+    async fn folder(&self, path: Option<String>) -> Result<PathBuf, ToolError> {
+        let Some(path) = path else { return Ok(self.workspace.root().path().to_owned()) };
+        let workspace = self.workspace.clone();
+        blocking(move || {
+            workspace.root().list(&path).map_err(|error| tool_error(&error))?;
+            workspace.root().real(&path).map_err(|error| tool_error(&error))
+        })
+        .await
+    }
+}
+
+/// Runs a command to its end, whatever that is, and tells how it ended before what it wrote.
+///
+/// # Errors
+/// [`ToolErrorKind::TimedOut`] and [`ToolErrorKind::Cancelled`] with what was written until then;
+/// [`ToolErrorKind::Failed`] when it could not run.
+pub(super) async fn run(
+    sandbox: &Sandbox,
+    command: Command,
+    cancel: &Cancel,
+) -> Result<ToolOutput, ToolError> {
+    let token = CancellationToken::new();
+    let limit = Span::from(command.timeout);
+    let running = sandbox.run(command, token.clone(), None);
+    tokio::pin!(running);
+    let finished = tokio::select! {
+        finished = &mut running => finished,
+        () = cancel.cancelled() => {
+            token.cancel();
+            running.await
+        }
+    };
+    let mut finished =
+        finished.map_err(|error| ToolError::new(ToolErrorKind::Failed, error.to_string()))?;
+    let text = match &mut finished.combined.whole {
+        Whole::Missing(_) => finished.combined.preview(),
+        whole => match whole.read() {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(_) => finished.combined.preview(),
+        },
+    };
+    let told = if text.is_empty() { "[no output]".to_owned() } else { text };
+    match finished.exit {
+        Exit::TimedOut => Err(ToolError::new(
+            ToolErrorKind::TimedOut,
+            format!("timed out after {limit}; everything it started was ended\n{told}"),
+        )),
+        Exit::Cancelled => {
+            Err(ToolError::new(ToolErrorKind::Cancelled, format!("cancelled\n{told}")))
+        }
+        exit => Ok(ToolOutput::text(format!("{exit}\n{told}"))),
+    }
+}

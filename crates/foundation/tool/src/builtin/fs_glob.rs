@@ -1,0 +1,140 @@
+//! `fs.glob`: which files have such names.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    Cancel, Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec, tool::CallContext,
+};
+use formwork_write_safety::Workspace;
+use globset::{GlobBuilder, GlobMatcher};
+use ignore::{Walk, WalkBuilder};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    schema,
+    workspace::{blocking, tool_error},
+};
+
+/// How many paths one call returns; a pattern that matches more is better narrowed.
+const MAX_PATHS: usize = 500;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// Such as **/*.rs; * does not cross a /, ** does.
+    pattern: String,
+    /// The folder to search, from the root of the workspace.
+    path: Option<String>,
+}
+
+pub(super) struct Glob {
+    spec: ToolSpec,
+    workspace: Workspace,
+}
+
+impl Glob {
+    pub(super) fn new(workspace: Workspace) -> Self {
+        let text = "Find files by name. What .gitignore names is left out.";
+        Self { spec: super::read_only::<Arguments>("fs.glob", text), workspace }
+    }
+}
+
+#[async_trait]
+impl Tool for Glob {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn call(
+        &self,
+        _: &CallContext,
+        arguments: Value,
+        cancel: &Cancel,
+    ) -> Result<ToolOutput, ToolError> {
+        let Arguments { pattern, path } = schema::read(arguments)?;
+        let (workspace, cancel) = (self.workspace.clone(), cancel.clone());
+        blocking(move || {
+            let matcher = compile(&pattern)?;
+            let folder = folder(&workspace, path.as_deref())?;
+            let mut paths: Vec<String> = Vec::new();
+            let mut more = 0_usize;
+            for entry in walk(&folder) {
+                if cancel.is_cancelled() {
+                    return Err(cancelled());
+                }
+                let Ok(entry) = entry else { continue };
+                let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+                let Ok(below) = entry.path().strip_prefix(&folder) else { continue };
+                if is_folder || !matcher.is_match(below) {
+                    continue;
+                }
+                if paths.len() < MAX_PATHS {
+                    paths.push(shown(&workspace, entry.path()));
+                } else {
+                    more += 1;
+                }
+            }
+            if paths.is_empty() {
+                return Ok(ToolOutput::text(format!("no file matches {pattern}")));
+            }
+            paths.sort_unstable();
+            let mut text = paths.join("\n");
+            text.push('\n');
+            if more > 0 {
+                text.push_str(&format!("[{more} more; narrow the pattern]\n"));
+            }
+            Ok(ToolOutput::text(text))
+        })
+        .await
+    }
+}
+
+/// Compiles a glob in which `*` stays within a folder.
+///
+/// # Errors
+/// [`ToolErrorKind::InvalidArguments`] says what is wrong with it.
+pub(super) fn compile(pattern: &str) -> Result<GlobMatcher, ToolError> {
+    GlobBuilder::new(pattern)
+        .literal_separator(true)
+        .build()
+        .map(|glob| glob.compile_matcher())
+        .map_err(|error| {
+            ToolError::new(ToolErrorKind::InvalidArguments, format!("pattern {pattern:?}: {error}"))
+        })
+}
+
+/// Resolves the folder or file that a search begins at.
+///
+/// # Errors
+/// What the file layer says of it.
+pub(super) fn folder(
+    workspace: &Workspace,
+    path: Option<&str>,
+) -> Result<std::path::PathBuf, ToolError> {
+    let path = path.unwrap_or(".");
+    workspace.root().stat(path).map_err(|error| tool_error(&error))?;
+    workspace.root().real(path).map_err(|error| tool_error(&error))
+}
+
+/// Walks a folder as git sees it: ignored files and git's own folder left out, links not followed.
+pub(super) fn walk(folder: &Path) -> Walk {
+    WalkBuilder::new(folder)
+        .hidden(false)
+        .follow_links(false)
+        .require_git(false)
+        .filter_entry(|entry| entry.file_name() != ".git")
+        .build()
+}
+
+/// Returns a path as the model names it: from the root of the workspace, with `/`.
+pub(super) fn shown(workspace: &Workspace, path: &Path) -> String {
+    path.strip_prefix(workspace.root().path()).unwrap_or(path).to_string_lossy().into_owned()
+}
+
+/// Says that a search was given up.
+pub(super) fn cancelled() -> ToolError {
+    ToolError::new(ToolErrorKind::Cancelled, "cancelled before it was done")
+}

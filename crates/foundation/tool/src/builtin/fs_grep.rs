@@ -1,0 +1,161 @@
+//! `fs.grep`: which lines hold such text.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    Cancel, Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec, text, tool::CallContext,
+};
+use formwork_write_safety::Workspace;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::fs_glob::{cancelled, compile, folder, shown, walk};
+use crate::{schema, workspace::blocking};
+
+/// How many lines one call returns unless it says otherwise.
+const MAX_LINES: usize = 100;
+/// How many bytes of one line are shown: minified files have lines of megabytes.
+const MAX_LINE_BYTES: usize = 400;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// A regular expression.
+    pattern: String,
+    /// The folder or file to search, from the root of the workspace.
+    path: Option<String>,
+    /// Only files with such names, such as **/*.rs.
+    glob: Option<String>,
+    /// Whether upper and lower case are the same.
+    #[serde(default)]
+    ignore_case: bool,
+    /// The most lines to return.
+    limit: Option<usize>,
+}
+
+pub(super) struct Grep {
+    spec: ToolSpec,
+    workspace: Workspace,
+}
+
+impl Grep {
+    pub(super) fn new(workspace: Workspace) -> Self {
+        let text =
+            "Search file contents. Returns path:line: text. What .gitignore names is left out.";
+        Self { spec: super::read_only::<Arguments>("fs.grep", text), workspace }
+    }
+}
+
+#[async_trait]
+impl Tool for Grep {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn call(
+        &self,
+        _: &CallContext,
+        arguments: Value,
+        cancel: &Cancel,
+    ) -> Result<ToolOutput, ToolError> {
+        let arguments: Arguments = schema::read(arguments)?;
+        let (workspace, cancel) = (self.workspace.clone(), cancel.clone());
+        blocking(move || search(&workspace, &arguments, &cancel)).await
+    }
+}
+
+/// Searches in the order of paths, so that one question has one answer.
+fn search(
+    workspace: &Workspace,
+    arguments: &Arguments,
+    cancel: &Cancel,
+) -> Result<ToolOutput, ToolError> {
+    let matcher: RegexMatcher = RegexMatcherBuilder::new()
+        .case_insensitive(arguments.ignore_case)
+        .line_terminator(Some(b'\n'))
+        .build(&arguments.pattern)
+        .map_err(|error| ToolError::new(ToolErrorKind::InvalidArguments, error.to_string()))?;
+    let only = arguments.glob.as_deref().map(compile).transpose()?;
+    let from = folder(workspace, arguments.path.as_deref())?;
+    let limit = arguments.limit.unwrap_or(MAX_LINES).max(1);
+
+    let mut files: Vec<_> = Vec::new();
+    for entry in walk(&from) {
+        if cancel.is_cancelled() {
+            return Err(cancelled());
+        }
+        let Ok(entry) = entry else { continue };
+        let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
+        let below = entry.path().strip_prefix(workspace.root().path()).unwrap_or(entry.path());
+        if is_file && only.as_ref().is_none_or(|only| only.is_match(below)) {
+            files.push(entry.into_path());
+        }
+    }
+    files.sort_unstable();
+
+    let mut found = Found { text: String::new(), lines: 0, limit };
+    let mut searcher =
+        SearcherBuilder::new().binary_detection(BinaryDetection::quit(0)).line_number(true).build();
+    let mut unread = 0_usize;
+    for file in &files {
+        if cancel.is_cancelled() {
+            return Err(cancelled());
+        }
+        if found.lines >= limit {
+            found.text.push_str(&format!("[more than {limit} lines; narrow the search]\n"));
+            break;
+        }
+        if in_file(&mut searcher, &matcher, file, &shown(workspace, file), &mut found).is_err() {
+            unread += 1;
+        }
+    }
+    if found.lines == 0 {
+        found.text = format!("no line of {} files matches {}\n", files.len(), arguments.pattern);
+    }
+    if unread > 0 {
+        found.text.push_str(&format!("[{unread} files could not be read]\n"));
+    }
+    Ok(ToolOutput::text(found.text))
+}
+
+/// What a search has found so far.
+struct Found {
+    text: String,
+    lines: usize,
+    limit: usize,
+}
+
+fn in_file(
+    searcher: &mut Searcher,
+    matcher: &RegexMatcher,
+    file: &Path,
+    name: &str,
+    found: &mut Found,
+) -> std::io::Result<()> {
+    searcher.search_path(matcher, file, Lines { name, found })
+}
+
+/// Collects the lines of one file.
+struct Lines<'a> {
+    name: &'a str,
+    found: &'a mut Found,
+}
+
+impl Sink for Lines<'_> {
+    type Error = std::io::Error;
+
+    fn matched(&mut self, _: &Searcher, matched: &SinkMatch<'_>) -> Result<bool, Self::Error> {
+        let line = String::from_utf8_lossy(matched.bytes());
+        let line = line.trim_end_matches(['\n', '\r']);
+        let number = matched.line_number().unwrap_or_default();
+        let (name, shown) = (self.name, text::head(line, MAX_LINE_BYTES));
+        let cut = if shown.len() < line.len() { " […]" } else { "" };
+        self.found.text.push_str(&format!("{name}:{number}: {shown}{cut}\n"));
+        self.found.lines += 1;
+        Ok(self.found.lines < self.found.limit)
+    }
+}

@@ -1,0 +1,84 @@
+//! `fs.read`: the text of a file.
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    Cancel, Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec, tool::CallContext,
+};
+use formwork_write_safety::Workspace;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    schema,
+    workspace::{blocking, tool_error},
+};
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// The file, from the root of the workspace.
+    path: String,
+    /// The first line to return, from 1.
+    from: Option<usize>,
+    /// How many lines to return.
+    lines: Option<usize>,
+}
+
+pub(super) struct Read {
+    spec: ToolSpec,
+    workspace: Workspace,
+}
+
+impl Read {
+    pub(super) fn new(workspace: Workspace) -> Self {
+        let text = "Read a text file, whole or from a line on.";
+        Self { spec: super::read_only::<Arguments>("fs.read", text), workspace }
+    }
+}
+
+#[async_trait]
+impl Tool for Read {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn call(
+        &self,
+        _: &CallContext,
+        arguments: Value,
+        _: &Cancel,
+    ) -> Result<ToolOutput, ToolError> {
+        let Arguments { path, from, lines } = schema::read(arguments)?;
+        let workspace = self.workspace.clone();
+        blocking(move || {
+            let content = workspace.read(&path).map_err(|error| tool_error(&error))?;
+            let Some(text) = content.text() else {
+                return Err(ToolError::new(
+                    ToolErrorKind::Failed,
+                    format!("{path} is not a text file: {} bytes", content.bytes.len()),
+                ));
+            };
+            if from.is_none() && lines.is_none() {
+                let empty = text.is_empty();
+                return Ok(ToolOutput::text(if empty { format!("{path} is empty") } else { text }));
+            }
+            part(&path, &text, from.unwrap_or(1).max(1), lines.unwrap_or(usize::MAX))
+        })
+        .await
+    }
+}
+
+/// Returns some lines of a text, and how many there are.
+fn part(path: &str, text: &str, from: usize, lines: usize) -> Result<ToolOutput, ToolError> {
+    let all = text.lines().count();
+    if from > all {
+        return Err(ToolError::new(
+            ToolErrorKind::InvalidArguments,
+            format!("{path} has {all} lines, line {from} was asked for"),
+        ));
+    }
+    let part: String = text.split_inclusive('\n').skip(from - 1).take(lines).collect();
+    let to = from + part.split_inclusive('\n').count().saturating_sub(1);
+    Ok(ToolOutput::text(format!("[lines {from} to {to} of {all}]\n{part}")))
+}

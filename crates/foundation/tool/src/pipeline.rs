@@ -1,0 +1,391 @@
+//! The one way in which a call is carried out, whoever asks and whatever the tool.
+//!
+//! Active task → allow-list → schema → policy → budget → secrets in → intent recorded → executed →
+//! secrets out → previewed, kept whole by hash → outcome recorded.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Instant,
+};
+
+use async_trait::async_trait;
+use formwork_policy::{Call, Decision, Policy};
+use formwork_protocols::{
+    Append, Blob, Cancel, Clock, EventBody, EventStore, Ledger, NewEvent, Principal, Scrub, Span,
+    Tool, ToolCall, ToolClass, ToolError, ToolErrorKind, ToolName, ToolOutput, ToolResult,
+    ToolSpec, Toolbox,
+    event::{Decided, FileChange, ToolCompleted, ToolFailed, ToolRequested},
+    message::Arguments,
+    text,
+    tool::{CallContext, Control, Replay, TaskControl, ToolReply},
+};
+use serde_json::Value;
+
+use crate::schema::Validator;
+
+/// How many bytes of an output a model sees; the rest stays within reach under its hash.
+///
+/// Eight KiB is some two thousand tokens: enough for a test failure, little beside a window.
+pub const PREVIEW_BYTES: usize = 8 * 1024;
+
+/// How many bytes of one argument the record keeps in place. The file itself holds what was written.
+const RECORDED_ARGUMENT_BYTES: usize = 2 * 1024;
+
+/// How many refusals a task may meet before it ends as refused.
+///
+/// A model that is told "no" twelve times is not going to do something else on the thirteenth.
+const MAX_REFUSALS: u32 = 12;
+
+/// What a pipeline is made of.
+pub struct Parts {
+    /// The tools that this session may use, by the allow-list of its agent.
+    pub tools: Vec<Arc<dyn Tool>>,
+    /// Decides on each call.
+    pub policy: Arc<Policy>,
+    /// Knows which tasks are active.
+    pub control: Arc<dyn TaskControl>,
+    /// Counts the calls.
+    pub ledger: Arc<dyn Ledger>,
+    /// Records intents and outcomes.
+    pub store: Arc<dyn EventStore>,
+    /// Puts secrets in, at the last moment.
+    pub secrets: Arc<formwork_secrets::Registry>,
+    /// Takes secrets out, before anything is recorded or shown.
+    pub scrub: Arc<dyn Scrub>,
+    /// Tells when things happened.
+    pub clock: Arc<dyn Clock>,
+    /// Who acts.
+    pub principal: Principal,
+    /// The token of the run's lease, if it is leased.
+    pub token: Option<u64>,
+}
+
+/// The tools of one session behind the one way in.
+pub struct Pipeline {
+    parts: Parts,
+    tools: BTreeMap<ToolName, Offered>,
+    refusals: AtomicU32,
+}
+
+/// A tool of the allow-list, with what is needed to judge a call.
+struct Offered {
+    tool: Arc<dyn Tool>,
+    validator: Validator,
+    /// Whether the mode can use it at all; if not, it is not shown.
+    shown: bool,
+}
+
+/// A call that may be carried out.
+struct Admitted<'a> {
+    tool: &'a Arc<dyn Tool>,
+    arguments: Value,
+}
+
+impl Pipeline {
+    /// Puts a pipeline together.
+    ///
+    /// # Errors
+    /// The name of a tool whose schema does not compile, and why.
+    pub fn new(parts: Parts) -> Result<Self, crate::Error> {
+        let mut tools = BTreeMap::new();
+        for tool in &parts.tools {
+            let spec = tool.spec();
+            let name = spec.definition.name.clone();
+            let validator = Validator::new(&spec.definition.parameters)
+                .map_err(|reason| crate::Error::Schema { tool: name.clone(), reason })?;
+            let shown = parts.policy.offers(spec.class);
+            tools.insert(name, Offered { tool: Arc::clone(tool), validator, shown });
+        }
+        Ok(Self { parts, tools, refusals: AtomicU32::new(0) })
+    }
+
+    /// Decides whether a call is carried out, without any effect.
+    fn admit(&self, context: &CallContext, call: &ToolCall) -> Result<Admitted<'_>, ToolError> {
+        if !self.parts.control.is_active(context.task) {
+            return Err(ToolError::new(
+                ToolErrorKind::NoActiveTask,
+                format!("{} was not called: task {} is not active", call.name, context.task),
+            ));
+        }
+        let offered = self.find(&call.name)?;
+        let arguments = match &call.arguments {
+            Arguments::Json(arguments) => arguments,
+            Arguments::Malformed { error, .. } => {
+                return Err(ToolError::new(
+                    ToolErrorKind::InvalidArguments,
+                    format!(
+                        "{} was not called: its arguments are not whole JSON: {error}",
+                        call.name
+                    ),
+                ));
+            }
+        };
+        let spec = offered.tool.spec();
+        offered.validator.check(&spec.definition.name, arguments)?;
+        self.judge(spec, arguments)?;
+        self.parts
+            .ledger
+            .count_tool_call(context.task)
+            .map_err(|over| ToolError::new(ToolErrorKind::OverBudget, over.to_string()))?;
+        Ok(Admitted { tool: &offered.tool, arguments: arguments.clone() })
+    }
+
+    /// Finds a tool that is shown.
+    fn find(&self, name: &str) -> Result<&Offered, ToolError> {
+        let found = ToolName::parse(name).ok().and_then(|name| self.tools.get(&name));
+        if let Some(offered) = found.filter(|offered| offered.shown) {
+            return Ok(offered);
+        }
+        let shown =
+            self.tools.iter().filter(|(_, offered)| offered.shown).map(|(name, _)| name.as_str());
+        let nearest = shown
+            .map(|known| (strsim::jaro_winkler(known, name), known))
+            .filter(|(likeness, _)| *likeness > 0.75)
+            .max_by(|(a, _), (b, _)| a.total_cmp(b));
+        let hint = nearest.map_or(String::new(), |(_, known)| format!("; did you mean {known}?"));
+        let name = text::head(name, 64);
+        Err(ToolError::new(
+            ToolErrorKind::UnknownTool,
+            format!("there is no tool {name:?} for this task{hint}"),
+        ))
+    }
+
+    /// Asks the policy.
+    fn judge(&self, spec: &ToolSpec, arguments: &Value) -> Result<(), ToolError> {
+        let argv: Option<Vec<String>> = match spec.class {
+            ToolClass::Exec => Some(words(arguments.get("command"))),
+            _ => None,
+        };
+        let paths: Vec<&str> = ["path", "from", "to"]
+            .iter()
+            .filter_map(|key| arguments.get(*key).and_then(Value::as_str))
+            .collect();
+        let call = Call {
+            tool: &spec.definition.name,
+            class: spec.class,
+            argv: argv.as_deref(),
+            paths: &paths,
+        };
+        match self.parts.policy.decide(&call) {
+            Decision::Allow => Ok(()),
+            // Nobody is asked here: whoever runs unattended has said beforehand what is allowed.
+            Decision::Ask { why } => Err(ToolError::new(
+                ToolErrorKind::Denied,
+                format!("{why}; nobody is there to approve it"),
+            )),
+            Decision::Deny { why } => Err(ToolError::new(ToolErrorKind::Denied, why)),
+        }
+    }
+
+    /// Describes the intent, for the record.
+    fn intent(
+        &self,
+        context: &CallContext,
+        call: &ToolCall,
+        refused: Option<&ToolError>,
+    ) -> EventBody {
+        let spec = ToolName::parse(call.name.as_str())
+            .ok()
+            .and_then(|name| self.tools.get(&name))
+            .map(|offered| offered.tool.spec());
+        let mut arguments = match &call.arguments {
+            Arguments::Json(arguments) => arguments.clone(),
+            Arguments::Malformed { text, .. } => Value::String(text.clone()),
+        };
+        shorten(&mut arguments);
+        EventBody::ToolRequested(ToolRequested {
+            call: context.call,
+            session: context.session,
+            pair: call.id.clone(),
+            tool: text::head(&call.name, 64).to_owned(),
+            arguments,
+            class: spec.map(|spec| spec.class),
+            replay: spec.map_or(Replay::Pure, |spec| spec.replay),
+            decision: match refused {
+                None => Decided::Allowed,
+                Some(error) => Decided::Refused { reason: error.message.clone() },
+            },
+        })
+    }
+
+    /// Records facts about a call, with the bytes that they refer to.
+    ///
+    /// # Errors
+    /// What the store says, as a failure of the call.
+    async fn record(
+        &self,
+        context: &CallContext,
+        bodies: Vec<EventBody>,
+        blobs: Vec<Blob>,
+    ) -> Result<(), ToolError> {
+        let at = self.parts.clock.now();
+        let events = bodies
+            .into_iter()
+            .map(|body| NewEvent {
+                task: Some(context.task),
+                principal: self.parts.principal.clone(),
+                at,
+                body,
+                idempotency_key: None,
+            })
+            .collect();
+        let batch = Append { run: context.run, token: self.parts.token, events, blobs };
+        self.parts.store.append(batch).await.map(drop).map_err(|error| {
+            ToolError::new(
+                ToolErrorKind::Failed,
+                format!("the call could not be recorded: {error}"),
+            )
+        })
+    }
+
+    /// Carries out an admitted call and records what came of it.
+    async fn carry_out(
+        &self,
+        context: &CallContext,
+        call: &ToolCall,
+        admitted: Admitted<'_>,
+        cancel: &Cancel,
+    ) -> (Result<String, ToolError>, Control) {
+        let Admitted { tool, mut arguments } = admitted;
+        let mut pending = vec![self.intent(context, call, None)];
+        if let Err(error) = self.parts.secrets.substitute(&mut arguments) {
+            let error = ToolError::new(ToolErrorKind::InvalidArguments, error.to_string());
+            return (self.failed(context, pending, error, Span::ZERO).await, Control::Continue);
+        }
+        // What changes nothing may be recorded when it is over: a crash loses nothing by it. All else
+        // is recorded before it happens.
+        if tool.spec().replay != Replay::Pure
+            && let Err(error) = self.record(context, std::mem::take(&mut pending), Vec::new()).await
+        {
+            return (Err(error), Control::Continue);
+        }
+
+        let begun = Instant::now();
+        let outcome = tool.call(context, arguments, cancel).await;
+        let elapsed = Span::from(begun.elapsed());
+
+        match outcome {
+            Ok(output) => self.completed(context, pending, output, elapsed).await,
+            Err(error) => (self.failed(context, pending, error, elapsed).await, Control::Continue),
+        }
+    }
+
+    /// Records a call that ended well, and returns what the model sees of it.
+    async fn completed(
+        &self,
+        context: &CallContext,
+        mut pending: Vec<EventBody>,
+        output: ToolOutput,
+        elapsed: Span,
+    ) -> (Result<String, ToolError>, Control) {
+        let whole = self.parts.scrub.scrub_text(&output.text).into_owned();
+        let blob = Blob::new(whole.as_bytes());
+        let preview = match whole.len() {
+            0..=PREVIEW_BYTES => whole.clone(),
+            all => format!(
+                "{}\n[{all} bytes in all; read the rest with output.read and hash {}]",
+                text::preview(&whole, PREVIEW_BYTES),
+                blob.hash()
+            ),
+        };
+        pending.extend(output.changes.into_iter().map(|change| {
+            EventBody::FileChanged(FileChange { call: Some(context.call), ..change })
+        }));
+        pending.push(EventBody::ToolCompleted(ToolCompleted {
+            call: context.call,
+            preview: preview.clone(),
+            output: blob.hash(),
+            bytes: whole.len() as u64,
+            elapsed,
+        }));
+        match self.record(context, pending, vec![blob]).await {
+            Ok(()) => (Ok(preview), output.control),
+            Err(error) => (Err(error), Control::Continue),
+        }
+    }
+
+    /// Records a call that failed, and returns what the model sees of it.
+    async fn failed(
+        &self,
+        context: &CallContext,
+        mut pending: Vec<EventBody>,
+        error: ToolError,
+        elapsed: Span,
+    ) -> Result<String, ToolError> {
+        let message = self.parts.scrub.scrub_text(&error.message);
+        let message = text::preview(&message, PREVIEW_BYTES).into_owned();
+        pending.push(EventBody::ToolFailed(ToolFailed {
+            call: context.call,
+            error: error.kind,
+            message: message.clone(),
+            elapsed,
+        }));
+        self.record(context, pending, Vec::new()).await?;
+        Err(ToolError::new(error.kind, message))
+    }
+
+    /// Counts a refusal and says whether it was one too many.
+    fn refused_too_often(&self, error: &ToolError) -> Option<Control> {
+        if error.kind != ToolErrorKind::Denied {
+            return None;
+        }
+        let so_far = self.refusals.fetch_add(1, Ordering::Relaxed) + 1;
+        (so_far >= MAX_REFUSALS).then(|| {
+            Control::Refuse(format!(
+                "{so_far} calls were refused, the last because {}",
+                error.message
+            ))
+        })
+    }
+}
+
+#[async_trait]
+impl Toolbox for Pipeline {
+    fn offered(&self) -> Vec<ToolSpec> {
+        self.tools
+            .values()
+            .filter(|offered| offered.shown)
+            .map(|offered| offered.tool.spec().clone())
+            .collect()
+    }
+
+    async fn call(&self, context: &CallContext, call: &ToolCall, cancel: &Cancel) -> ToolReply {
+        let (outcome, control) = match self.admit(context, call) {
+            Ok(admitted) => self.carry_out(context, call, admitted, cancel).await,
+            Err(error) => {
+                let control = self.refused_too_often(&error).unwrap_or_default();
+                let intent = self.intent(context, call, Some(&error));
+                (self.failed(context, vec![intent], error, Span::ZERO).await, control)
+            }
+        };
+        let (content, is_error) = match outcome {
+            Ok(content) => (content, false),
+            Err(error) => (format!("error ({}): {}", error.kind.as_str(), error.message), true),
+        };
+        let result =
+            ToolResult { call_id: call.id.clone(), name: call.name.clone(), content, is_error };
+        ToolReply { result, control }
+    }
+}
+
+/// Returns the texts of a list, and nothing for anything else.
+fn words(value: Option<&Value>) -> Vec<String> {
+    let items = value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Cuts the long texts of recorded arguments.
+fn shorten(value: &mut Value) {
+    match value {
+        Value::String(long) if long.len() > RECORDED_ARGUMENT_BYTES => {
+            *long = text::preview(long, RECORDED_ARGUMENT_BYTES).into_owned();
+        }
+        Value::Array(items) => items.iter_mut().for_each(shorten),
+        Value::Object(map) => map.values_mut().for_each(shorten),
+        _ => {}
+    }
+}

@@ -1,0 +1,84 @@
+//! The JSON Schemas of arguments: made from Rust types, checked before a tool sees a value.
+
+use formwork_protocols::{ToolError, ToolErrorKind, ToolName, message::ToolDefinition};
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// How many faults of one call a model is told at once.
+const MAX_FAULTS: usize = 8;
+
+/// Describes a tool whose arguments are `T`.
+///
+/// The schema has no references and no titles: some servers cannot read the first, and no model
+/// needs the second.
+pub(crate) fn definition<T: JsonSchema>(name: ToolName, description: &str) -> ToolDefinition {
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.inline_subschemas = true;
+    settings.meta_schema = None;
+    let mut parameters = settings.into_generator().into_root_schema_for::<T>().to_value();
+    strip(&mut parameters);
+    ToolDefinition { name, description: description.to_owned(), parameters }
+}
+
+/// Removes what only people read, and what repeats the type.
+fn strip(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            if map.get("title").is_some_and(Value::is_string) {
+                map.remove("title");
+            }
+            if map.get("format").is_some_and(Value::is_string) {
+                map.remove("format");
+            }
+            if map.get("default").is_some_and(Value::is_null) {
+                map.remove("default");
+            }
+            map.values_mut().for_each(strip);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+/// A schema that is ready to judge arguments.
+pub(crate) struct Validator(jsonschema::Validator);
+
+impl Validator {
+    /// Compiles a schema. References to other documents are not followed.
+    ///
+    /// # Errors
+    /// What is wrong with the schema, in one line.
+    pub(crate) fn new(schema: &Value) -> Result<Self, String> {
+        jsonschema::validator_for(schema).map(Self).map_err(|error| error.to_string())
+    }
+
+    /// Judges arguments.
+    ///
+    /// # Errors
+    /// [`ToolErrorKind::InvalidArguments`] lists every fault with its place, for the model to mend.
+    pub(crate) fn check(&self, tool: &ToolName, arguments: &Value) -> Result<(), ToolError> {
+        let mut faults: Vec<String> = Vec::new();
+        for error in self.0.iter_errors(arguments).take(MAX_FAULTS) {
+            let place = error.instance_path().to_string();
+            let place = if place.is_empty() { "the arguments".to_owned() } else { place };
+            faults.push(format!("{place}: {error}"));
+        }
+        if faults.is_empty() {
+            return Ok(());
+        }
+        Err(ToolError::new(
+            ToolErrorKind::InvalidArguments,
+            format!("the arguments of {tool} do not follow its schema: {}", faults.join("; ")),
+        ))
+    }
+}
+
+/// Reads arguments that have passed their schema.
+///
+/// # Errors
+/// [`ToolErrorKind::InvalidArguments`] for what a schema cannot say, such as a malformed duration.
+pub(crate) fn read<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
+    serde_json::from_value(arguments)
+        .map_err(|error| ToolError::new(ToolErrorKind::InvalidArguments, error.to_string()))
+}
