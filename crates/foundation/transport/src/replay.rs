@@ -11,7 +11,7 @@ use crate::{
     draft::{Draft, Finished},
     endpoint::{Endpoint, ProviderKind},
     fault::Fault,
-    sse::Decoder,
+    frames::Frames,
     tool_names::ToolNames,
     wire::{self, Heard},
 };
@@ -52,11 +52,18 @@ pub(crate) fn stream<'a>(
 ) -> Replayed {
     let mut reader = wire::reader(&endpoint(kind));
     let mut draft = Draft::new(&request(), ToolNames::default());
-    let mut frames = Decoder::new(1 << 20);
+    let mut frames = match kind {
+        ProviderKind::Ollama => Frames::lines(1 << 20),
+        _ => Frames::events(1 << 20),
+    };
     let mut undecodable = 0;
     let mut fault = None;
-    'stream: for chunk in chunks {
-        frames.push(chunk);
+    // The end of the body may end a frame too.
+    'stream: for chunk in chunks.into_iter().map(Some).chain([None]) {
+        match chunk {
+            Some(bytes) => frames.push(bytes),
+            None => frames.finish(),
+        }
         while let Some(event) = frames.next().unwrap() {
             match reader.event(&event.name, &event.data, &mut draft) {
                 Ok(Heard::End) => break 'stream,
