@@ -1,0 +1,282 @@
+//! A provider behind HTTP: one owner of clocks, retries and errors around every wire.
+
+mod call;
+pub(crate) mod ollama;
+mod reading;
+
+use std::{
+    fmt,
+    sync::{Arc, Once},
+    time::Duration,
+};
+
+use formwork_protocols::{
+    Cancel, ModelRequest, Provider, ProviderError, ProviderFault, ProviderName, model::ModelStream,
+    text,
+};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use secrecy::ExposeSecret as _;
+use serde_json::Value;
+use url::Url;
+
+use crate::{Endpoint, Error, Seams, fault::Fault, retry, wire};
+use call::Call;
+
+/// The most of an answer's body that an error keeps, in bytes.
+const ERROR_BODY: usize = 4 * 1024;
+/// The most of it that is read.
+const ERROR_READ: usize = 64 * 1024;
+/// How long the body of an error may take.
+const ERROR_TIME: Duration = Duration::from_secs(10);
+/// How long a question about models may take.
+const INFO_TIME: Duration = Duration::from_secs(10);
+/// The most of a whole answer that is read.
+const WHOLE_READ: usize = 32 * 1024 * 1024;
+
+/// A provider behind HTTP. Clones share its connections.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    endpoint: Endpoint,
+    base: Url,
+    http: reqwest::Client,
+    seams: Seams,
+}
+
+/// A try that failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    fault: Fault,
+    status: Option<u16>,
+    request_id: Option<String>,
+    asked: Option<Duration>,
+    after: retry::After,
+}
+
+impl Failure {
+    fn new(fault: Fault) -> Self {
+        let after = match fault.fault {
+            ProviderFault::Protocol => retry::After::Unusable,
+            _ => retry::After::Failure,
+        };
+        Self { fault, status: None, request_id: None, asked: None, after }
+    }
+}
+
+impl Client {
+    /// Makes a client. Nothing is sent before the first call.
+    ///
+    /// # Errors
+    /// [`Error::BaseUrl`] and [`Error::Header`] when the endpoint cannot be used as it is configured,
+    /// [`Error::HttpClient`] when the machine's certificates cannot be read.
+    pub fn new(endpoint: Endpoint, seams: Seams) -> Result<Self, Error> {
+        let base = endpoint.url()?;
+        install_crypto();
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("formwork/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(endpoint.clocks.connect.as_duration())
+            // A redirect would carry the conversation to a server that nobody configured.
+            .redirect(reqwest::redirect::Policy::none())
+            // Retries have one owner, and it is not the HTTP library.
+            .retry(reqwest::retry::never())
+            .default_headers(headers(&endpoint)?);
+        if base.scheme() == "http" {
+            builder = builder.tls_certs_only([]); // Reading the machine's certificates takes longer than a call.
+        }
+        if endpoint.is_loopback() {
+            builder = builder.no_proxy();
+        }
+        let http = builder.build().map_err(|error| Error::HttpClient {
+            provider: endpoint.name.clone(),
+            reason: root_cause(&error),
+        })?;
+        Ok(Self { inner: Arc::new(Inner { endpoint, base, http, seams }) })
+    }
+
+    /// Returns the endpoint.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.inner.endpoint
+    }
+
+    pub(crate) fn base(&self) -> &Url {
+        &self.inner.base
+    }
+
+    /// Asks for `url` once, without retries, and returns the JSON that it answers.
+    pub(crate) async fn get(&self, url: Url) -> Result<Value, ProviderError> {
+        self.ask(self.inner.http.get(url)).await
+    }
+
+    /// Sends a request once, without retries, and returns the JSON that the server answers.
+    async fn ask(&self, mut request: reqwest::RequestBuilder) -> Result<Value, ProviderError> {
+        let inner = &self.inner;
+        let asking = async {
+            for (name, value) in wire::auth(&inner.endpoint).map_err(Failure::new)? {
+                request = request.header(name, value);
+            }
+            let response = request.send().await.map_err(|error| inner.unreachable(&error))?;
+            if !response.status().is_success() {
+                return Err(inner.refusal(response).await);
+            }
+            let status = Some(response.status().as_u16());
+            let body = read(response, WHOLE_READ).await;
+            serde_json::from_str(&body).map_err(|_| {
+                let message = "the server did not answer with JSON";
+                let fault = Fault::new(ProviderFault::Protocol, message).with_body(&body);
+                Failure { status, ..Failure::new(fault) }
+            })
+        };
+        let answer = tokio::time::timeout(INFO_TIME, asking).await.unwrap_or_else(|_| {
+            Err(Failure::new(Fault::new(
+                ProviderFault::Timeout,
+                format!("the server did not answer within {} s", INFO_TIME.as_secs()),
+            )))
+        });
+        answer.map_err(|failure| inner.error(failure, 1))
+    }
+}
+
+impl Provider for Client {
+    fn name(&self) -> &ProviderName {
+        &self.inner.endpoint.name
+    }
+
+    fn stream(&self, request: ModelRequest, cancel: Cancel) -> ModelStream {
+        Box::pin(Call::new(Arc::clone(&self.inner), request, cancel).into_stream())
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("endpoint", &self.inner.endpoint).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// Returns the address as it is shown.
+    fn label(&self) -> String {
+        self.base.as_str().trim_end_matches('/').to_owned()
+    }
+
+    /// Takes the endpoint's own secrets and all known ones out of a text.
+    fn scrub(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        let own = self.endpoint.api_key.iter().map(|key| ("[api key]", key));
+        let headers = self.endpoint.headers.iter().map(|(_, value)| ("[header]", value));
+        for (name, secret) in own.chain(headers) {
+            let secret = secret.expose_secret();
+            if !secret.is_empty() {
+                text = text.replace(secret, name);
+            }
+        }
+        self.seams.scrub.scrub_text(&text).into_owned()
+    }
+
+    fn error(&self, failure: Failure, tries: u32) -> ProviderError {
+        ProviderError {
+            fault: failure.fault.fault,
+            message: self.scrub(&failure.fault.message),
+            provider: self.endpoint.name.clone(),
+            endpoint: self.label(),
+            status: failure.status,
+            code: failure.fault.code.map(|code| self.scrub(&code)),
+            request_id: failure.request_id,
+            // Scrubbed before it is cut: half a secret would not be known for one.
+            body: failure
+                .fault
+                .body
+                .filter(|body| !body.is_empty())
+                .map(|body| text::head(&self.scrub(&body), ERROR_BODY).to_owned()),
+            retry_after: failure.asked,
+            tries,
+        }
+    }
+
+    /// Says why no answer began.
+    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        let cause = root_cause(error);
+        if !error.is_connect() {
+            return Failure::new(Fault::new(
+                ProviderFault::Transport,
+                format!("the request could not be sent: {cause}"),
+            ));
+        }
+        let fault = if error.is_timeout() {
+            let limit = self.endpoint.clocks.connect;
+            Fault::new(ProviderFault::Timeout, format!("no connection within {limit}"))
+        } else {
+            Fault::new(ProviderFault::Transport, format!("no connection: {cause}"))
+        };
+        Failure { after: retry::After::NoConnection, ..Failure::new(fault) }
+    }
+
+    /// Reads an answer with an error status.
+    async fn refusal(&self, response: reqwest::Response) -> Failure {
+        let status = response.status().as_u16();
+        let request_id = request_id(response.headers());
+        let asked = retry::asked(response.headers(), self.seams.clock.now());
+        let body =
+            tokio::time::timeout(ERROR_TIME, read(response, ERROR_READ)).await.unwrap_or_default();
+        Failure {
+            status: Some(status),
+            request_id,
+            asked,
+            ..Failure::new(Fault::of_answer(Some(status), &body))
+        }
+    }
+}
+
+/// Reads up to `limit` bytes of a body, as far as it comes.
+async fn read(mut response: reqwest::Response, limit: usize) -> String {
+    let mut body = Vec::new();
+    while let Ok(Some(chunk)) = response.chunk().await {
+        body.extend_from_slice(&chunk);
+        if body.len() >= limit {
+            body.truncate(limit);
+            break;
+        }
+    }
+    String::from_utf8_lossy(&body).into_owned()
+}
+
+/// Returns the server's id of the request, by the header in which it stands.
+fn request_id(headers: &HeaderMap) -> Option<String> {
+    let names = ["x-request-id", "request-id", "x-litellm-call-id", "x-goog-request-id", "cf-ray"];
+    names.iter().find_map(|name| headers.get(*name)?.to_str().ok()).map(str::to_owned)
+}
+
+/// Returns what lies at the bottom of an error; the library's own words above it repeat the address.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.last().map(ToString::to_string).unwrap_or_default()
+}
+
+fn headers(endpoint: &Endpoint) -> Result<HeaderMap, Error> {
+    let mut map = HeaderMap::new();
+    for (name, value) in &endpoint.headers {
+        let wrong = |reason: &str| Error::Header {
+            provider: endpoint.name.clone(),
+            name: name.clone(),
+            reason: reason.to_owned(),
+        };
+        let header =
+            HeaderName::try_from(name.as_str()).map_err(|_| wrong("it is not a header name"))?;
+        let mut value = HeaderValue::from_str(value.expose_secret())
+            .map_err(|_| wrong("its value holds a character that no header may hold"))?;
+        value.set_sensitive(true);
+        map.append(header, value);
+    }
+    Ok(map)
+}
+
+/// Sets the process's TLS implementation, unless the program has set its own.
+fn install_crypto() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        // It fails where one is installed already, which then is the one to use.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    });
+}

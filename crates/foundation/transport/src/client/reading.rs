@@ -1,0 +1,277 @@
+//! One answer while it is read, with its clocks.
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use formwork_protocols::{ModelEvent, ProviderFault, model::ServedBy, text};
+use futures::{FutureExt as _, StreamExt as _, stream::BoxStream};
+use reqwest::header::CONTENT_TYPE;
+use tokio::time::{Instant, Sleep};
+
+use super::{Failure, Inner, WHOLE_READ, root_cause};
+use crate::{
+    draft::Draft,
+    fault::{Fault, is_html},
+    frames::Frames,
+    wire::{self, Heard, Reader},
+};
+
+/// The largest event that is read; an image in base64 fits.
+const EVENT_LIMIT: usize = 32 * 1024 * 1024;
+
+pub(super) struct Reading {
+    inner: Arc<Inner>,
+    body: BoxStream<'static, reqwest::Result<Bytes>>,
+    framing: Framing,
+    reader: Box<dyn Reader>,
+    pub(super) draft: Draft,
+    served_by: ServedBy,
+    status: u16,
+    begun: Instant,
+    first_content: Option<Instant>,
+    last_content: Instant,
+    clock: Pin<Box<Sleep>>,
+    told_start: bool,
+    over: bool,
+    undecodable: u32,
+}
+
+/// How the body is cut into events.
+enum Framing {
+    Frames(Frames),
+    /// One JSON document.
+    Whole(Vec<u8>),
+    /// To be told by the first bytes, for want of a content type.
+    Unknown,
+}
+
+impl Reading {
+    pub(super) fn new(
+        inner: Arc<Inner>,
+        response: reqwest::Response,
+        draft: Draft,
+        served_by: ServedBy,
+        begun: Instant,
+    ) -> Self {
+        let content_type = response.headers().get(CONTENT_TYPE);
+        let content_type = content_type.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let framing = match content_type.split(';').next().unwrap_or_default().trim() {
+            "text/event-stream" => Framing::Frames(Frames::events(EVENT_LIMIT)),
+            "application/x-ndjson" => Framing::Frames(Frames::lines(EVENT_LIMIT)),
+            "application/json" | "text/html" => Framing::Whole(Vec::new()),
+            _ => Framing::Unknown,
+        };
+        let first_token = inner.endpoint.clocks.first_token.as_duration();
+        Self {
+            framing,
+            reader: wire::reader(&inner.endpoint),
+            draft,
+            served_by,
+            status: response.status().as_u16(),
+            begun,
+            first_content: None,
+            last_content: begun,
+            clock: Box::pin(tokio::time::sleep_until(begun + first_token)),
+            told_start: false,
+            over: false,
+            undecodable: 0,
+            body: response.bytes_stream().boxed(),
+            inner,
+        }
+    }
+
+    pub(super) const fn is_over(&self) -> bool {
+        self.over
+    }
+
+    pub(super) const fn undecodable(&self) -> u32 {
+        self.undecodable
+    }
+
+    pub(super) fn first_token(&self, begun: Instant) -> Option<Duration> {
+        Some(self.first_content?.duration_since(begun))
+    }
+
+    pub(super) fn served_by(&self) -> ServedBy {
+        let mut served_by = self.served_by.clone();
+        if let Some(model) = &self.draft.model {
+            served_by.model.clone_from(model);
+        }
+        if served_by.request_id.is_none() {
+            served_by.request_id.clone_from(&self.draft.id);
+        }
+        served_by
+    }
+
+    pub(super) fn failure(&self, fault: Fault) -> Failure {
+        Failure {
+            status: Some(self.status),
+            request_id: self.served_by().request_id,
+            ..Failure::new(fault)
+        }
+    }
+
+    /// Returns the next event that was read.
+    pub(super) fn next_event(&mut self) -> Option<ModelEvent> {
+        if !self.told_start && self.first_content.is_some() {
+            self.told_start = true;
+            return Some(ModelEvent::Started { served_by: self.served_by() });
+        }
+        if self.over {
+            self.draft.flush();
+        }
+        self.draft.pop_event()
+    }
+
+    /// Reads what comes next, within the clocks. Cancel safe.
+    pub(super) async fn read(&mut self) -> Result<(), Failure> {
+        let chunk = loop {
+            tokio::select! {
+                biased;
+                chunk = self.body.next() => break chunk,
+                () = &mut self.clock => {
+                    // It is not set anew with each chunk, only looked at when it rings.
+                    let due = self.due();
+                    if Instant::now() < due {
+                        self.clock.as_mut().reset(due);
+                        continue;
+                    }
+                    return self.run_out();
+                }
+            }
+        };
+        match chunk {
+            Some(Ok(bytes)) => self.take(&bytes),
+            // What was cut off after the answer had ended was not part of it.
+            Some(Err(_)) if self.draft.stop.is_some() => {
+                self.over = true;
+                Ok(())
+            }
+            Some(Err(error)) => Err(self.failure(Fault::new(
+                ProviderFault::Transport,
+                format!(
+                    "the connection was cut in the middle of the answer: {}",
+                    root_cause(&error)
+                ),
+            ))),
+            None => self.end(),
+        }
+    }
+
+    fn due(&self) -> Instant {
+        let clocks = &self.inner.endpoint.clocks;
+        match self.first_content {
+            None => self.begun + clocks.first_token.as_duration(),
+            Some(_) => self.last_content + clocks.progress.as_duration(),
+        }
+    }
+
+    fn run_out(&mut self) -> Result<(), Failure> {
+        if self.draft.stop.is_some() {
+            self.over = true; // The answer has ended; only the connection has not.
+            return Ok(());
+        }
+        let clocks = &self.inner.endpoint.clocks;
+        let message = match self.first_content {
+            None => format!("no content came within {}", clocks.first_token),
+            Some(_) => format!("the answer stalled: no content came for {}", clocks.progress),
+        };
+        Err(self.failure(Fault::new(ProviderFault::Timeout, message)))
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        if matches!(self.framing, Framing::Unknown) {
+            let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+            self.framing = match first {
+                None => return Ok(()),
+                Some(b'{' | b'[' | b'<') => Framing::Whole(Vec::new()),
+                Some(_) => Framing::Frames(Frames::events(EVENT_LIMIT)),
+            };
+        }
+        match &mut self.framing {
+            Framing::Whole(body) => {
+                body.extend_from_slice(bytes);
+                if body.len() > WHOLE_READ {
+                    let message = format!("the answer has more than {WHOLE_READ} bytes");
+                    return Err(self.failure(Fault::new(ProviderFault::Protocol, message)));
+                }
+                return Ok(());
+            }
+            Framing::Frames(frames) => frames.push(bytes),
+            Framing::Unknown => {}
+        }
+        self.take_events()
+    }
+
+    fn take_events(&mut self) -> Result<(), Failure> {
+        let Framing::Frames(frames) = &mut self.framing else { return Ok(()) };
+        let mut progressed = false;
+        let mut outcome = Ok(());
+        loop {
+            let event = match frames.next() {
+                Ok(Some(event)) => event,
+                Ok(None) => break,
+                Err(error) => {
+                    outcome = Err(Fault::new(ProviderFault::Protocol, error.to_string()));
+                    break;
+                }
+            };
+            match self.reader.event(&event.name, &event.data, &mut self.draft) {
+                Ok(Heard::Progress) => progressed = true,
+                Ok(Heard::Nothing) => {}
+                Ok(Heard::End) => {
+                    self.over = true;
+                    break;
+                }
+                Ok(Heard::Undecodable) => {
+                    self.undecodable = self.undecodable.saturating_add(1);
+                    let event = self.inner.scrub(text::head(&event.data, 1_024));
+                    tracing::warn!(provider = %self.served_by.provider, event, "an event could not be read");
+                }
+                Err(fault) => {
+                    outcome = Err(fault);
+                    break;
+                }
+            }
+        }
+        if progressed {
+            self.last_content = Instant::now();
+            self.first_content.get_or_insert(self.last_content);
+        }
+        if self.over {
+            // Where the end of the body is there already, the connection can be used again.
+            let _ = self.body.next().now_or_never();
+        }
+        outcome.map_err(|fault| self.failure(fault))
+    }
+
+    /// Takes the end of the body.
+    fn end(&mut self) -> Result<(), Failure> {
+        if let Framing::Frames(frames) = &mut self.framing {
+            frames.finish();
+            self.take_events()?;
+        }
+        self.over = true;
+        let body = match std::mem::replace(&mut self.framing, Framing::Unknown) {
+            Framing::Whole(body) => body,
+            Framing::Unknown => Vec::new(),
+            // Whether the answer was whole is for the draft to say.
+            Framing::Frames(_) => return Ok(()),
+        };
+        let body = String::from_utf8_lossy(&body);
+        let fault = if body.trim().is_empty() {
+            Some(Fault::new(ProviderFault::Protocol, "the answer is empty"))
+        } else if is_html(&body) {
+            let page = Fault::of_answer(Some(200), &body);
+            Some(Fault { fault: ProviderFault::Protocol, ..page })
+        } else {
+            self.reader.whole(&body, &mut self.draft).err()
+        };
+        if let Some(fault) = fault {
+            return Err(self.failure(fault));
+        }
+        self.last_content = Instant::now();
+        self.first_content.get_or_insert(self.last_content);
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! An answer while it grows, the same for every wire.
+
+mod reasoning;
+
+use std::{collections::VecDeque, mem};
+
+use formwork_protocols::{
+    Message, ModelEvent, ModelRequest, Part, ProviderFault, Role, Usage,
+    message::{Provenance, Reasoning},
+    model::StopReason,
+};
+
+use crate::{
+    assembly::{Assembly, Delta, Ended, Step},
+    fault::Fault,
+    tool_names::ToolNames,
+    usage,
+};
+
+/// An answer while it grows.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    names: ToolNames,
+    parts: Vec<DraftPart>,
+    calls: Assembly,
+    events: VecDeque<ModelEvent>,
+    refused: bool,
+    /// Why it ended, once the server has said so.
+    pub(crate) stop: Option<StopReason>,
+    /// Whether the wire's own end marker came.
+    pub(crate) ended: bool,
+    pub(crate) usage: Option<Usage>,
+    /// The model, as the server names it.
+    pub(crate) model: Option<String>,
+    /// The server's id of the answer.
+    pub(crate) id: Option<String>,
+}
+
+#[derive(Debug)]
+enum DraftPart {
+    Text(String),
+    Reasoning { text: String, signature: Option<String>, redacted: bool },
+    Call,
+}
+
+/// What has become of a draft.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) message: Message,
+    pub(crate) stop: StopReason,
+    pub(crate) usage: Usage,
+    pub(crate) usage_estimated: bool,
+}
+
+impl Draft {
+    pub(crate) fn new(request: &ModelRequest, names: ToolNames) -> Self {
+        Self {
+            names,
+            parts: Vec::new(),
+            // The length of the history differs from turn to turn, so made ids do not repeat in it.
+            calls: Assembly::new(request.messages.len()),
+            events: VecDeque::new(),
+            refused: false,
+            stop: None,
+            ended: false,
+            usage: None,
+            model: None,
+            id: None,
+        }
+    }
+
+    /// Returns the next event to be told.
+    pub(crate) fn pop_event(&mut self) -> Option<ModelEvent> {
+        self.events.pop_front()
+    }
+
+    pub(crate) fn add_text(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        match self.parts.last_mut() {
+            Some(DraftPart::Text(before)) => before.push_str(text),
+            _ => self.parts.push(DraftPart::Text(text.to_owned())),
+        }
+        self.events.push_back(ModelEvent::Text { text: text.to_owned() });
+    }
+
+    /// Adds the text with which the model declines.
+    pub(crate) fn add_refusal(&mut self, text: &str) {
+        self.refused |= !text.is_empty();
+        self.add_text(text);
+    }
+
+    pub(crate) fn add_reasoning(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        match self.parts.last_mut() {
+            Some(DraftPart::Reasoning { text: before, signature: None, redacted: false }) => {
+                before.push_str(text);
+            }
+            _ => self.parts.push(DraftPart::Reasoning {
+                text: text.to_owned(),
+                signature: None,
+                redacted: false,
+            }),
+        }
+        self.events.push_back(ModelEvent::Reasoning { text: text.to_owned() });
+    }
+
+    pub(crate) fn add_call(&mut self, delta: Delta<'_>) {
+        let before = self.calls.len();
+        let (_, steps) = self.calls.push(delta);
+        self.parts.extend((before..self.calls.len()).map(|_| DraftPart::Call));
+        self.tell(steps);
+    }
+
+    /// Tells of the calls that have no arguments; to be called once nothing more comes.
+    pub(crate) fn flush(&mut self) {
+        let steps = self.calls.flush();
+        self.tell(steps);
+    }
+
+    fn tell(&mut self, steps: Vec<Step>) {
+        self.events.extend(steps.into_iter().map(|step| match step {
+            Step::Started { index, id, name } => ModelEvent::ToolCallStarted {
+                index,
+                id,
+                name: self.names.from_wire(&name).to_owned(),
+            },
+            Step::Grew { index, text } => ModelEvent::ToolCallDelta { index, text },
+        }));
+    }
+
+    /// Ends the answer.
+    ///
+    /// # Errors
+    /// When the stream ended before the answer did, and when the answer says nothing.
+    pub(crate) fn finish(
+        &mut self,
+        request: &ModelRequest,
+        provenance: &Provenance,
+    ) -> Result<Finished, Fault> {
+        let stop = match self.stop {
+            Some(stop) => stop,
+            None if self.ended => StopReason::Missing,
+            None => {
+                return Err(Fault::new(
+                    ProviderFault::Transport,
+                    "the stream ended before the answer was whole",
+                ));
+            }
+        };
+        let stop = match stop {
+            StopReason::EndTurn if self.refused => StopReason::Refusal,
+            StopReason::EndTurn if !self.calls.is_empty() => StopReason::ToolUse,
+            StopReason::ToolUse if self.calls.is_empty() => StopReason::EndTurn,
+            stop => stop,
+        };
+        if self.parts.is_empty()
+            && matches!(stop, StopReason::EndTurn | StopReason::ToolUse | StopReason::Missing)
+        {
+            return Err(Fault::new(ProviderFault::Protocol, "the answer is empty"));
+        }
+        let ended = match stop {
+            StopReason::EndTurn | StopReason::ToolUse => Ended::Whole,
+            StopReason::Length => Ended::ForLength,
+            _ => Ended::WithoutMarker,
+        };
+        let calls = mem::replace(&mut self.calls, Assembly::new("")).finish(ended);
+        let mut calls = calls.into_iter().map(|mut call| {
+            call.name = self.names.from_wire(&call.name).to_owned();
+            Part::ToolCall(call)
+        });
+        let parts = mem::take(&mut self.parts).into_iter().filter_map(|part| match part {
+            DraftPart::Text(text) => Some(Part::Text { text }),
+            DraftPart::Reasoning { text, signature, redacted } => {
+                Some(Part::Reasoning(Reasoning {
+                    text,
+                    signature,
+                    redacted,
+                    provenance: provenance.clone(),
+                }))
+            }
+            DraftPart::Call => calls.next(),
+        });
+        let message = Message { role: Role::Assistant, parts: parts.collect() };
+        let told = self.usage.filter(|usage| usage.total() > 0);
+        let usage = told.unwrap_or_else(|| usage::estimate(request, &message));
+        Ok(Finished { message, stop, usage, usage_estimated: told.is_none() })
+    }
+}

@@ -1,0 +1,165 @@
+//! OpenAI's Chat Completions, and what the servers that follow it make of it.
+//!
+//! Source: the API reference of OpenAI, and captured traffic of llama.cpp, vLLM and LiteLLM.
+
+mod chunk;
+mod request;
+
+use formwork_protocols::{ProviderFault, Usage, model::StopReason};
+
+pub(crate) use request::{outgoing, result_text, v1};
+
+use crate::{
+    assembly::Delta,
+    draft::Draft,
+    fault::Fault,
+    wire::{Heard, Reader},
+};
+use chunk::{Chunk, Counts, Timings, arguments_text};
+
+/// Reads chunks. All that it has to remember stands in the draft.
+#[derive(Debug)]
+pub(crate) struct ChatReader;
+
+impl Reader for ChatReader {
+    fn event(&mut self, _: &str, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
+        if data.trim() == "[DONE]" {
+            draft.ended = true;
+            return Ok(Heard::End);
+        }
+        match serde_json::from_str::<Chunk<'_>>(data) {
+            Ok(chunk) => take(&chunk, data, draft),
+            Err(_) => Ok(Heard::Undecodable),
+        }
+    }
+
+    fn whole(&mut self, body: &str, draft: &mut Draft) -> Result<(), Fault> {
+        let chunk = serde_json::from_str::<Chunk<'_>>(body).map_err(|error| {
+            Fault::new(ProviderFault::Protocol, format!("the answer is not a completion: {error}"))
+                .with_body(body)
+        })?;
+        let heard = take(&chunk, body, draft)?;
+        if heard != Heard::Progress {
+            return Err(
+                Fault::new(ProviderFault::Protocol, "the answer holds no choice").with_body(body)
+            );
+        }
+        draft.ended = true;
+        Ok(())
+    }
+}
+
+fn take(chunk: &Chunk<'_>, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
+    let failed = chunk.error.as_ref().is_some_and(|error| error.get() != "null");
+    if failed || chunk.object.as_ref().is_some_and(|object| object.as_str() == "error") {
+        return Err(Fault::of_answer(None, data));
+    }
+    if draft.model.is_none() {
+        draft.model = chunk.model.as_ref().map(|model| model.as_str().to_owned());
+    }
+    if draft.id.is_none() {
+        draft.id = chunk.id.as_ref().map(|id| id.as_str().to_owned());
+    }
+    let mut heard = Heard::Nothing;
+    // Counts grow from chunk to chunk where a server sends them with each; the last ones hold.
+    let usage = chunk.usage.as_ref().map(usage_of_counts);
+    let usage = usage.filter(|usage| usage.total() > 0);
+    if let Some(usage) = usage.or_else(|| chunk.timings.as_ref().map(usage_of_timings)) {
+        draft.usage = Some(usage);
+        heard = Heard::Progress;
+    }
+    let choices = chunk.choices.as_deref().unwrap_or_default();
+    // Formwork asks for one choice; another would be a second answer mixed into the first.
+    for choice in choices.iter().filter(|choice| choice.index.unwrap_or(0) == 0) {
+        if choice.error.as_ref().is_some_and(|error| error.get() != "null") {
+            return Err(Fault::of_answer(
+                None,
+                &format!("{{\"error\":{}}}", choice.error.map_or("null", |error| error.get())),
+            ));
+        }
+        if let Some(delta) = &choice.delta {
+            let reasoning = delta.reasoning_content.as_ref().or(delta.reasoning.as_ref());
+            if let Some(text) = reasoning.filter(|text| !text.as_str().is_empty()) {
+                draft.add_reasoning(text.as_str());
+                heard = Heard::Progress;
+            }
+            if let Some(text) = delta.content.as_ref().filter(|text| !text.as_str().is_empty()) {
+                draft.add_text(text.as_str());
+                heard = Heard::Progress;
+            }
+            if let Some(text) = delta.refusal.as_ref().filter(|text| !text.as_str().is_empty()) {
+                draft.add_refusal(text.as_str());
+                heard = Heard::Progress;
+            }
+            for call in delta.tool_calls.as_deref().unwrap_or_default() {
+                let function = call.function.as_ref();
+                let arguments = function.and_then(|function| arguments_text(function.arguments));
+                draft.add_call(Delta {
+                    index: call.index,
+                    id: call.id.as_ref().map(|id| id.as_str()),
+                    name: function.and_then(|f| f.name.as_ref()).map(|name| name.as_str()),
+                    arguments: arguments.as_deref(),
+                });
+                heard = Heard::Progress;
+            }
+            if let Some(function) = &delta.function_call {
+                let arguments = arguments_text(function.arguments);
+                draft.add_call(Delta {
+                    name: function.name.as_ref().map(|name| name.as_str()),
+                    arguments: arguments.as_deref(),
+                    ..Delta::default()
+                });
+                heard = Heard::Progress;
+            }
+        }
+        if let Some(reason) = &choice.finish_reason {
+            draft.stop = Some(stop_reason(reason.as_str()));
+            heard = Heard::Progress;
+        }
+    }
+    Ok(heard)
+}
+
+fn stop_reason(reason: &str) -> StopReason {
+    match reason {
+        "stop" | "eos" | "eos_token" | "stop_sequence" | "end_turn" => StopReason::EndTurn,
+        "tool_calls" | "function_call" | "tool_use" => StopReason::ToolUse,
+        "length" | "max_tokens" | "model_length" => StopReason::Length,
+        "content_filter" => StopReason::ContentFilter,
+        "refusal" => StopReason::Refusal,
+        // A reason that nobody knows does not vouch that the answer is whole.
+        _ => StopReason::Missing,
+    }
+}
+
+/// Splits OpenAI's counts, in which cached tokens are part of the prompt and reasoning part of the completion.
+fn usage_of_counts(counts: &Counts) -> Usage {
+    let prompt = counts.prompt_tokens.unwrap_or(0);
+    let completion = counts.completion_tokens.unwrap_or(0);
+    let input_details = counts.prompt_tokens_details.unwrap_or_default();
+    let cache_read =
+        input_details.cached_tokens.or(counts.prompt_cache_hit_tokens).unwrap_or(0).min(prompt);
+    let cache_write = input_details.cache_write_tokens.unwrap_or(0).min(prompt - cache_read);
+    let reasoning =
+        counts.completion_tokens_details.unwrap_or_default().reasoning_tokens.unwrap_or(0);
+    // Some servers count reasoning beside the completion; their own total tells.
+    let beside = reasoning > completion
+        || (reasoning > 0 && counts.total_tokens == Some(prompt + completion + reasoning));
+    Usage {
+        input: prompt - cache_read - cache_write,
+        cache_read,
+        cache_write,
+        output: if beside { completion } else { completion - reasoning },
+        reasoning,
+    }
+}
+
+/// Splits llama.cpp's timings, in which cached tokens stand beside the prompt.
+fn usage_of_timings(timings: &Timings) -> Usage {
+    Usage {
+        input: timings.prompt_n.unwrap_or(0),
+        cache_read: timings.cache_n.unwrap_or(0),
+        output: timings.predicted_n.unwrap_or(0),
+        ..Usage::default()
+    }
+}

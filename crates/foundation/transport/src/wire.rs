@@ -1,0 +1,108 @@
+//! What every wire has to say for itself.
+
+use bytes::Bytes;
+use formwork_protocols::{ModelRequest, ProviderFault};
+use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use secrecy::ExposeSecret as _;
+use url::Url;
+
+use crate::{
+    anthropic,
+    draft::Draft,
+    endpoint::{Endpoint, ProviderKind},
+    fault::Fault,
+    ollama, openai_chat, openai_responses,
+    tool_names::ToolNames,
+};
+
+/// A request as it is sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Outgoing {
+    pub(crate) url: Url,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) body: Bytes,
+    pub(crate) names: ToolNames,
+}
+
+/// What one event of a stream was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// The answer grew.
+    Progress,
+    /// Nothing of the answer: a ping, or a frame without content.
+    Nothing,
+    /// It could not be read.
+    Undecodable,
+    /// The stream is over.
+    End,
+}
+
+/// Reads the events of one answer into a draft.
+pub(crate) trait Reader: Send {
+    /// Takes an event of a stream.
+    ///
+    /// # Errors
+    /// When the server reports that it failed.
+    fn event(&mut self, name: &str, data: &str, draft: &mut Draft) -> Result<Heard, Fault>;
+
+    /// Takes an answer that came in one piece although a stream was asked for.
+    ///
+    /// # Errors
+    /// When it is no answer, or the server reports that it failed.
+    fn whole(&mut self, body: &str, draft: &mut Draft) -> Result<(), Fault>;
+}
+
+/// Builds the request for the endpoint's wire.
+pub(crate) fn outgoing(
+    endpoint: &Endpoint,
+    base: &Url,
+    request: &ModelRequest,
+) -> Result<Outgoing, Fault> {
+    match endpoint.kind {
+        ProviderKind::Anthropic => anthropic::outgoing(endpoint, base, request),
+        ProviderKind::OpenAiResponses => openai_responses::outgoing(endpoint, base, request),
+        ProviderKind::Ollama => ollama::outgoing(endpoint, base, request),
+        _ => openai_chat::outgoing(endpoint, base, request),
+    }
+}
+
+/// Returns the headers by which the endpoint's server knows its caller.
+///
+/// # Errors
+/// When the key cannot be a header.
+pub(crate) fn auth(endpoint: &Endpoint) -> Result<Vec<(HeaderName, HeaderValue)>, Fault> {
+    let mut headers = Vec::new();
+    if endpoint.kind == ProviderKind::Anthropic {
+        headers.push(anthropic::VERSION);
+    }
+    if let Some(key) = &endpoint.api_key {
+        let key = key.expose_secret();
+        let (name, value) = match endpoint.kind {
+            ProviderKind::Anthropic => (HeaderName::from_static("x-api-key"), key.to_owned()),
+            _ => (AUTHORIZATION, format!("Bearer {key}")),
+        };
+        let mut value = HeaderValue::try_from(value).map_err(|_| {
+            Fault::new(ProviderFault::Auth, "the key holds a character that no header may hold")
+        })?;
+        value.set_sensitive(true);
+        headers.push((name, value));
+    }
+    Ok(headers)
+}
+
+/// Makes the reader of the endpoint's wire.
+pub(crate) fn reader(endpoint: &Endpoint) -> Box<dyn Reader> {
+    match endpoint.kind {
+        ProviderKind::Anthropic => Box::new(anthropic::MessagesReader::default()),
+        ProviderKind::OpenAiResponses => Box::new(openai_responses::ResponsesReader::default()),
+        ProviderKind::Ollama => Box::new(ollama::OllamaReader::default()),
+        _ => Box::new(openai_chat::ChatReader),
+    }
+}
+
+/// Returns `base` with `path` behind it.
+pub(crate) fn join(base: &Url, path: &str) -> Url {
+    let mut url = base.clone();
+    url.set_path(&format!("{}/{path}", base.path().trim_end_matches('/')));
+    url
+}
