@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use formwork_protocols::{
     Cancellation, Ending, Escalation, TaskId, TaskName, TaskSignal, TaskSpec, TaskState,
-    budget::TreeCaps, check::Phase, spec::OnFailure, time::Span,
+    budget::TreeCaps, check::Phase, spec::OnFailure,
 };
 
 use super::state::{Kind, State, TaskIndex, Work};
@@ -721,16 +721,4 @@ impl State {
 
 fn check_name(checks: &[formwork_protocols::check::CheckSpec], place: u32) -> String {
     checks.get(place as usize).map_or_else(|| format!("number {place}"), |check| check.name.clone())
-}
-
-/// Returns how long a task may take and why it ends then: the shorter of its own time and its budget's.
-pub(crate) fn deadline(spec: &TaskSpec) -> Option<(Span, Escalation)> {
-    let timeout = spec.timeout.map(|after| (after, Escalation::TimedOut { after }));
-    let wall = spec.budget.wall.map(|after| {
-        (after, Escalation::BudgetExhausted { detail: format!("its time of {after} is over") })
-    });
-    match (timeout, wall) {
-        (Some(timeout), Some(wall)) => Some(if wall.0 < timeout.0 { wall } else { timeout }),
-        (timeout, wall) => timeout.or(wall),
-    }
 }

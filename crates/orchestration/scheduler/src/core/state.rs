@@ -6,7 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use formwork_protocols::{Body, Ending, TaskId, TaskSpec, TaskState, spec::OnFailure};
+use formwork_protocols::{
+    Body, Ending, Escalation, Span, TaskId, TaskSpec, TaskState, spec::OnFailure,
+};
 
 /// A task's place in the arrays of a [`State`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -208,6 +210,21 @@ impl State {
     /// Returns how many attempts a task has had.
     pub fn attempts(&self, task: TaskIndex) -> u32 {
         self.node(task).attempt
+    }
+
+    /// Returns how long a task may take, and why it is given up then: by its own time or its budget's,
+    /// whichever is shorter.
+    pub fn deadline(&self, task: TaskIndex) -> Option<(Span, Escalation)> {
+        let spec = self.spec(task);
+        let timeout = spec.timeout.map(|after| (after, Escalation::TimedOut { after }));
+        let wall = spec.budget.wall.map(|after| {
+            let detail = format!("its time of {after} is over");
+            (after, Escalation::BudgetExhausted { detail })
+        });
+        match (timeout, wall) {
+            (Some(timeout), Some(wall)) => Some(if wall.0 < timeout.0 { wall } else { timeout }),
+            (timeout, wall) => timeout.or(wall),
+        }
     }
 
     /// Tells whether a task's body may act now: it is active, and nobody has asked it to stop.
