@@ -1,0 +1,111 @@
+//! The forms in which a secret comes back: as it is, and in the encodings that programs put text in.
+
+use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use base64::alphabet::{Alphabet, STANDARD, URL_SAFE};
+use base64::engine::{GeneralPurpose, general_purpose::NO_PAD};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// Shorter lines of a secret of several lines would be found in ordinary text.
+const MIN_LINE: usize = 16;
+
+/// What RFC 3986 leaves as it is.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// What JavaScript's `encodeURIComponent` leaves as it is.
+const COMPONENT: &AsciiSet =
+    &UNRESERVED.remove(b'!').remove(b'\'').remove(b'(').remove(b')').remove(b'*');
+
+/// What HTML forms leave as it is; a space becomes `+` besides.
+const FORM: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'*').remove(b' ');
+
+/// Returns the forms of `secret`: raw and by line, as JSON writes it (also within JSON), in base64 of both alphabets
+/// wherever it begins within the encoded text, percent-encoded, and in hexadecimal.
+pub(crate) fn forms(secret: &str) -> BTreeSet<Vec<u8>> {
+    let mut texts: Vec<String> = vec![secret.to_owned(), secret.replace('\n', "\r\n")];
+    // A key of several lines is often printed with each line moved in.
+    texts.extend(
+        secret
+            .lines()
+            .map(str::trim)
+            .filter(|l| l.len() >= MIN_LINE && !l.starts_with("-----"))
+            .map(str::to_owned),
+    );
+
+    let mut forms = BTreeSet::new();
+    for text in &texts {
+        let json = json(text);
+        forms.insert(json_ascii(text).into_bytes());
+        forms.insert(self::json(&json).into_bytes());
+        forms.insert(json.replace('/', "\\/").into_bytes());
+        forms.insert(json.into_bytes());
+        for set in [NON_ALPHANUMERIC, UNRESERVED, COMPONENT, FORM] {
+            let encoded = utf8_percent_encode(text, set).to_string();
+            let encoded = if std::ptr::eq(set, FORM) { encoded.replace(' ', "+") } else { encoded };
+            forms.insert(lower_escapes(&encoded).into_bytes());
+            forms.insert(encoded.into_bytes());
+        }
+        for alphabet in [&STANDARD, &URL_SAFE] {
+            forms.extend((0..3).map(|shift| base64(text.as_bytes(), alphabet, shift)));
+        }
+        forms.insert(hex(text, |byte| format!("{byte:02x}")).into_bytes());
+        forms.insert(hex(text, |byte| format!("{byte:02X}")).into_bytes());
+    }
+    forms.extend(texts.into_iter().map(String::into_bytes));
+    forms
+}
+
+fn hex(text: &str, digit: impl Fn(u8) -> String) -> String {
+    text.bytes().map(digit).collect()
+}
+
+/// Returns `text` as it stands between the quotes of a JSON text.
+fn json(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted.strip_prefix('"').and_then(|q| q.strip_suffix('"')).unwrap_or(&quoted).to_owned()
+}
+
+/// Returns `text` as JSON that keeps to ASCII writes it.
+fn json_ascii(text: &str) -> String {
+    let mut ascii = String::new();
+    for character in json(text).chars() {
+        if character.is_ascii() {
+            ascii.push(character);
+        } else {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                ascii.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    ascii
+}
+
+/// Writes the digits of each percent escape in lower case.
+fn lower_escapes(encoded: &str) -> String {
+    let mut left = 0;
+    encoded
+        .chars()
+        .map(|character| {
+            if character == '%' {
+                left = 2;
+                return character;
+            }
+            let is_digit = left > 0;
+            left = usize::saturating_sub(left, 1);
+            if is_digit { character.to_ascii_lowercase() } else { character }
+        })
+        .collect()
+}
+
+/// Returns those characters of an encoded text that `secret` alone decides when it begins `shift` bytes into a group.
+fn base64(secret: &[u8], alphabet: &Alphabet, shift: usize) -> Vec<u8> {
+    let mut bytes = vec![0; shift];
+    bytes.extend_from_slice(secret);
+    let encoded = GeneralPurpose::new(alphabet, NO_PAD).encode(&bytes);
+    // The first characters and the last one also hold bits of the neighbours.
+    let first = [0, 2, 3].get(shift).copied().unwrap_or_default();
+    let last = encoded.len() - usize::from(!bytes.len().is_multiple_of(3));
+    encoded.get(first..last).unwrap_or_default().as_bytes().to_vec()
+}

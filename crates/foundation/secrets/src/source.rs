@@ -1,0 +1,133 @@
+//! Where a secret comes from.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use secrecy::{ExposeSecret, SecretSlice, SecretString};
+use serde::{Deserialize, Serialize};
+
+use crate::registry::MAX_BYTES;
+use crate::{Error, SecretName};
+
+/// A password manager that asks nobody answers within this; one that waits for a person has no terminal here.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Looks a variable of the environment up; only the program's outermost layer has one.
+pub trait Environment {
+    /// Returns the value of `variable`, or nothing when it is not set.
+    fn variable(&self, variable: &str) -> Option<SecretString>;
+}
+
+impl<F: Fn(&str) -> Option<String>> Environment for F {
+    fn variable(&self, variable: &str) -> Option<SecretString> {
+        self(variable).map(SecretString::from)
+    }
+}
+
+/// Where a secret comes from, as configuration says it: `{ env = "API_KEY" }`. Never the secret itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum Source {
+    /// A variable of the environment.
+    Env(String),
+    /// A file that holds the secret and perhaps a last newline; relative to the file that names it.
+    File(PathBuf),
+    /// An entry of the system's keyring. Refused: not yet supported.
+    Keyring(String),
+    /// A program and its arguments; what it prints is the secret and perhaps a last newline. No shell is involved.
+    Command(#[schemars(length(min = 1))] Vec<String>),
+}
+
+impl Source {
+    /// Reads the secret. May wait for a program for up to ten seconds.
+    ///
+    /// `base` is the folder that relative paths begin at.
+    ///
+    /// # Errors
+    /// [`Error::NoVariable`], [`Error::File`], [`Error::Command`], [`Error::CommandFailed`] and [`Error::Unsupported`]
+    /// by kind of source; [`Error::NotText`] and [`Error::TooLong`] for what was read.
+    pub fn resolve(
+        &self,
+        name: &SecretName,
+        environment: &dyn Environment,
+        base: &Path,
+    ) -> Result<SecretString, Error> {
+        match self {
+            Self::Env(variable) => environment.variable(variable).ok_or_else(|| {
+                Error::NoVariable { name: name.clone(), variable: variable.clone() }
+            }),
+            Self::File(path) => {
+                let path = base.join(path);
+                let bytes = File::open(&path)
+                    .and_then(read_bounded)
+                    .map_err(|source| Error::File { name: name.clone(), path, source })?;
+                text(name, &bytes)
+            }
+            Self::Keyring(_) => Err(Error::Unsupported { name: name.clone(), kind: "the keyring" }),
+            Self::Command(argv) => text(name, &run(name, argv, base)?),
+        }
+    }
+}
+
+/// Reads a byte more than a secret may have, so that a longer one is noticed.
+fn read_bounded(file: impl Read) -> io::Result<SecretSlice<u8>> {
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(3);
+    file.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes.into())
+}
+
+fn text(name: &SecretName, bytes: &SecretSlice<u8>) -> Result<SecretString, Error> {
+    let text = std::str::from_utf8(bytes.expose_secret())
+        .map_err(|_| Error::NotText { name: name.clone() })?;
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    Ok(SecretString::from(text.strip_suffix('\r').unwrap_or(text)))
+}
+
+fn run(name: &SecretName, argv: &[String], base: &Path) -> Result<SecretSlice<u8>, Error> {
+    let (program, arguments) = argv.split_first().map_or(("", [].as_slice()), |(p, a)| (p, a));
+    let failed =
+        |how: String| Error::CommandFailed { name: name.clone(), program: program.to_owned(), how };
+    let not_run =
+        |source| Error::Command { name: name.clone(), program: program.to_owned(), source };
+
+    let mut child = Command::new(program)
+        .args(arguments)
+        .current_dir(base)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        // What it says there may hold the secret, and is shown to nobody.
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(not_run)?;
+    let output = child.stdout.take();
+    let (sender, receiver) = mpsc::sync_channel(1);
+    // Ends with the pipe. A grandchild that keeps the pipe open keeps only this thread, which holds nothing.
+    thread::spawn(move || sender.send(output.map_or_else(|| Ok(Vec::new().into()), read_bounded)));
+    let bytes = match receiver.recv_timeout(COMMAND_TIMEOUT) {
+        Ok(bytes) => bytes.map_err(not_run)?,
+        Err(_) => {
+            end(&mut child);
+            return Err(failed(format!("said nothing within {} s", COMMAND_TIMEOUT.as_secs())));
+        }
+    };
+    if bytes.expose_secret().len() > MAX_BYTES {
+        end(&mut child);
+        return Err(Error::TooLong { name: name.clone(), limit: MAX_BYTES });
+    }
+    let status = child.wait().map_err(not_run)?;
+    if status.success() { Ok(bytes) } else { Err(failed(format!("failed ({status})"))) }
+}
+
+/// Ends a program that is of no more use; one that has ended by itself is as well.
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
