@@ -3,6 +3,7 @@
 //! The attempts that no shell can make are tests of this same program, which the others run
 //! confined. All hold for root too.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 

@@ -1,5 +1,6 @@
 //! How runs go and end, with a launcher and without.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 

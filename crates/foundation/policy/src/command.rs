@@ -1,0 +1,230 @@
+//! Which programs may be run, and with which arguments.
+
+use std::{fmt, sync::Arc};
+
+use crate::Error;
+
+mod program;
+
+use program::Program;
+
+/// How many programs may stand before the one that is really run.
+const DEEPEST: usize = 8;
+
+/// Patterns for commands, such as `cargo test *` or `git status`.
+///
+/// A word matches itself. A `*` matches one word, or, as the last one, all that follow, if any. Words
+/// are parted by blanks; quotes keep blanks in a word.
+///
+/// Programs that start others are seen through: `timeout 5 rm x` must match as `rm x`, and a pattern
+/// reaches past such a program only with the words that it spells out. Programs that raise rights or
+/// take shell text are denied, the latter unless a pattern spells out the whole command. A wildcard never covers an option that makes a program run others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandPatterns(Arc<[Pattern]>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Pattern {
+    words: Vec<Word>,
+    /// Whether it ends with a `*`, which matches any number of words.
+    open: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Word {
+    Exactly(String),
+    Any,
+}
+
+impl CommandPatterns {
+    /// Parses patterns. An empty list allows nothing.
+    ///
+    /// # Errors
+    /// [`Error::CommandPattern`] names the first that cannot be read.
+    pub fn parse<S: AsRef<str>>(patterns: impl IntoIterator<Item = S>) -> Result<Self, Error> {
+        let parsed = patterns.into_iter().map(|pattern| Pattern::parse(pattern.as_ref()));
+        Ok(Self(parsed.collect::<Result<_, _>>()?))
+    }
+
+    /// Returns what matches every command but those that are always denied.
+    pub(crate) fn everything() -> Self {
+        Self([Pattern { words: Vec::new(), open: true }].into())
+    }
+
+    /// Checks a program and its arguments.
+    ///
+    /// # Errors
+    /// Why it may not be run, for the model.
+    pub fn check(&self, argv: &[String]) -> Result<(), String> {
+        self.check_chain(argv, &mut vec![0])
+    }
+
+    /// Checks the last program of a chain of programs that start one another; `starts` says where in
+    /// `argv` each begins.
+    fn check_chain(&self, argv: &[String], starts: &mut Vec<usize>) -> Result<(), String> {
+        let at = starts.last().copied().unwrap_or_default();
+        let last = argv.get(at..).unwrap_or_default();
+        let Some(name) = last.first() else { return Err("the command is empty".into()) };
+        if starts.len() > DEEPEST {
+            return Err(format!("{} starts too many programs through one another", shown(argv)));
+        }
+        match program::of(name) {
+            Program::Refused(reason) => Err(format!("{name} {reason}")),
+            // Nothing is left to guess in a command that a pattern spells out whole.
+            Program::Starts(_) if self.0.iter().any(|pattern| pattern.is(argv)) => Ok(()),
+            Program::Starts(parse) => {
+                starts.push(at + parse(last)?);
+                self.check_chain(argv, starts)
+            }
+            Program::Plain(guarded) => {
+                let words = guarded.found_in(last);
+                if !self.names(argv, starts, &[]) {
+                    return Err(format!("{} matches no allowed command: {self}", shown(argv)));
+                }
+                if !self.names(argv, starts, &words) {
+                    let word = words.first().and_then(|word| last.get(*word));
+                    let word = word.map(String::as_str).unwrap_or_default();
+                    return Err(format!(
+                        "{word} of {name} may run or write anything, and no pattern spells it out"
+                    ));
+                }
+                // What it runs besides is a command of its own.
+                let mut inner = guarded.commands_in(last).into_iter();
+                inner.try_for_each(|inner| self.check_nested(inner, starts.len()))
+            }
+        }
+    }
+
+    fn check_nested(&self, argv: &[String], depth: usize) -> Result<(), String> {
+        if depth > DEEPEST {
+            return Err("it starts too many programs through one another".into());
+        }
+        self.check(argv)
+    }
+
+    /// Says whether a pattern matches the chain from one of its programs on, and spells out the last
+    /// program and those of its words.
+    fn names(&self, argv: &[String], starts: &[usize], words: &[usize]) -> bool {
+        let last = starts.last().copied().unwrap_or_default();
+        starts.iter().any(|start| {
+            let from = argv.get(*start..).unwrap_or_default();
+            let before = last - start;
+            self.0.iter().filter(|pattern| pattern.matches(from)).any(|pattern| {
+                // A wildcard over the last program would let every program through.
+                let program = before == 0 || pattern.spells(before);
+                // Where every program may be run, there is nothing to slip past.
+                let all = pattern.words.is_empty();
+                program && (all || words.iter().all(|word| pattern.spells(before + word)))
+            })
+        })
+    }
+}
+
+impl Pattern {
+    fn parse(text: &str) -> Result<Self, Error> {
+        let wrong = |reason| Error::CommandPattern { pattern: text.to_owned(), reason };
+        let mut words = Vec::new();
+        for (word, quoted) in split(text).map_err(wrong)? {
+            match word.as_str() {
+                "*" if !quoted => words.push(Word::Any),
+                _ if word.contains('*') && !quoted => {
+                    return Err(wrong("a * stands for whole words, not for a part of one"));
+                }
+                _ => words.push(Word::Exactly(word)),
+            }
+        }
+        let open = words.last() == Some(&Word::Any);
+        if open {
+            words.pop();
+        }
+        if words.is_empty() && !open {
+            return Err(wrong("it names no program"));
+        }
+        Ok(Self { words, open })
+    }
+
+    fn matches(&self, argv: &[String]) -> bool {
+        let long_enough = argv.len() >= self.words.len();
+        let fits = long_enough && (self.open || argv.len() == self.words.len());
+        fits && self.words.iter().zip(argv).all(|(word, given)| match word {
+            Word::Exactly(wanted) => wanted == given,
+            Word::Any => true,
+        })
+    }
+
+    /// Says whether it names the word at that place, rather than covering it with a wildcard.
+    fn spells(&self, at: usize) -> bool {
+        matches!(self.words.get(at), Some(Word::Exactly(_)))
+    }
+
+    /// Says whether it matches `argv` and nothing else.
+    fn is(&self, argv: &[String]) -> bool {
+        !self.open && !self.words.contains(&Word::Any) && self.matches(argv)
+    }
+}
+
+/// Parts a pattern into words, and says of each whether it was quoted.
+fn split(text: &str) -> Result<Vec<(String, bool)>, &'static str> {
+    let mut words = Vec::new();
+    let mut open: Option<(String, bool)> = None;
+    let mut quote: Option<char> = None;
+    for letter in text.chars() {
+        match (quote, letter) {
+            (Some(end), _) if letter == end => quote = None,
+            (None, '"' | '\'') => {
+                open.get_or_insert_default().1 = true;
+                quote = Some(letter);
+            }
+            (None, _) if letter.is_whitespace() => words.extend(open.take()),
+            (None | Some(_), _) => open.get_or_insert_default().0.push(letter),
+        }
+    }
+    words.extend(open);
+    match quote {
+        Some(_) => Err("a quote is not closed"),
+        None => Ok(words),
+    }
+}
+
+/// Writes a command for a message: what has blanks in quotes, and not more than a line.
+fn shown(argv: &[String]) -> String {
+    const LONGEST: usize = 200;
+    let word = |word: &String| match word.is_empty() || word.contains(char::is_whitespace) {
+        true => format!("{word:?}"),
+        false => word.clone(),
+    };
+    let text = argv.iter().map(word).collect::<Vec<_>>().join(" ");
+    match formwork_protocols::text::head(&text, LONGEST) {
+        head if head.len() < text.len() => format!("{head}…"),
+        _ => text,
+    }
+}
+
+impl fmt::Display for CommandPatterns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return write!(f, "the list is empty");
+        }
+        for (index, pattern) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{pattern}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = self.words.iter().map(|word| match word {
+            Word::Exactly(word) if word.is_empty() || word.contains([' ', '\t', '*']) => {
+                format!("{word:?}")
+            }
+            Word::Exactly(word) => word.clone(),
+            Word::Any => "*".to_owned(),
+        });
+        let all: Vec<_> = words.chain(self.open.then(|| "*".to_owned())).collect();
+        write!(f, "`{}`", all.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests;

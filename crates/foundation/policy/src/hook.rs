@@ -1,0 +1,280 @@
+//! Programs of the operator that decide on calls, or watch what happens.
+
+use std::{path::PathBuf, time::Duration};
+
+use formwork_protocols::{ToolClass, ToolName, text, tool::CallContext};
+use formwork_sandbox::{Caps, Command, Exit, Finished, Protection, Sandbox, Whole};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Decision, ToolPatterns};
+
+/// The version of the document that a hook reads.
+const FORMAT: u32 = 1;
+/// By this exit code a gate denies without a document, and says why on its standard error.
+const DENIED: i32 = 2;
+/// The most that a hook may answer.
+const LONGEST_ANSWER: usize = 1 << 20;
+/// The most of a hook's own words that go into a reason.
+const LONGEST_REASON: usize = 1000;
+
+/// A program that is run when something happens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hook {
+    /// What must happen, such as `tool.before`.
+    pub event: String,
+    /// For which tools, or for all of them.
+    pub tools: Option<ToolPatterns>,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+/// A call that a gate is asked about.
+#[derive(Debug, Clone, Copy)]
+pub struct HookCall<'a> {
+    /// What is about to happen, such as `tool.before`.
+    pub event: &'a str,
+    /// Where the call belongs.
+    pub context: &'a CallContext,
+    /// The tool's name.
+    pub tool: &'a ToolName,
+    /// The tool's tags.
+    pub tags: &'a [String],
+    /// What the tool does to the world.
+    pub class: ToolClass,
+    /// The arguments, without secrets.
+    pub arguments: &'a Value,
+}
+
+/// What the gates say of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// The strictest of their decisions.
+    pub decision: Decision,
+    /// The arguments to use instead, if a gate replaced them. They must be judged anew, by the
+    /// schema and by every rule, since the model's were.
+    pub arguments: Option<Value>,
+}
+
+/// Why an observer did not do its work. Nothing is held up by it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("hook {hook} failed: {reason}")]
+pub struct HookFault {
+    /// The program.
+    pub hook: String,
+    /// What went wrong.
+    pub reason: String,
+}
+
+/// The hooks of a session. They see one JSON document on their standard input.
+///
+/// A gate answers with exit code 0 and nothing (allowed), exit code 2 and a reason on its standard
+/// error (denied), or exit code 0 and a JSON object: `decision` is `allow`, `deny`, `ask` or
+/// `replace`, the middle two with a `reason` and the last with `arguments`. Anything else denies: a
+/// gate that crashes, hangs or babbles has not allowed anything.
+#[derive(Debug, Clone)]
+pub struct Hooks {
+    sandbox: Sandbox,
+    cwd: PathBuf,
+    protection: Protection,
+    hooks: Vec<Hook>,
+}
+
+/// What a gate reads.
+#[derive(Serialize)]
+struct Document<'a> {
+    format_version: u32,
+    event: &'a str,
+    run: String,
+    task: String,
+    session: String,
+    call: String,
+    agent: &'a str,
+    tool: &'a str,
+    class: &'static str,
+    arguments: &'a Value,
+}
+
+/// What a gate writes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Said {
+    decision: Verb,
+    reason: Option<String>,
+    arguments: Option<Map<String, Value>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Verb {
+    Allow,
+    Deny,
+    Ask,
+    Replace,
+}
+
+/// One gate's answer, understood.
+enum Verdict {
+    Decided(Decision),
+    Replaced(Value),
+}
+
+impl Hooks {
+    /// Runs `hooks` in the folder `cwd` under `protection`.
+    pub fn new(
+        sandbox: Sandbox,
+        cwd: impl Into<PathBuf>,
+        protection: Protection,
+        hooks: Vec<Hook>,
+    ) -> Self {
+        Self { sandbox, cwd: cwd.into(), protection, hooks }
+    }
+
+    /// Asks every gate for `call`, in their order; each sees what the one before it replaced.
+    ///
+    /// The first denial ends it, and so does `cancel`, as a denial.
+    pub async fn gate(&self, call: &HookCall<'_>, cancel: &CancellationToken) -> Answer {
+        let mut answer = Answer { decision: Decision::Allow, arguments: None };
+        let asked = self.hooks.iter().filter(|hook| {
+            let tools = hook.tools.as_ref();
+            hook.event == call.event && tools.is_none_or(|it| it.matches(call.tool, call.tags))
+        });
+        for hook in asked {
+            let arguments = answer.arguments.as_ref().unwrap_or(call.arguments);
+            let document = document(call, arguments);
+            let verdict = match self.run(hook, document, cancel).await {
+                Ok(finished) => understand(finished),
+                Err(reason) => Err(reason),
+            };
+            match verdict {
+                Ok(Verdict::Replaced(arguments)) => answer.arguments = Some(arguments),
+                Ok(Verdict::Decided(decision)) => answer.decision = answer.decision.and(decision),
+                Err(reason) => {
+                    let why = format!("gate {} failed, which denies: {reason}", name(hook));
+                    answer.decision = Decision::Deny { why };
+                }
+            }
+            if matches!(answer.decision, Decision::Deny { .. }) {
+                break;
+            }
+        }
+        answer
+    }
+
+    /// Tells every observer of `event`, and returns who did not take it.
+    pub async fn observe(
+        &self,
+        event: &str,
+        document: &Value,
+        cancel: &CancellationToken,
+    ) -> Vec<HookFault> {
+        let mut faults = Vec::new();
+        for hook in self.hooks.iter().filter(|hook| hook.event == event) {
+            let reason = match self.run(hook, document.to_string(), cancel).await {
+                Ok(finished) if finished.succeeded() => continue,
+                Ok(finished) => ended(&finished),
+                Err(reason) => reason,
+            };
+            faults.push(HookFault { hook: name(hook), reason });
+        }
+        faults
+    }
+
+    async fn run(
+        &self,
+        hook: &Hook,
+        document: String,
+        cancel: &CancellationToken,
+    ) -> Result<Finished, String> {
+        let mut command = Command::new(&hook.command, &self.cwd, self.protection.clone());
+        command.stdin = Some(document.into_bytes().into());
+        command.timeout = hook.timeout;
+        command.caps = Caps { head: LONGEST_ANSWER, tail: 0, whole: LONGEST_ANSWER as u64 };
+        let run = self.sandbox.run(command, cancel.clone(), None);
+        Box::pin(run).await.map_err(|error| chain(&error))
+    }
+}
+
+fn document(call: &HookCall<'_>, arguments: &Value) -> String {
+    let document = Document {
+        format_version: FORMAT,
+        event: call.event,
+        run: call.context.run.to_string(),
+        task: call.context.task.to_string(),
+        session: call.context.session.to_string(),
+        call: call.context.call.to_string(),
+        agent: call.context.agent.as_str(),
+        tool: call.tool.as_str(),
+        class: call.class.as_str(),
+        arguments,
+    };
+    serde_json::to_string(&document).expect("a document of texts and a JSON value is JSON")
+}
+
+/// Reads what a gate answered.
+fn understand(finished: Finished) -> Result<Verdict, String> {
+    match finished.exit {
+        Exit::Code(0) => {}
+        Exit::Code(DENIED) => {
+            let said = finished.stderr.preview();
+            let why = match said.trim() {
+                "" => "a gate denied it".to_owned(),
+                said => text::head(said, LONGEST_REASON).to_owned(),
+            };
+            return Ok(Verdict::Decided(Decision::Deny { why }));
+        }
+        _ => return Err(ended(&finished)),
+    }
+    let Whole::Memory(answer) = finished.stdout.whole else {
+        return Err(format!("its answer is more than {LONGEST_ANSWER} bytes"));
+    };
+    if answer.trim_ascii().is_empty() {
+        return Ok(Verdict::Decided(Decision::Allow));
+    }
+    let said: Said = serde_json::from_slice(&answer)
+        .map_err(|error| format!("its answer is not the JSON that a gate writes: {error}"))?;
+    match said {
+        Said { decision: Verb::Allow, reason: _, arguments: None } => {
+            Ok(Verdict::Decided(Decision::Allow))
+        }
+        Said { decision: Verb::Deny, reason: Some(why), arguments: None } => {
+            Ok(Verdict::Decided(Decision::Deny { why }))
+        }
+        Said { decision: Verb::Ask, reason: Some(why), arguments: None } => {
+            Ok(Verdict::Decided(Decision::Ask { why }))
+        }
+        Said { decision: Verb::Replace, reason: _, arguments: Some(arguments) } => {
+            Ok(Verdict::Replaced(Value::Object(arguments)))
+        }
+        Said { decision: Verb::Deny | Verb::Ask, arguments: None, reason: None } => {
+            Err("its answer lacks a reason".into())
+        }
+        Said { decision: Verb::Replace, arguments: None, .. } => {
+            Err("its answer replaces arguments and brings none".into())
+        }
+        Said { arguments: Some(_), .. } => {
+            Err("its answer brings arguments and does not replace".into())
+        }
+    }
+}
+
+/// Says how a hook ended and what it complained of.
+fn ended(finished: &Finished) -> String {
+    let said = finished.stderr.preview();
+    match text::head(said.trim(), LONGEST_REASON) {
+        "" => finished.exit.to_string(),
+        said => format!("{}: {said}", finished.exit),
+    }
+}
+
+fn name(hook: &Hook) -> String {
+    hook.command.join(" ")
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -1,0 +1,51 @@
+//! Decides on a tool call: allow, ask or refuse, and why.
+//!
+//! Start at [`Policy::decide`]. A policy is made of [`Rules`]: a mode, an allow-list of tools,
+//! [`CommandPatterns`] for programs and [`PathPatterns`] for files; [`Policy::narrow`] adds a
+//! child's rules, which can only take away. [`Hooks`] ask programs of the operator, and fail closed;
+//! a [`TrustStore`] remembers which of a repository's own files may have an effect at all.
+//!
+//! This crate decides and does nothing: it keeps no files but the trust store, runs no process but
+//! the hooks, and leaves asking a person to others.
+//!
+//! ```
+//! use formwork_policy::{Call, CommandPatterns, Decision, Policy, Rules};
+//! use formwork_protocols::{PermissionMode, ToolClass, ToolName};
+//!
+//! let mut rules = Rules::new(PermissionMode::Edit);
+//! rules.commands = Some(CommandPatterns::parse(["cargo test *", "git status"])?);
+//! let policy = Policy::new(rules);
+//! let exec = ToolName::parse("exec")?;
+//! let decide = |argv: &[&str]| {
+//!     let argv: Vec<String> = argv.iter().map(ToString::to_string).collect();
+//!     policy.decide(&Call { tool: &exec, class: ToolClass::Exec, argv: Some(&argv), paths: &[] })
+//! };
+//!
+//! assert_eq!(decide(&["cargo", "test", "--lib"]), Decision::Allow);
+//! assert!(matches!(decide(&["git", "push"]), Decision::Deny { .. }));
+//! assert!(matches!(decide(&["env", "rm", "-rf", "."]), Decision::Deny { .. }));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod policy; // What is decided, and in which order.
+
+mod command; // The kinds of rules.
+mod path;
+mod tools;
+
+mod denials; // What surrounds decisions.
+mod hook;
+mod trust;
+
+mod error;
+
+pub use {
+    command::CommandPatterns,
+    denials::Denials,
+    error::Error,
+    hook::{Answer, Hook, HookCall, HookFault, Hooks},
+    path::PathPatterns,
+    policy::{Call, Decision, Policy, Rules},
+    tools::ToolPatterns,
+    trust::{Trust, TrustStore},
+};

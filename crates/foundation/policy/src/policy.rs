@@ -1,0 +1,197 @@
+//! The decision and its order: mode, allow-list, class, commands, paths.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use formwork_protocols::{PermissionMode, ToolClass, ToolName};
+
+use crate::{CommandPatterns, PathPatterns};
+
+/// What is allowed to one agent. What is `None` is left to the rules around these.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rules {
+    /// How much may be done at all.
+    pub mode: PermissionMode,
+    /// Which tools may be called, resolved by [`ToolPatterns`](crate::ToolPatterns).
+    pub tools: Option<BTreeSet<ToolName>>,
+    /// Which programs may be run. With a list, what it does not name is denied.
+    pub commands: Option<CommandPatterns>,
+    /// What may not be changed, whoever asks.
+    pub protected: PathPatterns,
+}
+
+impl Rules {
+    /// Returns rules that bring nothing but a mode and git's own folder, which is always protected.
+    pub fn new(mode: PermissionMode) -> Self {
+        Self { mode, tools: None, commands: None, protected: PathPatterns::default() }
+    }
+}
+
+/// A call to be decided on.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// The tool's name.
+    pub tool: &'a ToolName,
+    /// What it does to the world.
+    pub class: ToolClass,
+    /// The program and its arguments, for a tool that runs one.
+    pub argv: Option<&'a [String]>,
+    /// The paths that it names, from the root of the workspace.
+    pub paths: &'a [&'a str],
+}
+
+/// What is decided on a call. Reasons are written for the model, which can act on them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "each variant's sentence names its field")]
+pub enum Decision {
+    /// It may be made.
+    Allow,
+    /// A person must approve it first, for this reason.
+    Ask { why: String },
+    /// It may not be made, for this reason.
+    Deny { why: String },
+}
+
+impl Decision {
+    /// Returns the stricter of both: a denial, then a question. Of two alike, this one.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        if other.rank() > self.rank() { other } else { self }
+    }
+
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Allow => 0,
+            Self::Ask { .. } => 1,
+            Self::Deny { .. } => 2,
+        }
+    }
+}
+
+/// Rules, and those of every ancestor. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// The root's first. A call is allowed only by all of them.
+    layers: Vec<Arc<Rules>>,
+}
+
+impl Policy {
+    /// Decides by `rules` alone.
+    pub fn new(rules: Rules) -> Self {
+        Self { layers: vec![Arc::new(rules)] }
+    }
+
+    /// Returns the policy of a child with `rules`. It allows nothing that this one does not.
+    #[must_use]
+    pub fn narrow(&self, rules: Rules) -> Self {
+        let mut layers = self.layers.clone();
+        layers.push(Arc::new(rules));
+        Self { layers }
+    }
+
+    /// Returns the mode that binds: the least of all layers.
+    pub fn mode(&self) -> PermissionMode {
+        self.layers.iter().map(|rules| rules.mode).min().unwrap_or_default()
+    }
+
+    /// Says whether the mode can use tools of `class`. Others are not shown to the model.
+    pub fn offers(&self, class: ToolClass) -> bool {
+        mode_allows(self.mode(), class)
+    }
+
+    /// Decides on `call`.
+    pub fn decide(&self, call: &Call<'_>) -> Decision {
+        // Each layer decides with what it inherits in mind, and the strictest one stands, so that
+        // adding a layer never turns a question or a denial into anything less.
+        let mut commands_listed = false;
+        let mut decided = Decision::Allow;
+        for rules in &self.layers {
+            commands_listed |= rules.commands.is_some();
+            decided = decided.and(by_rules(rules, commands_listed, call));
+        }
+        decided
+    }
+}
+
+fn by_rules(rules: &Rules, commands_listed: bool, call: &Call<'_>) -> Decision {
+    let (tool, class, mode) = (call.tool, call.class.as_str(), rules.mode.as_str());
+    if !mode_allows(rules.mode, call.class) {
+        return deny(format!("mode {mode} has no tools of class {class}, such as {tool}"));
+    }
+    if rules.tools.as_ref().is_some_and(|tools| !tools.contains(tool)) {
+        return deny(format!("tool {tool} is not on the allow-list"));
+    }
+    let by_paths = by_paths(rules, call);
+    let by_class = match call.class {
+        ToolClass::Read
+        | ToolClass::Write
+        | ToolClass::Delete
+        | ToolClass::Memory
+        | ToolClass::Lifecycle => Decision::Allow,
+        ToolClass::Exec => by_commands(rules, commands_listed, call),
+        ToolClass::Shell | ToolClass::Network => {
+            ask_unless_auto(rules.mode, &format!("{tool} is of class {class}"))
+        }
+    };
+    by_paths.and(by_class)
+}
+
+fn by_commands(rules: &Rules, listed: bool, call: &Call<'_>) -> Decision {
+    let Some(argv) = call.argv else {
+        return deny(format!("tool {} names no program to run", call.tool));
+    };
+    let checked = match &rules.commands {
+        Some(patterns) => patterns.check(argv),
+        None => CommandPatterns::everything().check(argv),
+    };
+    match checked {
+        Err(why) => deny(why),
+        Ok(()) if listed => Decision::Allow,
+        Ok(()) => ask_unless_auto(rules.mode, "no list of commands was given"),
+    }
+}
+
+fn by_paths(rules: &Rules, call: &Call<'_>) -> Decision {
+    match call.class {
+        ToolClass::Write | ToolClass::Delete => {
+            let refused = call.paths.iter().find_map(|path| rules.protected.refuses(path));
+            refused.map_or(Decision::Allow, deny)
+        }
+        // What these may reach is not said by paths in their arguments.
+        ToolClass::Read
+        | ToolClass::Exec
+        | ToolClass::Shell
+        | ToolClass::Network
+        | ToolClass::Memory
+        | ToolClass::Lifecycle => Decision::Allow,
+    }
+}
+
+fn ask_unless_auto(mode: PermissionMode, why: &str) -> Decision {
+    match mode {
+        PermissionMode::Auto => Decision::Allow,
+        PermissionMode::Ask | PermissionMode::Plan | PermissionMode::Edit => Decision::Ask {
+            why: format!("{why}, which mode {} does not allow by itself", mode.as_str()),
+        },
+    }
+}
+
+fn deny(why: String) -> Decision {
+    Decision::Deny { why }
+}
+
+/// A mode can use all that a lesser one can.
+fn mode_allows(mode: PermissionMode, class: ToolClass) -> bool {
+    let least = match class {
+        ToolClass::Read | ToolClass::Lifecycle => PermissionMode::Ask,
+        ToolClass::Memory => PermissionMode::Plan,
+        ToolClass::Write
+        | ToolClass::Delete
+        | ToolClass::Exec
+        | ToolClass::Shell
+        | ToolClass::Network => PermissionMode::Edit,
+    };
+    mode >= least
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! Gates and observers as real programs.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{path::Path, time::Duration};
+
+use formwork_policy::{Answer, Decision, Hook, HookCall, Hooks, ToolPatterns};
+use formwork_protocols::{
+    AgentName, CallId, RunId, SessionId, TaskId, ToolClass, ToolName, tool::CallContext,
+};
+use formwork_sandbox::{Environment, Protection, Sandbox};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+fn hook(script: &str) -> Hook {
+    Hook {
+        event: "tool.before".into(),
+        tools: None,
+        command: ["sh", "-c", script].map(Into::into).into(),
+        timeout: Duration::from_secs(20),
+    }
+}
+
+fn hooks(dir: &Path, hooks: Vec<Hook>) -> Hooks {
+    let environment = Environment::new([("PATH", "/usr/bin:/bin")]);
+    Hooks::new(Sandbox::new(environment, dir), dir, Protection::None, hooks)
+}
+
+async fn ask(dir: &Path, list: Vec<Hook>, arguments: &Value) -> Answer {
+    let id = uuid::Uuid::from_u128;
+    let context = CallContext {
+        run: RunId::from_uuid(id(1)),
+        task: TaskId::from_uuid(id(2)),
+        session: SessionId::from_uuid(id(3)),
+        call: CallId::from_uuid(id(4)),
+        agent: AgentName::parse("coder").unwrap(),
+    };
+    let tool = ToolName::parse("fs.write").unwrap();
+    let call = HookCall {
+        event: "tool.before",
+        context: &context,
+        tool: &tool,
+        tags: &["files".to_owned()],
+        class: ToolClass::Write,
+        arguments,
+    };
+    hooks(dir, list).gate(&call, &CancellationToken::new()).await
+}
+
+async fn answer(script: &str) -> Answer {
+    let dir = tempfile::tempdir().unwrap();
+    ask(dir.path(), vec![hook(script)], &json!({})).await
+}
+
+#[tokio::test]
+async fn a_gate_answers_by_exit_code_or_json() {
+    let deny = |why: &str| Decision::Deny { why: why.into() };
+
+    assert_eq!(answer("exit 0").await.decision, Decision::Allow);
+    assert_eq!(answer("echo not here >&2; exit 2").await.decision, deny("not here"));
+    assert_eq!(answer("exit 2").await.decision, deny("a gate denied it"));
+    assert_eq!(answer(r#"echo '{"decision":"allow"}'"#).await.decision, Decision::Allow);
+    let said = answer(r#"echo '{"decision":"deny","reason":"no"}'"#).await;
+    assert_eq!(said.decision, deny("no"));
+    let said = answer(r#"echo '{"decision":"ask","reason":"sure?"}'"#).await;
+    assert_eq!(said.decision, Decision::Ask { why: "sure?".into() });
+    let said = answer(r#"echo '{"decision":"replace","arguments":{"path":"b"}}'"#).await;
+    assert_eq!(said, Answer { decision: Decision::Allow, arguments: Some(json!({"path": "b"})) });
+}
+
+#[tokio::test]
+async fn a_gate_that_crashes_hangs_or_babbles_denies() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut slow = hook("sleep 1000");
+    slow.timeout = Duration::from_millis(100);
+    let mut missing = hook("");
+    missing.command = vec!["./no-such-gate".into()];
+    let mut nothing = hook("");
+    nothing.command = vec![];
+    let scripts = [
+        "exit 1",
+        "kill -SEGV $$",
+        "echo yes",
+        r#"echo '{"decision":"allow"} {"decision":"allow"}'"#,
+        r#"echo '{"decision":"ALLOW"}'"#,
+        r#"echo '{"decision":"allow","arguments":{}}'"#,
+        r#"echo '{"decision":"deny"}'"#,
+        r#"echo '{"decision":"replace","arguments":[1]}'"#,
+        r#"echo '{"decision":"allow","verdict":1}'"#,
+        r#"echo '{}'; echo rubbish"#,
+        r#"echo '{"decision":"allow"}'; exit 3"#,
+        "head -c 2000000 /dev/zero | tr '\\0' ' '",
+    ];
+
+    for hook in scripts.map(hook).into_iter().chain([slow, missing, nothing]) {
+        let command = hook.command.join(" ");
+        let answer = ask(dir.path(), vec![hook], &json!({})).await;
+
+        let Decision::Deny { why } = answer.decision else { panic!("{command}") };
+        assert!(why.contains("failed, which denies"), "{command}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn a_gate_reads_one_document_about_the_call() {
+    let dir = tempfile::tempdir().unwrap();
+
+    let answer = ask(dir.path(), vec![hook("cat > document")], &json!({"path": "a"})).await;
+
+    assert_eq!(answer.decision, Decision::Allow);
+    let text = std::fs::read(dir.path().join("document")).unwrap();
+    let mut document: Value = serde_json::from_slice(&text).unwrap();
+    for id in ["run", "task", "session", "call"] {
+        assert!(document[id].take().is_string(), "{id}");
+    }
+    let wanted = json!({
+        "format_version": 1, "event": "tool.before", "run": null, "task": null, "session": null,
+        "call": null, "agent": "coder", "tool": "fs.write", "class": "write",
+        "arguments": {"path": "a"},
+    });
+    assert_eq!(document, wanted);
+}
+
+#[tokio::test]
+async fn gates_go_in_order_and_the_first_denial_ends_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = vec![
+        hook(r#"echo '{"decision":"replace","arguments":{"path":"b"}}'"#),
+        hook(r#"echo '{"decision":"ask","reason":"sure?"}'"#),
+        hook("cat > second; echo no >&2; exit 2"),
+        hook("touch third"),
+    ];
+
+    let answer = ask(dir.path(), list, &json!({"path": "a"})).await;
+
+    assert_eq!(answer.decision, Decision::Deny { why: "no".into() });
+    assert!(
+        std::fs::read_to_string(dir.path().join("second")).unwrap().contains(r#"{"path":"b"}"#)
+    );
+    assert!(!dir.path().join("third").exists());
+}
+
+#[tokio::test]
+async fn a_gate_is_asked_only_about_its_event_and_its_tools() {
+    let dir = tempfile::tempdir().unwrap();
+    let with = |event: &str, tools: &[&str]| Hook {
+        event: event.into(),
+        tools: Some(ToolPatterns::parse(tools).unwrap()),
+        ..hook("exit 2")
+    };
+    let others = vec![with("tool.after", &["*"]), with("tool.before", &["exec", "#readonly"])];
+
+    let by_others = ask(dir.path(), others, &json!({})).await;
+    let by_tag = ask(dir.path(), vec![with("tool.before", &["#files"])], &json!({})).await;
+
+    assert_eq!(by_others.decision, Decision::Allow);
+    assert!(matches!(by_tag.decision, Decision::Deny { .. }));
+}
+
+#[tokio::test]
+async fn an_observer_that_fails_is_reported_and_holds_nothing_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let observer = |script: &str| Hook { event: "run.after".into(), ..hook(script) };
+    let list = vec![observer("exit 3"), observer("cat > seen"), hook("touch not-mine")];
+
+    let faults = hooks(dir.path(), list)
+        .observe("run.after", &json!({"outcome": "done"}), &CancellationToken::new())
+        .await;
+
+    let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
+    assert_eq!(faults, ["hook sh -c exit 3 failed: exit code 3"]);
+    assert_eq!(std::fs::read_to_string(dir.path().join("seen")).unwrap(), r#"{"outcome":"done"}"#);
+    assert!(!dir.path().join("not-mine").exists());
+}
