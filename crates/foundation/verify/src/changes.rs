@@ -1,0 +1,117 @@
+//! What a task changed, and whether that is little enough.
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    check::{DiffCheck, Evidence},
+    event::FileChange,
+};
+
+use crate::verifier::Decision;
+
+/// How many changed files the evidence names.
+const NAMED_FILES: usize = 40;
+
+/// Knows what a task has changed since it began, by whatever means: a snapshot of the tree, or the log.
+#[async_trait]
+pub trait Changes: Send + Sync {
+    /// Returns each file that differs from what it was when the task began, once. Cancel safe.
+    ///
+    /// # Errors
+    /// Why that cannot be told, in one line.
+    async fn since_entry(&self) -> Result<Vec<FileChange>, String>;
+}
+
+/// Nothing was changed: for those who check before the first change.
+#[async_trait]
+impl Changes for () {
+    async fn since_entry(&self) -> Result<Vec<FileChange>, String> {
+        Ok(Vec::new())
+    }
+}
+
+/// Judges the size of what was changed.
+pub(crate) fn judge(check: &DiffCheck, changes: Result<Vec<FileChange>, String>) -> Decision {
+    let changes = match changes {
+        Ok(changes) => changes,
+        Err(reason) => return Decision::fail(format!("cannot tell what was changed: {reason}")),
+    };
+    let files = u64::try_from(changes.len()).unwrap_or(u64::MAX);
+    let lines = changes
+        .iter()
+        .map(|change| change.added.saturating_add(change.removed))
+        .fold(0, u64::saturating_add);
+    let evidence = Evidence { excerpt: list(&changes), ..Evidence::default() };
+    let found = format!("{lines} lines in {files} {}", if files == 1 { "file" } else { "files" });
+    let over = |max: Option<u64>, found: u64| max.filter(|max| found > *max);
+    let decision = if changes.is_empty() && !check.allow_empty {
+        Decision::fail("nothing was changed")
+    } else if let Some(max) = over(check.max_files, files) {
+        Decision::fail(format!("changed {found}, at most {max} files are allowed"))
+    } else if let Some(max) = over(check.max_lines, lines) {
+        Decision::fail(format!("changed {found}, at most {max} lines are allowed"))
+    } else {
+        Decision::pass(format!("changed {found}"))
+    };
+    Decision { evidence, ..decision }
+}
+
+/// Lists what was changed, a file a line.
+fn list(changes: &[FileChange]) -> String {
+    let mut text = String::new();
+    for FileChange { path, before, after, added, removed, .. } in changes.iter().take(NAMED_FILES) {
+        let what = match (before, after) {
+            (None, _) => "new",
+            (_, None) => "deleted",
+            _ => "changed",
+        };
+        text.push_str(&format!("{what} {path} +{added} -{removed}\n"));
+    }
+    if let Some(more) = changes.len().checked_sub(NAMED_FILES).filter(|more| *more > 0) {
+        text.push_str(&format!("and {more} more\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use formwork_protocols::BlobHash;
+
+    use super::*;
+
+    fn change(path: &str, added: u64, removed: u64) -> FileChange {
+        let hash = Some(BlobHash::of(path.as_bytes()));
+        FileChange { path: path.to_owned(), before: hash, after: hash, added, removed, call: None }
+    }
+
+    #[test]
+    fn a_task_that_changed_nothing_fails_unless_that_is_allowed() {
+        let strict = DiffCheck::default();
+        let lenient = DiffCheck { allow_empty: true, ..DiffCheck::default() };
+
+        assert_eq!(judge(&strict, Ok(Vec::new())).reason, "nothing was changed");
+        assert!(judge(&lenient, Ok(Vec::new())).passed);
+    }
+
+    #[test]
+    fn added_and_removed_lines_count_together_against_the_limit() {
+        let check = DiffCheck { max_lines: Some(10), max_files: Some(2), allow_empty: false };
+
+        let within = judge(&check, Ok(vec![change("a", 4, 3), change("b", 3, 0)]));
+        let lines = judge(&check, Ok(vec![change("a", 8, 3)]));
+        let files =
+            judge(&check, Ok(vec![change("a", 1, 0), change("b", 1, 0), change("c", 1, 0)]));
+
+        assert!(within.passed);
+        assert_eq!(within.evidence.excerpt, "changed a +4 -3\nchanged b +3 -0\n");
+        assert_eq!(lines.reason, "changed 11 lines in 1 file, at most 10 lines are allowed");
+        assert_eq!(files.reason, "changed 3 lines in 3 files, at most 2 files are allowed");
+    }
+
+    #[test]
+    fn what_cannot_be_told_does_not_pass() {
+        let decision = judge(&DiffCheck::default(), Err("the snapshot is gone".to_owned()));
+
+        assert!(!decision.passed);
+        assert_eq!(decision.reason, "cannot tell what was changed: the snapshot is gone");
+    }
+}

@@ -1,0 +1,227 @@
+//! A check by a command: run in the sandbox, judged by its exit and by what its output proves.
+
+use std::{path::Path, sync::Arc};
+
+use formwork_protocols::{
+    Blob, Cancel, Scrub, Span,
+    check::{CommandCheck, Counts, Evidence, Expect, Parser},
+    text,
+};
+use formwork_sandbox::{Captured, Command, Exit, Finished, Protection, Sandbox};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Output, Report, parse, verifier::Decision};
+
+/// How many bytes of an output the evidence shows. Enough for several failures, little in a window.
+const EXCERPT_BYTES: usize = 4 * 1024;
+
+/// How many bytes of an output are shown where nothing failed.
+const PASSED_BYTES: usize = 512;
+
+/// What commands of checks run in.
+#[derive(Clone)]
+pub(crate) struct Shop<'a> {
+    pub(crate) sandbox: &'a Sandbox,
+    pub(crate) root: &'a Path,
+    pub(crate) protection: &'a Protection,
+    pub(crate) scrub: &'a Arc<dyn Scrub>,
+}
+
+/// Runs the command of a check and judges it. Returns nothing when it was cancelled.
+pub(crate) async fn run(
+    shop: &Shop<'_>,
+    check: &CommandCheck,
+    timeout: Span,
+    cancel: &Cancel,
+) -> Option<(Decision, Option<Blob>)> {
+    let mut command = Command::new(check.argv.clone(), shop.root, shop.protection.clone());
+    command.timeout = timeout.as_duration();
+    let token = CancellationToken::new();
+    let mut running = Box::pin(shop.sandbox.run(command, token.clone(), None));
+    let finished = tokio::select! {
+        biased;
+        () = cancel.cancelled() => {
+            token.cancel();
+            // The sandbox returns once the whole tree has ended.
+            let _ = running.await;
+            return None;
+        }
+        finished = &mut running => finished,
+    };
+    let finished = match finished {
+        Ok(finished) if finished.exit == Exit::Cancelled => return None,
+        Ok(finished) => finished,
+        Err(error) => {
+            let evidence = Evidence { argv: check.argv.clone(), ..Evidence::default() };
+            let decision = Decision { evidence, ..Decision::fail(told(&error)) };
+            return Some((decision, None));
+        }
+    };
+    // Reading a large output back from its file is no work for a runtime's thread.
+    let (check, scrub) = (check.clone(), Arc::clone(shop.scrub));
+    let judged =
+        tokio::task::spawn_blocking(move || judge(&check, timeout, finished, &*scrub)).await;
+    // A task that blocks is neither cancelled nor does it panic.
+    Some(judged.unwrap_or_else(|_| (Decision::fail("its output could not be read"), None)))
+}
+
+/// Judges a command that has ended.
+fn judge(
+    check: &CommandCheck,
+    timeout: Span,
+    mut finished: Finished,
+    scrub: &dyn Scrub,
+) -> (Decision, Option<Blob>) {
+    let whole = |captured: &mut Captured| scrub.scrub_text(&read(captured)).into_owned();
+    let combined = whole(&mut finished.combined);
+    let report = check.parse.and_then(|parser| {
+        let (stdout, stderr) = (whole(&mut finished.stdout), whole(&mut finished.stderr));
+        parse(parser, Output { stdout: &stdout, stderr: &stderr })
+    });
+    let (passed, reason) = decide(check, finished.exit, timeout, report.as_ref());
+    let report = report.unwrap_or_default();
+    let blob = Blob::new(combined.clone().into_bytes());
+    let evidence = Evidence {
+        argv: check.argv.iter().map(|word| scrub.scrub_text(word).into_owned()).collect(),
+        exit_code: match finished.exit {
+            Exit::Code(code) => Some(code),
+            _ => None,
+        },
+        elapsed: Span::from(finished.duration),
+        counts: report.counts,
+        output: Some(blob.hash()),
+        excerpt: excerpt(&report.failures, &combined, passed),
+    };
+    (Decision { passed, reason, issues: report.issues, evidence }, Some(blob))
+}
+
+/// Reads a whole stream as text; of one too long to be kept, its beginning and end.
+fn read(captured: &mut Captured) -> String {
+    match captured.whole.read() {
+        Ok(bytes) => String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
+        Err(_) => captured.preview(),
+    }
+}
+
+/// Decides whether a command did what it had to, and says why in one line.
+fn decide(
+    check: &CommandCheck,
+    exit: Exit,
+    timeout: Span,
+    report: Option<&Report>,
+) -> (bool, String) {
+    let code = match exit {
+        Exit::Code(code) => code,
+        Exit::TimedOut => return (false, format!("timed out after {timeout}")),
+        Exit::Signal(signal) => return (false, format!("killed by signal {signal}")),
+        Exit::OverLimit(resource) => {
+            return (false, format!("killed over its limit of {resource}"));
+        }
+        other => return (false, other.to_string()),
+    };
+    match check.expect {
+        Expect::Pass => decide_pass(check.parse, code, report),
+        Expect::Fail => decide_fail(check.parse, code, report),
+    }
+}
+
+fn decide_pass(parser: Option<Parser>, code: i32, report: Option<&Report>) -> (bool, String) {
+    let Some(parser) = parser else { return (code == 0, format!("exit code {code}")) };
+    let Some(report) = report else {
+        return (false, format!("exit code {code}, and its output holds no {}", name(parser)));
+    };
+    let failed = report.counts.filter(|counts| counts.failed > 0).map(|counts| of(&counts));
+    match (code, &report.fault, failed) {
+        (0, None, None) => match report.counts {
+            Some(Counts { run: 0, skipped, .. }) => (false, no_test(skipped)),
+            Some(counts) => (true, format!("{} passed", tests(counts.run))),
+            None => (true, "its verdict says that it passed".to_owned()),
+        },
+        (0, Some(fault), _) => (false, fault.clone()),
+        (0, None, Some(failed)) => (false, format!("exit code 0, although {failed} failed")),
+        (_, _, Some(failed)) => (false, format!("{failed} failed")),
+        (code, Some(fault), None) => (false, format!("exit code {code}: {fault}")),
+        (code, None, None) => match report.counts {
+            Some(Counts { run: 0, skipped, .. }) => {
+                (false, format!("exit code {code}: {}", no_test(skipped)))
+            }
+            _ => (false, format!("exit code {code}, although no test failed")),
+        },
+    }
+}
+
+fn decide_fail(parser: Option<Parser>, code: i32, report: Option<&Report>) -> (bool, String) {
+    if code == 0 {
+        return (false, "it succeeded, and had to fail".to_owned());
+    }
+    let Some(parser) = parser else {
+        return (true, format!("fails as it has to: exit code {code}"));
+    };
+    let Some(report) = report else {
+        let name = name(parser);
+        return (
+            false,
+            format!(
+                "exit code {code}, and its output holds no {name}: it did not fail, it did not run"
+            ),
+        );
+    };
+    // What does not compile has failed no test.
+    match report.counts {
+        Some(counts) if counts.failed > 0 => {
+            (true, format!("fails as it has to: {} failed", of(&counts)))
+        }
+        None if report.fault.is_some() => (true, format!("fails as it has to: exit code {code}")),
+        _ => (
+            false,
+            format!("exit code {code}, and no test failed: it did not fail, it did not run"),
+        ),
+    }
+}
+
+fn tests(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "test" } else { "tests" })
+}
+
+fn of(counts: &Counts) -> String {
+    format!("{} of {}", counts.failed, tests(counts.run))
+}
+
+fn no_test(skipped: u64) -> String {
+    match skipped {
+        0 => "no test was run".to_owned(),
+        skipped => format!("no test was run, {skipped} skipped"),
+    }
+}
+
+/// Returns what a parser looks for, for messages.
+const fn name(parser: Parser) -> &'static str {
+    match parser {
+        Parser::CargoTest => "summary of cargo test",
+        Parser::Nextest => "summary of cargo nextest",
+        Parser::Pytest => "summary of pytest",
+        Parser::Unittest => "summary of unittest",
+        Parser::Jest => "summary of jest or vitest",
+        Parser::GoTest => "result of go test",
+        Parser::Junit => "JUnit XML",
+        Parser::Tap => "TAP",
+        Parser::Json => "verdict as JSON",
+        _ => "format that is known",
+    }
+}
+
+/// Returns the part of an output that says most: its failures, else its end.
+fn excerpt(failures: &str, combined: &str, passed: bool) -> String {
+    if !failures.is_empty() {
+        return text::preview(failures, EXCERPT_BYTES).into_owned();
+    }
+    let plain = parse::plain(combined);
+    text::tail(plain.trim_end(), if passed { PASSED_BYTES } else { EXCERPT_BYTES }).to_owned()
+}
+
+/// Returns an error with its causes, in one line.
+fn told(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |told, cause| format!("{told}: {cause}"))
+}

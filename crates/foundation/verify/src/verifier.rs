@@ -1,0 +1,159 @@
+//! A check, and a phase of checks.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
+
+use formwork_protocols::{
+    Blob, Cancel, Scrub, Span,
+    check::{CheckKind, CheckSpec, Evidence, Issue, Verdict},
+};
+use formwork_sandbox::{Protection, Sandbox};
+
+use crate::{
+    Baseline, Changes, Error, changes,
+    command::{self, Shop},
+};
+
+/// Runs checks over one workspace. Checks may overlap.
+#[derive(Clone)]
+pub struct Verifier {
+    sandbox: Arc<Sandbox>,
+    root: PathBuf,
+    protection: Protection,
+    scrub: Arc<dyn Scrub>,
+}
+
+/// What a task stands on: how it found its workspace, and what it made of it.
+#[derive(Clone, Copy)]
+pub struct Ground<'a> {
+    /// What must stay as it was.
+    pub baseline: &'a Baseline,
+    /// What was changed since.
+    pub changes: &'a dyn Changes,
+}
+
+/// A check that has decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checked {
+    /// What it decided, and on what grounds.
+    pub verdict: Verdict,
+    /// The whole output that the evidence names by its hash, scrubbed, to be kept with it.
+    pub output: Option<Blob>,
+}
+
+/// What a check decided, without its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Decision {
+    pub(crate) passed: bool,
+    pub(crate) reason: String,
+    pub(crate) issues: Vec<Issue>,
+    pub(crate) evidence: Evidence,
+}
+
+impl Decision {
+    pub(crate) fn pass(reason: impl Into<String>) -> Self {
+        Self {
+            passed: true,
+            reason: reason.into(),
+            issues: Vec::new(),
+            evidence: Evidence::default(),
+        }
+    }
+
+    pub(crate) fn fail(reason: impl Into<String>) -> Self {
+        Self { passed: false, ..Self::pass(reason) }
+    }
+}
+
+impl Verifier {
+    /// Runs checks over the workspace at `root`: commands in `sandbox` under `protection`, their outputs
+    /// scrubbed before anybody sees them.
+    pub fn new(
+        sandbox: Arc<Sandbox>,
+        root: impl Into<PathBuf>,
+        protection: Protection,
+        scrub: Arc<dyn Scrub>,
+    ) -> Self {
+        Self { sandbox, root: root.into(), protection, scrub }
+    }
+
+    /// Returns the root of the workspace, as [`Baseline::take`] needs it.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Runs one check. Whatever keeps it from passing is its verdict.
+    ///
+    /// When `cancel` is raised, what it started is ended first.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`] and no other: then there is no verdict.
+    pub async fn check(
+        &self,
+        spec: &CheckSpec,
+        ground: Ground<'_>,
+        cancel: &Cancel,
+    ) -> Result<Checked, Error> {
+        let begun = Instant::now();
+        let cancelled = || Error::Cancelled { check: spec.name.clone() };
+        if cancel.is_cancelled() {
+            return Err(cancelled());
+        }
+        let (mut decision, output) = match &spec.kind {
+            CheckKind::Command(check) => {
+                let Self { sandbox, root, protection, scrub } = self;
+                let shop = Shop { sandbox, root, protection, scrub };
+                command::run(&shop, check, spec.timeout, cancel).await.ok_or_else(cancelled)?
+            }
+            CheckKind::Unchanged(check) => {
+                let (baseline, root) = (ground.baseline.clone(), self.root.clone());
+                let check = check.clone();
+                let judged =
+                    tokio::task::spawn_blocking(move || baseline.judge(&root, &check)).await;
+                let judged =
+                    judged.unwrap_or_else(|_| Decision::fail("the files could not be read"));
+                (judged, None)
+            }
+            CheckKind::Diff(check) => {
+                let changes = tokio::select! {
+                    biased;
+                    () = cancel.cancelled() => return Err(cancelled()),
+                    changes = ground.changes.since_entry() => changes,
+                };
+                (changes::judge(check, changes), None)
+            }
+            _ => (Decision::fail("this version does not know such a check"), None),
+        };
+        if decision.evidence.elapsed == Span::ZERO {
+            decision.evidence.elapsed = Span::from(begun.elapsed());
+        }
+        let Decision { passed, reason, issues, evidence } = decision;
+        let verdict = Verdict { check: spec.name.clone(), passed, reason, issues, evidence };
+        Ok(Checked { verdict, output })
+    }
+
+    /// Runs checks in order until one fails. Returns those that decided: all passed, but for the last.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`] when `cancel` was raised before the last one decided.
+    pub async fn run_phase(
+        &self,
+        checks: &[CheckSpec],
+        ground: Ground<'_>,
+        cancel: &Cancel,
+    ) -> Result<Vec<Checked>, Error> {
+        let mut decided = Vec::with_capacity(checks.len());
+        for spec in checks {
+            let checked = self.check(spec, ground, cancel).await?;
+            let passed = checked.verdict.passed;
+            decided.push(checked);
+            if !passed {
+                break;
+            }
+        }
+        Ok(decided)
+    }
+}
