@@ -41,7 +41,6 @@ impl Frames {
     ///
     /// # Errors
     /// When it is too long; the body cannot be read on.
-    #[expect(clippy::should_implement_trait, reason = "a frame borrows from the decoder")]
     pub(crate) fn next(&mut self) -> Result<Option<Event<'_>>, Error> {
         match self {
             Self::Events(decoder) => decoder.next(),

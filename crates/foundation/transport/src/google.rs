@@ -1,0 +1,280 @@
+//! Google's Gemini: calls without ids, signatures on the parts of an answer, schemas in a subset of OpenAPI.
+//!
+//! Source: the API reference of Google, v1beta.
+
+mod request;
+mod schema;
+
+use std::time::Duration;
+
+use formwork_protocols::{ProviderFault, Span, Usage, model::StopReason};
+use serde::Deserialize;
+use serde_json::Value;
+
+pub(crate) use request::{outgoing, v1beta};
+
+use crate::{
+    assembly::Delta,
+    draft::Draft,
+    fault::Fault,
+    info::ListedModel,
+    wire::{Heard, Reader},
+};
+
+/// Reads the chunks of one answer.
+#[derive(Debug, Default)]
+pub(crate) struct GeminiReader {
+    calls: i64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Chunk {
+    #[serde(default)]
+    candidates: Vec<Candidate>,
+    #[serde(default)]
+    prompt_feedback: Option<PromptFeedback>,
+    #[serde(default)]
+    usage_metadata: Option<Counts>,
+    #[serde(default)]
+    model_version: Option<String>,
+    #[serde(default)]
+    response_id: Option<String>,
+    #[serde(default)]
+    error: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Candidate {
+    #[serde(default)]
+    index: Option<i64>,
+    #[serde(default)]
+    content: Option<Content>,
+    #[serde(default)]
+    finish_reason: Option<String>,
+    #[serde(default)]
+    finish_message: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Content {
+    #[serde(default)]
+    parts: Vec<AnswerPart>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AnswerPart {
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    thought: bool,
+    #[serde(default)]
+    thought_signature: Option<String>,
+    #[serde(default)]
+    function_call: Option<FunctionCall>,
+}
+
+#[derive(Debug, Deserialize)]
+struct FunctionCall {
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    args: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PromptFeedback {
+    #[serde(default)]
+    block_reason: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Counts {
+    #[serde(default)]
+    prompt_token_count: Option<u64>,
+    #[serde(default)]
+    cached_content_token_count: Option<u64>,
+    #[serde(default)]
+    tool_use_prompt_token_count: Option<u64>,
+    #[serde(default)]
+    candidates_token_count: Option<u64>,
+    #[serde(default)]
+    thoughts_token_count: Option<u64>,
+}
+
+impl Reader for GeminiReader {
+    fn event(&mut self, _: &str, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
+        match serde_json::from_str::<Chunk>(data) {
+            Ok(chunk) => self.take(chunk, data, draft),
+            Err(_) => Ok(Heard::Undecodable),
+        }
+    }
+
+    fn whole(&mut self, body: &str, draft: &mut Draft) -> Result<(), Fault> {
+        let unlike = |error: serde_json::Error| {
+            let message = format!("the answer is not a generated content: {error}");
+            Fault::new(ProviderFault::Protocol, message).with_body(body)
+        };
+        // A stream that is not asked for as events comes as a list.
+        let chunks = if body.trim_start().starts_with('[') {
+            serde_json::from_str::<Vec<Chunk>>(body).map_err(unlike)?
+        } else {
+            vec![serde_json::from_str::<Chunk>(body).map_err(unlike)?]
+        };
+        let mut heard = Heard::Nothing;
+        for chunk in chunks {
+            if self.take(chunk, body, draft)? == Heard::Progress {
+                heard = Heard::Progress;
+            }
+        }
+        if heard != Heard::Progress {
+            let fault = Fault::new(ProviderFault::Protocol, "the answer holds no candidate");
+            return Err(fault.with_body(body));
+        }
+        draft.ended = true;
+        Ok(())
+    }
+}
+
+impl GeminiReader {
+    fn take(&mut self, chunk: Chunk, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
+        if chunk.error.is_some_and(|error| !error.is_null()) {
+            return Err(Fault::of_answer(None, data));
+        }
+        draft.model = draft.model.take().or(chunk.model_version);
+        draft.id = draft.id.take().or(chunk.response_id);
+        let mut heard = Heard::Nothing;
+        // Counts grow from chunk to chunk; the last ones hold.
+        if let Some(counts) = &chunk.usage_metadata {
+            draft.usage = Some(usage(counts));
+        }
+        // A prompt that was withheld from the model has no candidate.
+        if chunk.prompt_feedback.is_some_and(|feedback| feedback.block_reason.is_some()) {
+            draft.stop = Some(StopReason::ContentFilter);
+            heard = Heard::Progress;
+        }
+        // Formwork asks for one candidate; another would be a second answer mixed into the first.
+        for candidate in chunk.candidates {
+            if candidate.index.unwrap_or(0) != 0 {
+                continue;
+            }
+            for part in candidate.content.map(|content| content.parts).unwrap_or_default() {
+                if self.part(part, draft) {
+                    heard = Heard::Progress;
+                }
+            }
+            if let Some(reason) = candidate.finish_reason.as_deref() {
+                if matches!(reason, "MALFORMED_FUNCTION_CALL" | "MALFORMED_RESPONSE") {
+                    let told = candidate.finish_message.as_deref().unwrap_or("it gave no detail");
+                    let message =
+                        format!("the provider could not read what its model wrote: {told}");
+                    let fault = Fault::new(ProviderFault::Protocol, message).with_body(data);
+                    return Err(Fault { code: Some(reason.to_owned()), ..fault });
+                }
+                draft.stop = Some(stop_reason(reason));
+                heard = Heard::Progress;
+            }
+        }
+        Ok(heard)
+    }
+
+    /// Takes a part, and tells whether it said anything.
+    fn part(&mut self, part: AnswerPart, draft: &mut Draft) -> bool {
+        let signature = part.thought_signature.filter(|signature| !signature.is_empty());
+        let text = part.text.unwrap_or_default();
+        let said = !text.is_empty() || signature.is_some() || part.function_call.is_some();
+        if part.thought && !text.is_empty() {
+            draft.add_reasoning(&text);
+            if let Some(signature) = &signature {
+                draft.sign_reasoning(signature);
+            }
+            return said;
+        }
+        // A signature on any other part stands before it, and goes back on it.
+        if let Some(signature) = &signature {
+            draft.add_signature(signature);
+        }
+        draft.add_text(&text);
+        if let Some(call) = part.function_call {
+            let arguments = call.args.filter(|args| !args.is_null()).map(|args| args.to_string());
+            // A call comes whole, so that each is another one.
+            draft.add_call(Delta {
+                index: Some(self.calls),
+                id: call.id.as_deref(),
+                name: call.name.as_deref(),
+                arguments: arguments.as_deref(),
+            });
+            self.calls += 1;
+        }
+        said
+    }
+}
+
+fn stop_reason(reason: &str) -> StopReason {
+    match reason {
+        "STOP" => StopReason::EndTurn,
+        "MAX_TOKENS" => StopReason::Length,
+        "SAFETY"
+        | "RECITATION"
+        | "BLOCKLIST"
+        | "PROHIBITED_CONTENT"
+        | "SPII"
+        | "MODEL_ARMOR"
+        | "IMAGE_SAFETY"
+        | "IMAGE_PROHIBITED_CONTENT"
+        | "IMAGE_RECITATION" => StopReason::ContentFilter,
+        // A reason that nobody knows does not vouch that the answer is whole.
+        _ => StopReason::Missing,
+    }
+}
+
+/// Splits Google's counts, in which what is cached is part of the prompt and thoughts stand beside the answer.
+fn usage(counts: &Counts) -> Usage {
+    let prompt = counts.prompt_token_count.unwrap_or(0);
+    let cache_read = counts.cached_content_token_count.unwrap_or(0).min(prompt);
+    Usage {
+        input: (prompt - cache_read)
+            .saturating_add(counts.tool_use_prompt_token_count.unwrap_or(0)),
+        cache_read,
+        cache_write: 0,
+        output: counts.candidates_token_count.unwrap_or(0),
+        reasoning: counts.thoughts_token_count.unwrap_or(0),
+    }
+}
+
+/// Returns how long a refusal asks to wait, which Google says in its body and not in a header.
+pub(crate) fn asked(body: &str) -> Option<Duration> {
+    let body: Value = serde_json::from_str(body).ok()?;
+    let error = body.get(0).unwrap_or(&body).get("error")?;
+    let delay = error
+        .get("details")?
+        .as_array()?
+        .iter()
+        .find_map(|detail| detail.get("retryDelay")?.as_str())?;
+    Some(delay.parse::<Span>().ok()?.as_duration())
+}
+
+/// Reads a list of models.
+pub(crate) fn listed(answer: &Value) -> Vec<ListedModel> {
+    let models = answer.get("models").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let listed = models.iter().filter_map(|model| {
+        let name = model.get("name")?.as_str()?;
+        Some(ListedModel {
+            name: name.strip_prefix("models/").unwrap_or(name).parse().ok()?,
+            context_tokens: model.get("inputTokenLimit").and_then(Value::as_u64),
+            parameters: None,
+            quantisation: None,
+            loaded: None,
+        })
+    });
+    listed.collect()
+}
+
+#[cfg(test)]
+mod tests;
