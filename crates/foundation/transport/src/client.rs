@@ -19,7 +19,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use url::Url;
 
-use crate::{Endpoint, Error, Seams, fault::Fault, retry, wire};
+use crate::{Endpoint, Error, Seams, fault::Fault, google, retry, wire};
 use call::Call;
 
 /// The most of an answer's body that an error keeps, in bytes.
@@ -223,7 +223,7 @@ impl Inner {
         Failure {
             status: Some(status),
             request_id,
-            asked,
+            asked: asked.or_else(|| google::asked(&body)),
             ..Failure::new(Fault::of_answer(Some(status), &body))
         }
     }

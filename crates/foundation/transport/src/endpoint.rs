@@ -25,6 +25,8 @@ pub enum ProviderKind {
     OpenAiResponses,
     /// Anthropic's Messages, at Anthropic or at a server that follows it.
     Anthropic,
+    /// Google's Gemini.
+    Google,
     /// OpenRouter.
     #[serde(rename = "openrouter")]
     OpenRouter,
@@ -45,10 +47,11 @@ pub enum ProviderKind {
 
 impl ProviderKind {
     /// Every kind.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::OpenAi,
         Self::OpenAiResponses,
         Self::Anthropic,
+        Self::Google,
         Self::OpenRouter,
         Self::Ollama,
         Self::Vllm,
@@ -64,6 +67,7 @@ impl ProviderKind {
             Self::OpenAi => "openai",
             Self::OpenAiResponses => "openai-responses",
             Self::Anthropic => "anthropic",
+            Self::Google => "google",
             Self::OpenRouter => "openrouter",
             Self::Ollama => "ollama",
             Self::Vllm => "vllm",
@@ -79,6 +83,7 @@ impl ProviderKind {
         match self {
             Self::OpenAi | Self::OpenAiResponses => Some("https://api.openai.com/v1"),
             Self::Anthropic => Some("https://api.anthropic.com/v1"),
+            Self::Google => Some("https://generativelanguage.googleapis.com/v1beta"),
             Self::OpenRouter => Some("https://openrouter.ai/api/v1"),
             Self::Ollama
             | Self::Vllm
@@ -288,8 +293,8 @@ mod tests {
         }
         assert_eq!(
             "gpt".parse::<ProviderKind>().unwrap_err().to_string(),
-            "\"gpt\" is not a kind of provider: expected one of openai, openai-responses, anthropic, openrouter, ollama, vllm, llama-cpp, \
-             lm-studio, openai-compatible, scripted"
+            "\"gpt\" is not a kind of provider: expected one of openai, openai-responses, anthropic, google, \
+             openrouter, ollama, vllm, llama-cpp, lm-studio, openai-compatible, scripted"
         );
     }
 

@@ -97,6 +97,8 @@ impl Told {
         }
         match status {
             Some(401 | 403) => ProviderFault::Auth,
+            // Google refuses a wrong key as a wrong request.
+            Some(400) if self.says(&["api key not valid"]) => ProviderFault::Auth,
             Some(408 | 504 | 524) => ProviderFault::Timeout,
             Some(429) => ProviderFault::Throttled,
             Some(498 | 503 | 529) => ProviderFault::Overloaded,

@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    Clocks, Endpoint, RetryPolicy, Seams, client::Client, endpoint::ProviderKind, openai_chat,
-    wire::join,
+    Clocks, Endpoint, RetryPolicy, Seams, client::Client, endpoint::ProviderKind, google,
+    openai_chat, wire::join,
 };
 
 /// Where servers of models listen on one's own machine: Ollama, LM Studio, llama.cpp, vLLM.
@@ -52,6 +52,11 @@ impl Client {
     pub async fn list_models(&self) -> Result<Vec<ListedModel>, ProviderError> {
         if self.endpoint().kind == ProviderKind::Ollama {
             return self.ollama_models().await; // Its own list says more.
+        }
+        if self.endpoint().kind == ProviderKind::Google {
+            let mut url = join(&google::v1beta(self.base()), "models");
+            url.set_query(Some("pageSize=1000"));
+            return Ok(google::listed(&self.get(url).await?));
         }
         let answer = self.get(join(&openai_chat::v1(self.base()), "models")).await?;
         Ok(listed(&answer))

@@ -10,6 +10,7 @@ mod endpoint;
 mod error;
 mod fault; // What a refusal means.
 mod frames; // Events or lines from bytes.
+mod google;
 mod info; // What a server says of itself and its models.
 mod ollama;
 mod openai_chat;

@@ -110,6 +110,7 @@ const fn vendor(kind: ProviderKind) -> Option<Vendor> {
     match kind {
         ProviderKind::OpenAi | ProviderKind::OpenAiResponses => Some(Vendor::OpenAi),
         ProviderKind::Anthropic => Some(Vendor::Anthropic),
+        ProviderKind::Google => Some(Vendor::Google),
         ProviderKind::OpenRouter
         | ProviderKind::Ollama
         | ProviderKind::Vllm

@@ -11,7 +11,7 @@ use crate::{
     draft::Draft,
     endpoint::{Endpoint, ProviderKind},
     fault::Fault,
-    ollama, openai_chat, openai_responses,
+    google, ollama, openai_chat, openai_responses,
     tool_names::ToolNames,
 };
 
@@ -61,6 +61,7 @@ pub(crate) fn outgoing(
     match endpoint.kind {
         ProviderKind::Anthropic => anthropic::outgoing(endpoint, base, request),
         ProviderKind::OpenAiResponses => openai_responses::outgoing(endpoint, base, request),
+        ProviderKind::Google => google::outgoing(endpoint, base, request),
         ProviderKind::Ollama => ollama::outgoing(endpoint, base, request),
         _ => openai_chat::outgoing(endpoint, base, request),
     }
@@ -79,6 +80,7 @@ pub(crate) fn auth(endpoint: &Endpoint) -> Result<Vec<(HeaderName, HeaderValue)>
         let key = key.expose_secret();
         let (name, value) = match endpoint.kind {
             ProviderKind::Anthropic => (HeaderName::from_static("x-api-key"), key.to_owned()),
+            ProviderKind::Google => (HeaderName::from_static("x-goog-api-key"), key.to_owned()),
             _ => (AUTHORIZATION, format!("Bearer {key}")),
         };
         let mut value = HeaderValue::try_from(value).map_err(|_| {
@@ -95,6 +97,7 @@ pub(crate) fn reader(endpoint: &Endpoint) -> Box<dyn Reader> {
     match endpoint.kind {
         ProviderKind::Anthropic => Box::new(anthropic::MessagesReader::default()),
         ProviderKind::OpenAiResponses => Box::new(openai_responses::ResponsesReader::default()),
+        ProviderKind::Google => Box::new(google::GeminiReader::default()),
         ProviderKind::Ollama => Box::new(ollama::OllamaReader::default()),
         _ => Box::new(openai_chat::ChatReader),
     }
