@@ -438,6 +438,11 @@ async fn a_resumed_conversation_sends_the_same_bytes_and_keeps_its_claim() {
     assert_eq!(end, claimed("I cannot", Via::Text));
     let asked = world.asked();
     assert_eq!(asked[2][..asked[1].len()], asked[1][..]);
+    let indexes = world.events().await.into_iter().filter_map(|body| match body {
+        EventBody::SessionMessage(said) => Some(said.index),
+        _ => None,
+    });
+    assert_eq!(indexes.collect::<Vec<_>>(), (0..9).collect::<Vec<_>>());
     world.assert_sound().await;
 }
 
