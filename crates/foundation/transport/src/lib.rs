@@ -22,6 +22,8 @@ mod retry;
 pub mod scripted; // A provider that answers from a script.
 mod seams;
 pub mod sse; // Server-sent events from bytes; usable alone.
+pub mod structured; // Answers that follow a schema.
+pub mod text_calls; // Tool calls that a model wrote as text; usable alone.
 mod tool_names;
 pub mod usage; // Estimates where a server tells nothing.
 mod wire; // What every wire has to say for itself.
