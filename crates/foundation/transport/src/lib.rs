@@ -25,6 +25,7 @@ pub mod sse; // Server-sent events from bytes; usable alone.
 pub mod structured; // Answers that follow a schema.
 pub mod text_calls; // Tool calls that a model wrote as text; usable alone.
 mod tool_names;
+mod tool_schemas; // Schemas as wires take them; a tool without one is left out.
 pub mod usage; // Estimates where a server tells nothing.
 mod wire; // What every wire has to say for itself.
 
@@ -40,4 +41,5 @@ pub use {
     prices::{PricedModel, Prices, Vendor},
     scripted::{Script, Scripted},
     seams::Seams,
+    tool_schemas::{Quarantined, quarantined},
 };

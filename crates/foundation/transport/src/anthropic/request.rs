@@ -18,6 +18,7 @@ use crate::{
     fault::Fault,
     openai_chat::v1,
     tool_names::ToolNames,
+    tool_schemas::offered,
     wire::{Outgoing, auth, join},
 };
 
@@ -85,11 +86,11 @@ fn body<'a>(
     let (system, rest) = request.messages.split_at(leading);
     let system = system.iter().map(Message::to_text).filter(|text| !text.trim().is_empty());
     let mut system: Vec<_> = system.map(text).collect();
-    let tools = request.tools.iter().map(|tool| {
+    let tools = offered(&request.tools).map(|(tool, parameters)| {
         json!({
             "name": names.to_wire(tool.name.as_str()),
             "description": tool.description,
-            "input_schema": tool.parameters,
+            "input_schema": parameters,
         })
     });
     let mut tools: Vec<_> = tools.collect();

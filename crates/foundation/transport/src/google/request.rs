@@ -17,6 +17,7 @@ use crate::{
     endpoint::Endpoint,
     fault::Fault,
     tool_names::ToolNames,
+    tool_schemas::offered,
     wire::{Outgoing, auth, join},
 };
 
@@ -100,12 +101,12 @@ fn body(request: &ModelRequest, names: &ToolNames, author: &Provenance) -> Body 
     let (system, rest) = request.messages.split_at(leading);
     let system = system.iter().map(Message::to_text).filter(|text| !text.is_empty());
     let system: Vec<_> = system.map(|text| json!({ "text": text })).collect();
-    let functions = request.tools.iter().map(|tool| {
+    let functions = offered(&request.tools).map(|(tool, parameters)| {
         let mut function = json!({
             "name": names.to_wire(tool.name.as_str()),
             "description": tool.description,
         });
-        let parameters = openapi(&tool.parameters);
+        let parameters = openapi(&parameters);
         // The wire refuses an object without properties, and takes no parameters for none.
         if parameters.get("properties").is_some()
             && let Some(function) = function.as_object_mut()

@@ -16,6 +16,7 @@ use crate::{
     fault::Fault,
     openai_chat::result_text,
     tool_names::ToolNames,
+    tool_schemas::offered,
     usage,
     wire::{Outgoing, auth, join},
 };
@@ -106,18 +107,18 @@ fn body<'a>(
     names: &ToolNames,
 ) -> Result<Body<'a>, Fault> {
     // The wire has no choice of tools: what must not be called is not offered.
-    let offered = request.tools.iter().filter(|tool| match &request.tool_choice {
+    let chosen = offered(&request.tools).filter(|(tool, _)| match &request.tool_choice {
         ToolChoice::Auto | ToolChoice::Required => true,
         ToolChoice::Named(name) => tool.name == *name,
         ToolChoice::None => false,
     });
-    let tools = offered.map(|tool| {
+    let tools = chosen.map(|(tool, parameters)| {
         json!({
             "type": "function",
             "function": {
                 "name": names.to_wire(tool.name.as_str()),
                 "description": tool.description,
-                "parameters": tool.parameters,
+                "parameters": parameters,
             },
         })
     });

@@ -15,6 +15,7 @@ use crate::{
     endpoint::{Endpoint, ProviderKind},
     fault::Fault,
     tool_names::ToolNames,
+    tool_schemas::offered,
     wire::{Outgoing, auth, join},
 };
 
@@ -86,7 +87,7 @@ struct WireTool<'a> {
 struct ToolFunction<'a> {
     name: Cow<'a, str>,
     description: &'a str,
-    parameters: &'a Value,
+    parameters: Cow<'a, Value>,
 }
 
 /// Builds the request.
@@ -126,7 +127,9 @@ fn body<'a>(kind: ProviderKind, request: &'a ModelRequest, names: &'a ToolNames)
         messages: messages(&request.messages, names),
         stream: true,
         stream_options: StreamOptions { include_usage: true },
-        tools: request.tools.iter().map(|tool| self::tool(tool, names)).collect(),
+        tools: offered(&request.tools)
+            .map(|(tool, parameters)| self::tool(tool, parameters, names))
+            .collect(),
         tool_choice: tool_choice(request, names),
         max_tokens,
         max_completion_tokens,
@@ -138,13 +141,17 @@ fn body<'a>(kind: ProviderKind, request: &'a ModelRequest, names: &'a ToolNames)
     }
 }
 
-fn tool<'a>(tool: &'a ToolDefinition, names: &'a ToolNames) -> WireTool<'a> {
+fn tool<'a>(
+    tool: &'a ToolDefinition,
+    parameters: Cow<'a, Value>,
+    names: &'a ToolNames,
+) -> WireTool<'a> {
     WireTool {
         r#type: "function",
         function: ToolFunction {
             name: names.to_wire(tool.name.as_str()),
             description: &tool.description,
-            parameters: &tool.parameters,
+            parameters,
         },
     }
 }

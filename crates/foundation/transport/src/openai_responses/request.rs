@@ -15,6 +15,7 @@ use crate::{
     fault::Fault,
     openai_chat::{result_text, v1},
     tool_names::ToolNames,
+    tool_schemas::offered,
     wire::{Outgoing, auth, join},
 };
 
@@ -73,12 +74,12 @@ fn body<'a>(request: &'a ModelRequest, names: &ToolNames, author: &Provenance) -
     let (system, rest) = request.messages.split_at(leading);
     let system: Vec<_> =
         system.iter().map(Message::to_text).filter(|text| !text.is_empty()).collect();
-    let tools = request.tools.iter().map(|tool| {
+    let tools = offered(&request.tools).map(|(tool, parameters)| {
         json!({
             "type": "function",
             "name": names.to_wire(tool.name.as_str()),
             "description": tool.description,
-            "parameters": tool.parameters,
+            "parameters": parameters,
             // The wire's default would refuse every schema with an optional key.
             "strict": false,
         })
