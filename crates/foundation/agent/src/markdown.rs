@@ -60,6 +60,9 @@ impl<'f> Prompts<'f> {
                 let place = circle.get(1).and_then(|next| self.include(first, next));
                 vec![self.at(first, place, error.to_string(), None)]
             }
+            Error::TooLarge { template, .. } | Error::TooManySteps { template, .. } => {
+                vec![self.at(template, None, error.to_string(), None)]
+            }
             _ => vec![self.at(stem, None, error.to_string(), None)],
         }
     }

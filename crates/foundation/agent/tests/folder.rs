@@ -107,7 +107,7 @@ fn every_fault_of_every_file_is_reported_at_once_with_its_place() {
         ("empty.md", " \n"),
         ("bad.md", "Ümläut {{spec}}\n\nÜ {{> goood}} and {{> broken}}\n{{#with x}}{{/with}}\n"),
         ("broken.md", "Line one.\nLine two {{#if x}}\n"),
-        ("round.md", "Go\n  {{> about}}\n"),
+        ("round.md", "Go\nÜ {{> about}}\n"),
         ("about.md", "{{> round}}"),
     ]);
 
@@ -249,6 +249,17 @@ fn what_is_no_text_is_named() {
         "a.toml:4:10: prompt: prompt file \"a.md\" is not UTF-8\n\
          b.toml:4:10: prompt: prompt file \"b.md\" holds more than 1048576 bytes\n\
          c.toml:1:1: is not a file"
+    );
+}
+
+#[test]
+fn an_include_that_is_too_large_is_at_fault_itself() {
+    let folder = folder(&[("a.toml", &agent("a", "a.md")), ("a.md", "{{> large}}")]);
+    fs::write(folder.path().join("large.md"), "x".repeat(64 * 1024 + 1)).unwrap();
+
+    assert_eq!(
+        faults(&folder),
+        "large.md:1:1: template \"large\" has 65537 bytes, at most 65536 are allowed"
     );
 }
 
