@@ -4,6 +4,7 @@
 
 mod event;
 mod request;
+mod schema;
 
 use std::collections::BTreeSet;
 

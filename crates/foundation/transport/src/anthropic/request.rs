@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use url::Url;
 
+use super::schema::closed;
 use crate::{
     call_ids::CallIds,
     endpoint::Endpoint,
@@ -105,10 +106,9 @@ fn body<'a>(
         stream: true,
         max_tokens: request.max_output_tokens.unwrap_or(MAX_TOKENS),
         temperature: request.temperature,
-        output_config: request
-            .output_schema
-            .as_ref()
-            .map(|(_, schema)| json!({ "format": { "type": "json_schema", "schema": schema } })),
+        output_config: request.output_schema.as_ref().map(
+            |(_, schema)| json!({ "format": { "type": "json_schema", "schema": closed(schema) } }),
+        ),
         tool_choice: tool_choice(request, names),
         tools,
         system,

@@ -38,7 +38,10 @@ fn choices_and_a_schema_are_sent_by_the_wires_own_means() {
     }
     assert_eq!(
         marked(&request)["body"]["output_config"],
-        json!({ "format": { "type": "json_schema", "schema": { "type": "object" } } })
+        json!({ "format": {
+            "type": "json_schema",
+            "schema": { "type": "object", "additionalProperties": false },
+        } })
     );
 }
 

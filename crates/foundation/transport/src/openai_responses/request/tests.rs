@@ -45,6 +45,27 @@ fn reasoning_that_led_to_nothing_does_not_go_back() {
 }
 
 #[test]
+fn reasoning_goes_back_to_the_model_that_made_it_and_to_no_other() {
+    let item = "{\"type\":\"reasoning\",\"id\":\"rs_1\"}";
+    for (provider, model, goes) in
+        [("there", "m-1", true), ("there", "m-2", false), ("elsewhere", "m-1", false)]
+    {
+        let mut request = rich_request();
+        for part in &mut request.messages[5].parts {
+            if let Part::Reasoning(reasoning) = part {
+                reasoning.signature = Some(item.to_owned());
+                reasoning.provenance = Provenance {
+                    provider: provider.parse().unwrap(),
+                    model: model.parse().unwrap(),
+                };
+            }
+        }
+
+        assert_eq!(sent(OpenAiResponses, &request).contains("rs_1"), goes, "{provider}/{model}");
+    }
+}
+
+#[test]
 fn a_model_that_does_not_reason_is_not_asked_for_its_reasoning() {
     let mut request = rich_request();
     request.model = "gpt-4.1".parse().unwrap();
