@@ -321,6 +321,8 @@ bodies! {
     ToolFailed(ToolFailed) = "tool.failed",
     /// A file of the workspace was changed.
     FileChanged(FileChange) = "file.changed",
+    /// What the workspace held was kept, to be compared with and gone back to.
+    WorkspaceSnapshot(WorkspaceSnapshot) = "workspace.snapshot",
     /// Money was set aside for a model call.
     BudgetReserved(BudgetReserved) = "budget.reserved",
     /// What was set aside was replaced by what was used.
@@ -681,6 +683,17 @@ pub struct FileChange {
     /// The call that changed it, where it was a tool's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
+}
+
+/// Data of `workspace.snapshot`: of a task, what it began with; of no task, what the run began with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkspaceSnapshot {
+    /// The id of the snapshot of all files: the hash of all it says. None where only some were looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<BlobHash>,
+    /// The hashes of the files that the task's checks hold to what they were, as a blob of JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<BlobHash>,
 }
 
 /// Data of `budget.reserved`.

@@ -56,6 +56,7 @@ pub use {
     store::{Append, Blob, EventStore, Live, Store, StoreError, Views},
     time::{Span, Timestamp},
     tool::{
-        PermissionMode, Tool, ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec, Toolbox,
+        PermissionMode, Replay, Tool, ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec,
+        Toolbox,
     },
 };

@@ -75,6 +75,27 @@ pub fn register_files(registry: &mut Registry, workspace: &Workspace) -> Result<
     registry.add(Arc::new(fs_stat::Stat::new(workspace.clone())))
 }
 
+/// Describes every built-in tool, in the order of their names.
+pub fn specs() -> Vec<ToolSpec> {
+    let mut specs = vec![
+        exec::spec(),
+        fs_delete::spec(),
+        fs_edit::spec(),
+        fs_glob::spec(),
+        fs_grep::spec(),
+        fs_list_dir::spec(),
+        fs_read::spec(),
+        fs_stat::spec(),
+        fs_write::spec(),
+        git::spec(),
+        lifecycle::end_spec(),
+        lifecycle::start_spec(),
+        output::spec(),
+    ];
+    specs.sort_by(|a, b| a.definition.name.cmp(&b.definition.name));
+    specs
+}
+
 /// Describes a built-in tool whose arguments are `T`.
 fn spec<T: JsonSchema>(
     name: &str,

@@ -123,11 +123,9 @@ impl Draft {
 
     fn tell(&mut self, steps: Vec<Step>) {
         self.events.extend(steps.into_iter().map(|step| match step {
-            Step::Started { index, id, name } => ModelEvent::ToolCallStarted {
-                index,
-                id,
-                name: self.names.from_wire(&name).to_owned(),
-            },
+            Step::Started { index, id, name } => {
+                ModelEvent::ToolCallStarted { index, id, name: self.names.back(&name).to_owned() }
+            }
             Step::Grew { index, text } => ModelEvent::ToolCallDelta { index, text },
         }));
     }
@@ -169,7 +167,7 @@ impl Draft {
         };
         let calls = mem::replace(&mut self.calls, Assembly::new("")).finish(ended);
         let mut calls = calls.into_iter().map(|mut call| {
-            call.name = self.names.from_wire(&call.name).to_owned();
+            call.name = self.names.back(&call.name).to_owned();
             Part::ToolCall(call)
         });
         let parts = mem::take(&mut self.parts).into_iter().filter_map(|part| match part {

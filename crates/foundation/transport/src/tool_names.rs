@@ -63,7 +63,7 @@ impl ToolNames {
     }
 
     /// Returns Formwork's name for what a model called; a name that no tool of the request has stays as it is.
-    pub(crate) fn from_wire<'a>(&'a self, name: &'a str) -> &'a str {
+    pub(crate) fn back<'a>(&'a self, name: &'a str) -> &'a str {
         self.from_wire.get(name).map_or(name, String::as_str)
     }
 }
@@ -84,9 +84,9 @@ mod tests {
         let names = names(&["fs.read", "exec"]);
 
         assert_eq!(names.to_wire("fs.read"), "fs_read");
-        assert_eq!(names.from_wire("fs_read"), "fs.read");
-        assert_eq!(names.from_wire("fs.read"), "fs.read");
-        assert_eq!(names.from_wire("unknown"), "unknown");
+        assert_eq!(names.back("fs_read"), "fs.read");
+        assert_eq!(names.back("fs.read"), "fs.read");
+        assert_eq!(names.back("unknown"), "unknown");
     }
 
     #[test]
@@ -114,7 +114,7 @@ mod tests {
 
             for tool in tools {
                 let wire = names.to_wire(tool).into_owned();
-                prop_assert_eq!(names.from_wire(&wire), tool);
+                prop_assert_eq!(names.back(&wire), tool);
                 prop_assert!(wire.len() <= 64 && !wire.contains('.'), "{}", wire);
             }
         }

@@ -231,7 +231,8 @@ impl<'a> Supervisor<'a> {
         }
         let killed = proc::kill_below(proc::children(rustix::process::getpid()));
         if self.cause.is_none() {
-            self.stragglers = self.stragglers.saturating_add(killed);
+            // A later pass meets those again that are still on their way out.
+            self.stragglers = self.stragglers.max(killed);
         }
     }
 

@@ -34,6 +34,12 @@ struct Arguments {
     timeout: Option<String>,
 }
 
+/// Describes the tool.
+pub(super) fn spec() -> ToolSpec {
+    let text = "Run a program and return its exit code and output.";
+    super::spec::<Arguments>("exec", text, ToolClass::Exec, Replay::Once, &["process"])
+}
+
 pub(super) struct Exec {
     spec: ToolSpec,
     workspace: Workspace,
@@ -49,9 +55,7 @@ impl Exec {
         protection: Protection,
         longest: Duration,
     ) -> Self {
-        let text = "Run a program and return its exit code and output.";
-        let spec =
-            super::spec::<Arguments>("exec", text, ToolClass::Exec, Replay::Once, &["process"]);
+        let spec = spec();
         Self { spec, workspace, sandbox, protection, longest }
     }
 }

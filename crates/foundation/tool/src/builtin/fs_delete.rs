@@ -27,6 +27,19 @@ struct Arguments {
     reason: String,
 }
 
+/// Describes the tool.
+pub(super) fn spec() -> ToolSpec {
+    let text =
+            "Delete a file or folder. It goes to a trash from which a person can restore it.";
+    super::spec::<Arguments>(
+            "fs.delete",
+            text,
+            ToolClass::Delete,
+            Replay::Once,
+            &["write"],
+        )
+}
+
 pub(super) struct Delete {
     spec: ToolSpec,
     workspace: Workspace,
@@ -36,15 +49,7 @@ pub(super) struct Delete {
 
 impl Delete {
     pub(super) fn new(workspace: Workspace, trash: Arc<Trash>, clock: Arc<dyn Clock>) -> Self {
-        let text =
-            "Delete a file or folder. It goes to a trash from which a person can restore it.";
-        let spec = super::spec::<Arguments>(
-            "fs.delete",
-            text,
-            ToolClass::Delete,
-            Replay::Once,
-            &["write"],
-        );
+        let spec = spec();
         Self { spec, workspace, trash, clock }
     }
 }

@@ -29,6 +29,13 @@ struct Arguments {
     all: bool,
 }
 
+/// Describes the tool.
+pub(super) fn spec() -> ToolSpec {
+    let text = "Replace a text in a file. Give enough of it to be unique.";
+    // Applied twice it would miss, or hit another place: so it is never repeated unasked.
+    super::spec::<Arguments>("fs.edit", text, ToolClass::Write, Replay::Once, &["write"])
+}
+
 pub(super) struct Edit {
     spec: ToolSpec,
     workspace: Workspace,
@@ -36,10 +43,7 @@ pub(super) struct Edit {
 
 impl Edit {
     pub(super) fn new(workspace: Workspace) -> Self {
-        let text = "Replace a text in a file. Give enough of it to be unique.";
-        // Applied twice it would miss, or hit another place: so it is never repeated unasked.
-        let spec =
-            super::spec::<Arguments>("fs.edit", text, ToolClass::Write, Replay::Once, &["write"]);
+        let spec = spec();
         Self { spec, workspace }
     }
 }

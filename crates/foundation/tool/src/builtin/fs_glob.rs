@@ -30,6 +30,12 @@ struct Arguments {
     path: Option<String>,
 }
 
+/// Describes the tool.
+pub(super) fn spec() -> ToolSpec {
+    let text = "Find files by name. What .gitignore names is left out.";
+    super::read_only::<Arguments>("fs.glob", text)
+}
+
 pub(super) struct Glob {
     spec: ToolSpec,
     workspace: Workspace,
@@ -37,8 +43,7 @@ pub(super) struct Glob {
 
 impl Glob {
     pub(super) fn new(workspace: Workspace) -> Self {
-        let text = "Find files by name. What .gitignore names is left out.";
-        Self { spec: super::read_only::<Arguments>("fs.glob", text), workspace }
+        Self { spec: spec(), workspace }
     }
 }
 

@@ -37,6 +37,13 @@ struct Arguments {
     limit: Option<usize>,
 }
 
+/// Describes the tool.
+pub(super) fn spec() -> ToolSpec {
+    let text =
+            "Search file contents. Returns path:line: text. What .gitignore names is left out.";
+    super::read_only::<Arguments>("fs.grep", text)
+}
+
 pub(super) struct Grep {
     spec: ToolSpec,
     workspace: Workspace,
@@ -44,9 +51,7 @@ pub(super) struct Grep {
 
 impl Grep {
     pub(super) fn new(workspace: Workspace) -> Self {
-        let text =
-            "Search file contents. Returns path:line: text. What .gitignore names is left out.";
-        Self { spec: super::read_only::<Arguments>("fs.grep", text), workspace }
+        Self { spec: spec(), workspace }
     }
 }
 

@@ -22,6 +22,12 @@ struct Arguments {
     path: Option<String>,
 }
 
+/// Describes the tool.
+pub(super) fn spec() -> ToolSpec {
+    let text = "List the names in a folder. Folders end with /.";
+    super::read_only::<Arguments>("fs.list_dir", text)
+}
+
 pub(super) struct ListDir {
     spec: ToolSpec,
     workspace: Workspace,
@@ -29,8 +35,7 @@ pub(super) struct ListDir {
 
 impl ListDir {
     pub(super) fn new(workspace: Workspace) -> Self {
-        let text = "List the names in a folder. Folders end with /.";
-        Self { spec: super::read_only::<Arguments>("fs.list_dir", text), workspace }
+        Self { spec: spec(), workspace }
     }
 }
 

@@ -25,6 +25,12 @@ struct Arguments {
     lines: Option<usize>,
 }
 
+/// Describes the tool.
+pub(super) fn spec() -> ToolSpec {
+    let text = "Read a text file, whole or from a line on.";
+    super::read_only::<Arguments>("fs.read", text)
+}
+
 pub(super) struct Read {
     spec: ToolSpec,
     workspace: Workspace,
@@ -32,8 +38,7 @@ pub(super) struct Read {
 
 impl Read {
     pub(super) fn new(workspace: Workspace) -> Self {
-        let text = "Read a text file, whole or from a line on.";
-        Self { spec: super::read_only::<Arguments>("fs.read", text), workspace }
+        Self { spec: spec(), workspace }
     }
 }
 

@@ -21,6 +21,12 @@ struct Arguments {
     path: String,
 }
 
+/// Describes the tool.
+pub(super) fn spec() -> ToolSpec {
+    let text = "Say what a path is: file, folder or link, its size, mode and time of change.";
+    super::read_only::<Arguments>("fs.stat", text)
+}
+
 pub(super) struct Stat {
     spec: ToolSpec,
     workspace: Workspace,
@@ -28,8 +34,7 @@ pub(super) struct Stat {
 
 impl Stat {
     pub(super) fn new(workspace: Workspace) -> Self {
-        let text = "Say what a path is: file, folder or link, its size, mode and time of change.";
-        Self { spec: super::read_only::<Arguments>("fs.stat", text), workspace }
+        Self { spec: spec(), workspace }
     }
 }
 

@@ -24,6 +24,18 @@ struct Arguments {
     content: String,
 }
 
+/// Describes the tool.
+pub(super) fn spec() -> ToolSpec {
+    let text = "Write a whole file. One that exists must have been read first.";
+    super::spec::<Arguments>(
+            "fs.write",
+            text,
+            ToolClass::Write,
+            Replay::Idempotent,
+            &["write"],
+        )
+}
+
 pub(super) struct Write {
     spec: ToolSpec,
     workspace: Workspace,
@@ -31,14 +43,7 @@ pub(super) struct Write {
 
 impl Write {
     pub(super) fn new(workspace: Workspace) -> Self {
-        let text = "Write a whole file. One that exists must have been read first.";
-        let spec = super::spec::<Arguments>(
-            "fs.write",
-            text,
-            ToolClass::Write,
-            Replay::Idempotent,
-            &["write"],
-        );
+        let spec = spec();
         Self { spec, workspace }
     }
 }

@@ -23,6 +23,12 @@ struct Arguments {
     arguments: Vec<String>,
 }
 
+/// Describes the tool.
+pub(super) fn spec() -> ToolSpec {
+    let text = "Read the repository with git. Nothing that writes is allowed.";
+    super::read_only::<Arguments>("git", text)
+}
+
 pub(super) struct Git {
     spec: ToolSpec,
     git: Result<ReadOnlyGit, ToolError>,
@@ -36,9 +42,8 @@ impl Git {
         sandbox: Arc<Sandbox>,
         protection: Protection,
     ) -> Self {
-        let text = "Read the repository with git. Nothing that writes is allowed.";
         let git = ReadOnlyGit::open(workspace.root().path()).map_err(|error| tool_error(&error));
-        let spec = super::read_only::<Arguments>("git", text);
+        let spec = spec();
         Self { spec, git, sandbox, protection }
     }
 }

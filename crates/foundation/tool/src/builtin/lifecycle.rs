@@ -23,6 +23,20 @@ struct StartArguments {
     goal: String,
 }
 
+/// Describes `start_task`.
+pub(super) fn start_spec() -> ToolSpec {
+    let text = "Open a subtask for a separate piece of the work. Close it with end_task.";
+    let (class, replay) = (ToolClass::Lifecycle, Replay::Once);
+    super::spec::<StartArguments>("start_task", text, class, replay, &["lifecycle"])
+}
+
+/// Describes `end_task`.
+pub(super) fn end_spec() -> ToolSpec {
+    let text = "Say that the task is done. Its checks run then; if one fails you get the evidence.";
+    let (class, replay) = (ToolClass::Lifecycle, Replay::Idempotent);
+    super::spec::<EndArguments>("end_task", text, class, replay, &["lifecycle"])
+}
+
 pub(super) struct StartTask {
     spec: ToolSpec,
     control: Arc<dyn TaskControl>,
@@ -30,15 +44,7 @@ pub(super) struct StartTask {
 
 impl StartTask {
     pub(super) fn new(control: Arc<dyn TaskControl>) -> Self {
-        let text = "Open a subtask for a separate piece of the work. Close it with end_task.";
-        let spec = super::spec::<StartArguments>(
-            "start_task",
-            text,
-            ToolClass::Lifecycle,
-            Replay::Once,
-            &["lifecycle"],
-        );
-        Self { spec, control }
+        Self { spec: start_spec(), control }
     }
 }
 

@@ -23,6 +23,12 @@ struct Arguments {
     offset: usize,
 }
 
+/// Describes the tool.
+pub(super) fn spec() -> ToolSpec {
+    let text = "Read more of a tool output that was shown in part.";
+    super::read_only::<Arguments>("output.read", text)
+}
+
 pub(super) struct ReadOutput {
     spec: ToolSpec,
     store: Arc<dyn EventStore>,
@@ -30,8 +36,7 @@ pub(super) struct ReadOutput {
 
 impl ReadOutput {
     pub(super) fn new(store: Arc<dyn EventStore>) -> Self {
-        let text = "Read more of a tool output that was shown in part.";
-        Self { spec: super::read_only::<Arguments>("output.read", text), store }
+        Self { spec: spec(), store }
     }
 }
 

@@ -236,7 +236,12 @@ impl Reading {
         }
         if progressed {
             self.last_content = Instant::now();
-            self.first_content.get_or_insert(self.last_content);
+            if self.first_content.is_none() {
+                self.first_content = Some(self.last_content);
+                // The alarm of the first token may lie far behind that of the next.
+                let due = self.due();
+                self.clock.as_mut().reset(due);
+            }
         }
         if self.over {
             // Where the end of the body is there already, the connection can be used again.

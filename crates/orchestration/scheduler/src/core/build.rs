@@ -128,6 +128,11 @@ impl Builder {
         self.state.find(id)
     }
 
+    /// Returns the task that was added at that place.
+    pub fn at(&self, place: usize) -> Option<TaskIndex> {
+        u32::try_from(place).ok().filter(|_| place < self.state.len()).map(TaskIndex)
+    }
+
     /// Puts a task where it stood; tasks are [created](TaskState::Created) otherwise.
     pub fn stand(&mut self, task: TaskIndex, standing: Standing) {
         let node = self.state.node_mut(task);

@@ -1,0 +1,222 @@
+//! Every operation once: its name, its schemas, who may ask for it, and the one way to it.
+
+use std::{collections::BTreeSet, fmt};
+
+use async_trait::async_trait;
+use formwork_protocols::Principal;
+use futures::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::{Error, Formwork, operations};
+
+/// What a caller must have been given in order to ask for an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// To look.
+    Read,
+    /// To begin, resume and end runs.
+    Run,
+    /// To change what Formwork may do.
+    Admin,
+}
+
+impl Scope {
+    /// Every scope.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Run, Self::Admin];
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Run => "run",
+            Self::Admin => "admin",
+        })
+    }
+}
+
+/// What an operation does to the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// It changes nothing.
+    Read,
+    /// It adds or changes.
+    Write,
+}
+
+/// Who asks, and what they may ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    principal: Principal,
+    scopes: BTreeSet<Scope>,
+}
+
+impl Caller {
+    /// Returns a caller with these scopes.
+    pub fn new(principal: Principal, scopes: impl IntoIterator<Item = Scope>) -> Self {
+        Self { principal, scopes: scopes.into_iter().collect() }
+    }
+
+    /// Returns the owner of the machine, who may ask for everything.
+    pub fn owner(principal: Principal) -> Self {
+        Self::new(principal, Scope::ALL)
+    }
+
+    /// Returns who it is.
+    pub const fn principal(&self) -> &Principal {
+        &self.principal
+    }
+}
+
+/// An operation, as a type.
+#[async_trait]
+pub trait Operation {
+    /// Its dotted name, the same on every interface.
+    const NAME: &'static str;
+    /// What it does, in a sentence.
+    const DOC: &'static str;
+    /// Who may ask for it.
+    const SCOPE: Scope;
+    /// What it does to the world.
+    const EFFECT: Effect;
+    /// What it is given.
+    type Params: DeserializeOwned + JsonSchema + Send;
+    /// What it returns.
+    type Output: Serialize + JsonSchema + Send;
+
+    /// Carries it out. Callers go through [`Formwork::call`], which asks for the scope first.
+    ///
+    /// # Errors
+    /// [`Error`], by what the caller could do about it.
+    async fn run(
+        formwork: &Formwork,
+        caller: &Caller,
+        params: Self::Params,
+    ) -> Result<Self::Output, Error>;
+}
+
+/// An operation, as a value: what interfaces are made from.
+pub struct Capability {
+    /// Its dotted name.
+    pub name: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+    /// Who may ask for it.
+    pub scope: Scope,
+    /// What it does to the world.
+    pub effect: Effect,
+    params: fn() -> Value,
+    output: fn() -> Value,
+    call: for<'a> fn(&'a Formwork, &'a Caller, Value) -> BoxFuture<'a, Result<Value, Error>>,
+}
+
+impl Capability {
+    const fn of<O: Operation>() -> Self {
+        Self {
+            name: O::NAME,
+            doc: O::DOC,
+            scope: O::SCOPE,
+            effect: O::EFFECT,
+            params: schema::<O::Params>,
+            output: schema::<O::Output>,
+            call: |formwork, caller, params| {
+                Box::pin(async move {
+                    let params = serde_json::from_value(params)
+                        .map_err(|source| Error::Parameters { capability: O::NAME, source })?;
+                    let output = formwork.call::<O>(caller, params).await?;
+                    serde_json::to_value(output)
+                        .map_err(|source| Error::Parameters { capability: O::NAME, source })
+                })
+            },
+        }
+    }
+
+    /// Returns the JSON Schema of what it is given.
+    pub fn params(&self) -> Value {
+        (self.params)()
+    }
+
+    /// Returns the JSON Schema of what it returns.
+    pub fn output(&self) -> Value {
+        (self.output)()
+    }
+}
+
+impl fmt::Debug for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Capability")
+            .field("name", &self.name)
+            .field("scope", &self.scope)
+            .field("effect", &self.effect)
+            .finish_non_exhaustive()
+    }
+}
+
+fn schema<T: JsonSchema>() -> Value {
+    schemars::schema_for!(T).to_value()
+}
+
+/// Every operation that there is.
+pub static CAPABILITIES: &[Capability] = &[
+    Capability::of::<operations::runs::Start>(),
+    Capability::of::<operations::runs::List>(),
+    Capability::of::<operations::runs::Get>(),
+    Capability::of::<operations::runs::Resume>(),
+    Capability::of::<operations::events::List>(),
+    Capability::of::<operations::agents::List>(),
+    Capability::of::<operations::tools::List>(),
+    Capability::of::<operations::models::List>(),
+    Capability::of::<operations::audit::Verify>(),
+];
+
+impl Formwork {
+    /// Carries out an operation: the one way to all of them.
+    ///
+    /// # Errors
+    /// [`Error::Scope`] when the caller may not ask for it; else what the operation says.
+    pub async fn call<O: Operation>(
+        &self,
+        caller: &Caller,
+        params: O::Params,
+    ) -> Result<O::Output, Error> {
+        if !caller.scopes.contains(&O::SCOPE) {
+            return Err(Error::Scope {
+                principal: caller.principal.clone(),
+                capability: O::NAME,
+                scope: O::SCOPE,
+            });
+        }
+        O::run(self, caller, params).await
+    }
+
+    /// Carries out an operation by its name, with parameters as JSON.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchCapability`] or [`Error::Parameters`] when there is no such operation or it is
+    /// given something else; else as [`Formwork::call`].
+    pub async fn invoke(&self, caller: &Caller, name: &str, params: Value) -> Result<Value, Error> {
+        let found = CAPABILITIES.iter().find(|capability| capability.name == name);
+        let capability = found.ok_or_else(|| Error::NoSuchCapability { name: name.to_owned() })?;
+        (capability.call)(self, caller, params).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_capability_has_a_name_of_its_own_and_two_schemas() {
+        let names: BTreeSet<_> = CAPABILITIES.iter().map(|capability| capability.name).collect();
+
+        assert_eq!(names.len(), CAPABILITIES.len());
+        for capability in CAPABILITIES {
+            assert!(capability.params().is_object() && capability.output().is_object());
+            assert!(capability.doc.ends_with('.'), "{}", capability.name);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! What an operator configures: a document, its layers, and where each value came from.
+
+mod document;
+mod layers;
+
+pub use {
+    document::{
+        Config, ModelConfig, Permissions, PriceConfig, PriceWord, ProviderConfig, SandboxMode,
+    },
+    layers::{Layer, Layered, Layers, Origin},
+};

@@ -1,0 +1,290 @@
+//! Config in layers: built-in < user < project < environment < flags, each value with its origin.
+
+use std::{collections::BTreeMap, fmt};
+
+use formwork_protocols::document::{self, Diagnostic, Diagnostics};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::Config;
+
+/// Where a value came from. The later ones win.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "each variant names its field")]
+pub enum Origin {
+    /// Formwork itself.
+    BuiltIn,
+    /// The user's own file.
+    User { file: String },
+    /// The project's file.
+    Project { file: String },
+    /// An environment variable.
+    Environment { variable: String },
+    /// The command line, or the embedder.
+    Flag { flag: String },
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BuiltIn => f.write_str("built-in"),
+            Self::User { file } | Self::Project { file } => f.write_str(file),
+            Self::Environment { variable } => f.write_str(variable),
+            Self::Flag { flag } => f.write_str(flag),
+        }
+    }
+}
+
+/// One layer: where it comes from and what it says.
+#[derive(Debug, Clone)]
+pub struct Layer {
+    origin: Origin,
+    values: Map<String, Value>,
+}
+
+impl Layer {
+    /// Reads a layer from the text of a file.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] lists every fault of the file with its place.
+    pub fn parse(origin: Origin, text: &str) -> Result<Self, Diagnostics> {
+        let source = origin.to_string();
+        let parsed = document::parse::<Config>(&source, text)?;
+        let Ok(Ok(Value::Object(mut values))) =
+            toml::from_str::<toml::Table>(text).map(serde_json::to_value)
+        else {
+            // The document engine has read the same text.
+            return Err(parsed.diagnostic("", "the file is not a table").into());
+        };
+        values.remove("format_version");
+        let faults: Vec<Diagnostic> = dangling(&parsed.value, &parsed);
+        if faults.is_empty() {
+            Ok(Self { origin, values })
+        } else {
+            Err(faults.into_iter().collect())
+        }
+    }
+
+    /// Returns a layer of one value at a dotted key.
+    pub fn set(origin: Origin, key: &str, value: Value) -> Self {
+        let mut value = value;
+        let mut keys: Vec<&str> = key.split('.').collect();
+        while let Some(key) = keys.pop() {
+            value = Value::Object(Map::from_iter([(key.to_owned(), value)]));
+        }
+        let values = match value {
+            Value::Object(map) => map,
+            _ => Map::new(),
+        };
+        Self { origin, values }
+    }
+
+    /// Takes values as a layer. They are held to the config when the layers are merged.
+    pub const fn from_values(origin: Origin, values: Map<String, Value>) -> Self {
+        Self { origin, values }
+    }
+
+    /// Takes a config as a layer.
+    ///
+    /// # Errors
+    /// [`serde_json::Error`] never, for a config is made of texts, numbers and lists.
+    pub fn of(origin: Origin, config: &Config) -> Result<Self, serde_json::Error> {
+        match serde_json::to_value(config)? {
+            Value::Object(values) => Ok(Self { origin, values }),
+            _ => Ok(Self { origin, values: Map::new() }),
+        }
+    }
+
+    /// Returns the keys, dotted, by which this layer reaches beyond its project: where requests and keys
+    /// go, where the log is, what runs and what is allowed. A project's file may not set them before a
+    /// person trusts it.
+    pub fn reaching(&self) -> Vec<String> {
+        const REACHING: [&str; 5] =
+            ["database_url", "permissions", "providers", "sandbox", "secrets"];
+        let mut keys = Vec::new();
+        leaves("", &Value::Object(self.values.clone()), &mut |key, _| {
+            if REACHING.iter().any(|reaching| key.split('.').next() == Some(*reaching)) {
+                keys.push(key.to_owned());
+            }
+        });
+        keys
+    }
+}
+
+/// Finds the names within one layer that lead nowhere by its own word.
+fn dangling(config: &Config, parsed: &document::Parsed<Config>) -> Vec<Diagnostic> {
+    let mut faults = Vec::new();
+    for (name, provider) in &config.providers {
+        if provider.base_url.is_none() && provider.kind.default_base_url().is_none() {
+            let what = format!("a provider of kind {} needs a base_url", provider.kind);
+            faults.push(parsed.diagnostic(&format!("/providers/{name}"), what));
+        }
+    }
+    faults
+}
+
+/// Layers, lowest first.
+#[derive(Debug, Clone, Default)]
+pub struct Layers(Vec<Layer>);
+
+impl Layers {
+    /// Returns no layers: everything is absent.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a layer; which one wins is settled by its origin and not by the order of adding.
+    pub fn push(&mut self, layer: Layer) {
+        self.0.push(layer);
+        self.0.sort_by(|a, b| a.origin.cmp(&b.origin));
+    }
+
+    /// Merges the layers: tables key by key, everything else as a whole.
+    ///
+    /// # Errors
+    /// [`serde_json::Error`] when the merged values are not a config, as when the environment gives a
+    /// word where a number is wanted.
+    pub fn merge(&self) -> Result<Layered, serde_json::Error> {
+        let mut merged = Map::new();
+        let mut origins = BTreeMap::new();
+        for layer in &self.0 {
+            overlay(&mut merged, &layer.values);
+            leaves("", &Value::Object(layer.values.clone()), &mut |key, _| {
+                origins.insert(key.to_owned(), layer.origin.clone());
+            });
+        }
+        let config = serde_json::from_value(Value::Object(merged.clone()))?;
+        let mut entries = Vec::new();
+        leaves("", &Value::Object(merged), &mut |key, value| {
+            let origin = origins.get(key).cloned().unwrap_or(Origin::BuiltIn);
+            entries.push((key.to_owned(), value.clone(), origin));
+        });
+        Ok(Layered { config, entries })
+    }
+}
+
+/// A merged config, and where each of its values came from.
+#[derive(Debug, Clone)]
+pub struct Layered {
+    /// The config.
+    pub config: Config,
+    /// Each value by its dotted key, in the order of the keys.
+    pub entries: Vec<(String, Value, Origin)>,
+}
+
+/// Lays a table over another: tables are merged, everything else replaces.
+fn overlay(below: &mut Map<String, Value>, above: &Map<String, Value>) {
+    for (key, value) in above {
+        match (below.get_mut(key), value) {
+            (Some(Value::Object(below)), Value::Object(above)) if !is_whole(key) => {
+                overlay(below, above);
+            }
+            _ => {
+                below.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// Tells whether a table is one value: two sources of a key, or two prices, do not add up to one.
+fn is_whole(key: &str) -> bool {
+    matches!(key, "api_key" | "price")
+}
+
+/// Visits what is not a table, and empty tables, by dotted keys in order.
+fn leaves(prefix: &str, value: &Value, visit: &mut impl FnMut(&str, &Value)) {
+    match value {
+        Value::Object(map)
+            if !map.is_empty() && !prefix.rsplit('.').next().is_some_and(is_whole) =>
+        {
+            let mut keys: Vec<_> = map.keys().collect();
+            keys.sort_unstable();
+            for key in keys {
+                let quoted =
+                    if key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
+                        key.clone()
+                    } else {
+                        format!("{key:?}")
+                    };
+                let path = if prefix.is_empty() { quoted } else { format!("{prefix}.{quoted}") };
+                if let Some(value) = map.get(key) {
+                    leaves(&path, value, visit);
+                }
+            }
+        }
+        _ if prefix.is_empty() => {}
+        _ => visit(prefix, value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn file(origin: Origin, text: &str) -> Layer {
+        Layer::parse(origin, &format!("format_version = 1\n{text}")).unwrap()
+    }
+
+    #[test]
+    fn flags_beat_environment_beat_project_beat_user() {
+        let mut layers = Layers::new();
+        let flag = Origin::Flag { flag: "--mode".into() };
+        let variable = Origin::Environment { variable: "FORMWORK_SANDBOX".into() };
+        layers.push(Layer::set(flag.clone(), "permissions.mode", json!("auto")));
+        layers.push(Layer::set(variable.clone(), "sandbox", json!("off")));
+        let project = Origin::Project { file: "formwork.toml".into() };
+        layers.push(file(
+            project.clone(),
+            "sandbox = 'on'\n[permissions]\nmode = 'edit'\nscope = ['src']\n",
+        ));
+        let user = Origin::User { file: "config.toml".into() };
+        layers.push(file(user.clone(), "[permissions]\nmode = 'ask'\n[budget]\nusd = '5'\n"));
+
+        let merged = layers.merge().unwrap();
+
+        let entries: Vec<_> = merged
+            .entries
+            .iter()
+            .map(|(key, value, origin)| (key.as_str(), value.clone(), origin.clone()))
+            .collect();
+        assert_eq!(
+            entries,
+            [
+                ("budget.usd", json!("5"), user),
+                ("permissions.mode", json!("auto"), flag),
+                ("permissions.scope", json!(["src"]), project),
+                ("sandbox", json!("off"), variable),
+            ]
+        );
+    }
+
+    #[test]
+    fn two_sources_of_one_key_do_not_add_up() {
+        let mut layers = Layers::new();
+        let user = Origin::User { file: "config.toml".into() };
+        let claude = "[providers.claude]\nkind = 'openai-compatible'\nbase_url = 'http://a'\n";
+        layers.push(file(user, &format!("{claude}api_key = {{ env = 'A' }}\n")));
+        let flag = Origin::Flag { flag: "--key-file".into() };
+        layers.push(Layer::set(flag, "providers.claude.api_key", json!({ "file": "k" })));
+
+        let merged = layers.merge().unwrap();
+
+        let provider = merged.config.providers.values().next().unwrap();
+        assert_eq!(provider.api_key, Some(formwork_secrets::Source::File("k".into())));
+    }
+
+    #[test]
+    fn a_key_whose_ability_does_not_exist_yet_is_refused_by_name() {
+        let origin = Origin::Project { file: "formwork.toml".into() };
+
+        let faults = Layer::parse(origin, "format_version = 1\nautonomy = 'high'\nbugdet = {}\n")
+            .unwrap_err();
+
+        let text = faults.to_string();
+        assert!(text.contains("autonomy") && text.contains("not yet supported"), "{text}");
+        assert!(text.contains("nearest is \"budget\""), "{text}");
+    }
+}

@@ -1,0 +1,160 @@
+//! The documents of a workspace: read, checked and described, without running anything.
+
+use std::path::Path;
+
+use formwork_agent::{AgentDocument, Agents, Checks};
+use formwork_policy::{CommandPatterns, ToolPatterns};
+use formwork_protocols::{
+    Event,
+    document::{self, Diagnostic, Diagnostics, DocumentType},
+};
+use formwork_scheduler::workflow::{Known, Plan, WorkflowDocument};
+use formwork_tool::builtin;
+use formwork_transport::Script;
+use serde_json::{Map, Value};
+
+use crate::config::{Config, Layer, Origin};
+
+/// A kind of document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A config.
+    Config,
+    /// An agent.
+    Agent,
+    /// A workflow.
+    Workflow,
+    /// The script of a scripted model.
+    Script,
+    /// An event of the log; nobody writes one, and programs read them.
+    Event,
+}
+
+impl Kind {
+    /// Tells a document's kind by where it is, and where that says nothing by what it holds.
+    pub fn of(path: &Path, text: &str) -> Self {
+        let folder = path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        match (folder, name) {
+            (Some("agents"), _) => return Self::Agent,
+            (Some("workflows"), _) => return Self::Workflow,
+            (_, "formwork.toml" | "config.toml") => return Self::Config,
+            _ => {}
+        }
+        let begins = |key: &str| {
+            text.lines().any(|line| {
+                let line = line.trim_start();
+                line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='))
+                    || line.starts_with(&format!("[[{key}"))
+                    || line.starts_with(&format!("[{key}"))
+            })
+        };
+        if begins("tasks") {
+            Self::Workflow
+        } else if begins("turns") {
+            Self::Script
+        } else if begins("category") || begins("prompt") {
+            Self::Agent
+        } else if begins("providers") || begins("permissions") || begins("categories") {
+            Self::Config
+        } else {
+            Self::Workflow
+        }
+    }
+}
+
+/// Checks a document and returns every fault of it. `workspace` is where its names are looked up.
+///
+/// # Errors
+/// [`Diagnostics`] lists every fault with its place.
+pub fn validate(kind: Kind, source: &str, text: &str, workspace: &Path) -> Result<(), Diagnostics> {
+    match kind {
+        Kind::Config => Layer::parse(Origin::Project { file: source.to_owned() }, text).map(drop),
+        Kind::Agent => agent(source, text),
+        Kind::Workflow => workflow(source, text, workspace),
+        Kind::Script => document::parse::<Script>(source, text).map(drop),
+        Kind::Event => Ok(()),
+    }
+}
+
+/// Checks an agent with the files beside it.
+fn agent(source: &str, text: &str) -> Result<(), Diagnostics> {
+    document::parse::<AgentDocument>(source, text)?;
+    // Its prompt and its includes stand beside it, and faults of its neighbours are theirs.
+    let path = Path::new(source);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let Err(faults) = load(folder.unwrap_or(Path::new("."))) else { return Ok(()) };
+    let markdown = |fault: &Diagnostic| fault.source.ends_with(".md");
+    let own: Diagnostics =
+        faults.into_iter().filter(|fault| &*fault.source == source || markdown(fault)).collect();
+    own.or(())
+}
+
+/// Checks a workflow with the agents of its workspace. Required variables are set when it is run.
+fn workflow(source: &str, text: &str, workspace: &Path) -> Result<(), Diagnostics> {
+    let parsed = document::parse::<WorkflowDocument>(source, text)?;
+    // Faults of agents are told where agents are checked; their names are what counts here.
+    let agents = agents(workspace).unwrap_or_else(|_| Agents::built_in());
+    let mut known = Known {
+        agents: agents.names().cloned().collect(),
+        natives: std::collections::BTreeSet::new(),
+    };
+    natives(&parsed.value.tasks, &mut known);
+    let unset = parsed.value.variables.iter().filter(|(_, variable)| variable.required);
+    let values: Map<String, Value> =
+        unset.map(|(name, _)| (name.to_string(), Value::String(String::new()))).collect();
+    Plan::parse(source, text, &known, &values).map(drop)
+}
+
+/// Takes native functions for granted: only the program that embeds them knows their names.
+fn natives(tasks: &[formwork_scheduler::workflow::TaskDocument], known: &mut Known) {
+    for task in tasks {
+        known.natives.extend(task.native.clone());
+        natives(task.subtasks.as_deref().unwrap_or_default(), known);
+    }
+}
+
+/// Reads the agents of a workspace, and the built-in ones.
+///
+/// # Errors
+/// [`Diagnostics`] lists every fault of every file.
+pub(crate) fn agents(workspace: &Path) -> Result<Agents, Diagnostics> {
+    load(&workspace.join(".formwork/agents"))
+}
+
+fn load(folder: &Path) -> Result<Agents, Diagnostics> {
+    let specs = builtin::specs();
+    let tools = |pattern: &str| {
+        ToolPatterns::parse([pattern])
+            .and_then(|parsed| parsed.resolve(&specs))
+            .map(drop)
+            .map_err(|error| error.to_string())
+    };
+    let commands = |pattern: &str| {
+        CommandPatterns::parse([pattern]).map(drop).map_err(|error| error.to_string())
+    };
+    Agents::load(folder, &Checks { tools: &tools, commands: &commands, variables: &[] })
+}
+
+/// Returns the JSON Schema of a document.
+pub fn schema(kind: Kind) -> Value {
+    match kind {
+        Kind::Config => document::schema::<Config>(),
+        Kind::Agent => document::schema::<AgentDocument>(),
+        Kind::Workflow => document::schema::<WorkflowDocument>(),
+        Kind::Script => document::schema::<Script>(),
+        Kind::Event => schemars::schema_for!(Event).to_value(),
+    }
+}
+
+/// Returns the name of a kind of document, as people write it.
+pub const fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Config => Config::NAME,
+        Kind::Agent => AgentDocument::NAME,
+        Kind::Workflow => WorkflowDocument::NAME,
+        Kind::Script => Script::NAME,
+        Kind::Event => "event",
+    }
+}

@@ -1,0 +1,209 @@
+//! Why a capability could not do what it was asked.
+
+use std::path::PathBuf;
+
+use formwork_protocols::{
+    AgentName, CategoryName, ModelRef, OutcomeCode, Principal, RunId, RunState, StoreError,
+    document::Diagnostics,
+};
+
+use crate::capability::Scope;
+
+/// Why a capability could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each message names its fields")]
+pub enum Error {
+    /// Documents have faults. Nothing was recorded or sent.
+    #[error("{0}")]
+    Documents(Diagnostics),
+    /// The caller may not ask for it.
+    #[error("{principal} lacks the scope {scope} that {capability} needs")]
+    Scope { principal: Principal, capability: &'static str, scope: Scope },
+    /// There is no such operation.
+    #[error("there is no capability {name:?}")]
+    NoSuchCapability { name: String },
+    /// The parameters or the result are not of the operation's shape.
+    #[error("the parameters of {capability} do not fit")]
+    Parameters { capability: &'static str, source: serde_json::Error },
+    /// There is no such agent.
+    #[error("there is no agent {agent}; there is {known}")]
+    NoSuchAgent { agent: AgentName, known: String },
+    /// An agent asks for a category that nothing is mapped to.
+    #[error("agent {agent} asks for the category {category}, and no model is mapped to it")]
+    NoSuchCategory { agent: AgentName, category: CategoryName },
+    /// A model cannot be used, as `source` says.
+    #[error("model {model} cannot be used")]
+    Model { model: ModelRef, source: Box<formwork_transport::Error> },
+    /// A model is asked for that cannot be reached.
+    #[error(
+        "model {model} cannot be reached: its provider is neither configured, nor found on this machine, nor known with a key in the environment"
+    )]
+    NoModel { model: ModelRef },
+    /// A provider cannot be set up, as `source` says.
+    #[error("a provider cannot be set up")]
+    Transport { source: Box<formwork_transport::Error> },
+    /// A key cannot be had.
+    #[error("{what} cannot be had: {reason}")]
+    Key { what: String, reason: String },
+    /// The workspace cannot be used, as `source` says.
+    #[error("the workspace cannot be used")]
+    Workspace { source: Box<formwork_write_safety::Error> },
+    /// A folder or file of Formwork's own cannot be used, as `source` says.
+    #[error("cannot {action} {path}")]
+    State { action: &'static str, path: PathBuf, source: std::io::Error },
+    /// A protection was asked for that this machine does not have.
+    #[error("processes cannot be confined here: {reason}")]
+    Protection { reason: String },
+    /// What is trusted cannot be told or remembered.
+    #[error("what is trusted cannot be told or remembered: {reason}")]
+    Trust { reason: String },
+    /// The rules for tools do not parse, as `source` says.
+    #[error("the permissions cannot be used: {reason}")]
+    Rules { reason: String },
+    /// The store failed, as `source` says.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The run cannot be resumed as it stands.
+    #[error("run {run} is {state} and cannot be resumed")]
+    NotResumable { run: RunId, state: RunState },
+    /// The run belongs to another workspace.
+    #[error("run {run} belongs to the workspace {workspace}")]
+    OtherWorkspace { run: RunId, workspace: String },
+    /// What was recorded of a run cannot be read, as `source` says.
+    #[error("what run {run} was set up with cannot be read")]
+    Setup { run: RunId, source: serde_json::Error },
+    /// The run could not be carried on; what is in the log stands.
+    #[error("run {run} stopped: {reason}")]
+    Stopped { run: RunId, reason: String },
+    /// What the checks of a task compare with cannot be had.
+    #[error("what the checks compare with cannot be had: {reason}")]
+    Checks { reason: String },
+    /// A prompt cannot be composed.
+    #[error("the prompt cannot be composed: {reason}")]
+    Prompt { reason: String },
+    /// The tree of tasks cannot be carried out.
+    #[error(transparent)]
+    Scheduler(formwork_scheduler::Error),
+    /// A conversation cannot go on, as `source` says.
+    #[error(transparent)]
+    Session(#[from] formwork_session::Error),
+    /// Nothing here does such work.
+    #[error("nothing here runs a body of kind {body}")]
+    Body { body: &'static str },
+    /// A part of the program stopped where it never should.
+    #[error("{what} stopped before it was done: {reason}")]
+    Panicked { what: &'static str, reason: String },
+    /// Two things that the embedder added have one name.
+    #[error("the tools cannot be put together")]
+    Tools { source: formwork_tool::Error },
+}
+
+impl Error {
+    /// Returns the code of a program that fails so.
+    pub const fn code(&self) -> OutcomeCode {
+        match self {
+            Self::Documents(_)
+            | Self::NoSuchAgent { .. }
+            | Self::NoSuchCategory { .. }
+            | Self::Model { .. }
+            | Self::NoModel { .. }
+            | Self::Transport { .. }
+            | Self::Key { .. }
+            | Self::Workspace { .. }
+            | Self::State { .. }
+            | Self::Protection { .. }
+            | Self::Trust { .. }
+            | Self::Rules { .. }
+            | Self::Tools { .. }
+            | Self::Store(_) => OutcomeCode::Setup,
+            Self::Scope { .. } => OutcomeCode::Refused,
+            Self::NoSuchCapability { .. } | Self::Parameters { .. } => OutcomeCode::Usage,
+            Self::NotResumable { .. }
+            | Self::OtherWorkspace { .. }
+            | Self::Setup { .. }
+            | Self::Stopped { .. }
+            | Self::Prompt { .. }
+            | Self::Checks { .. }
+            | Self::Session(_)
+            | Self::Scheduler(_)
+            | Self::Body { .. }
+            | Self::Panicked { .. } => OutcomeCode::Failed,
+        }
+    }
+
+    /// Says what the reader can do about it, where something can be said.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::NoSuchCategory { category, .. } => format!(
+                "map it in the config, as in [categories] {category} = \"provider/model\", or name one with --model"
+            ),
+            Self::Model { source, .. }
+                if matches!(**source, formwork_transport::Error::NoPrice { .. }) =>
+            {
+                "say what it costs in the config: [models.\"provider/model\"] price = \"local\" or { input = \"3\", output = \"15\" } USD per million tokens".to_owned()
+            }
+            Self::Protection { .. } => {
+                "set sandbox = \"off\" in the config, or pass --sandbox off, to run processes unconfined".to_owned()
+            }
+            Self::OtherWorkspace { workspace, .. } => {
+                format!("go there, or pass -C {workspace}")
+            }
+            Self::Key { .. } => "set it where api_key in the config says it comes from".to_owned(),
+            Self::Store(StoreError::NotOwner { .. }) => {
+                "another process works on it; wait until that ends, or until its lease lapses half a minute after it died".to_owned()
+            }
+            Self::Store(StoreError::TooNew { .. }) => {
+                "use the version of Formwork that wrote it, or another --database-url".to_owned()
+            }
+            Self::Store(_) => "check the disk and the rights of the file, or name another with --database-url".to_owned(),
+            _ => return None,
+        })
+    }
+}
+
+impl Error {
+    /// A provider cannot be set up.
+    pub(crate) fn transport(source: formwork_transport::Error) -> Self {
+        match source {
+            formwork_transport::Error::Document(faults) => Self::Documents(faults),
+            source => Self::Transport { source: Box::new(source) },
+        }
+    }
+}
+
+impl From<Diagnostics> for Error {
+    fn from(faults: Diagnostics) -> Self {
+        Self::Documents(faults)
+    }
+}
+
+impl From<formwork_write_safety::Error> for Error {
+    fn from(source: formwork_write_safety::Error) -> Self {
+        Self::Workspace { source: Box::new(source) }
+    }
+}
+
+/// Joins an error and its causes; a cause that its effect already tells is left out.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let told = error.to_string();
+        if !text.contains(&told) {
+            text.push_str(": ");
+            text.push_str(&told);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl From<formwork_scheduler::Error> for Error {
+    fn from(error: formwork_scheduler::Error) -> Self {
+        match error {
+            formwork_scheduler::Error::Store { source, .. } => Self::Store(source),
+            error => Self::Scheduler(error),
+        }
+    }
+}

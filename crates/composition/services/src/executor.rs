@@ -1,0 +1,439 @@
+//! The work of tasks, done by everything that is there: sessions of agents, commands, native functions, checks.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use formwork_agent::Agent;
+use formwork_compose::{Library, Template};
+use formwork_protocols::{
+    AgentName, Append, Blob, Body, Cancel, Claim, Clock, Escalation, EventBody, Position,
+    Principal, ProviderFault, Rng, Scrub, SessionId, Store, TaskId, TaskSpec, Tool, Toolbox,
+    check::{Evidence, Verdict},
+    event::FileChange,
+    store::Selection,
+};
+use formwork_sandbox::{Command, Exit, Protection, Sandbox};
+use formwork_scheduler::{AttemptEnd, AttemptJob, CheckJob, Executor, Natives};
+use formwork_session::{Limits, Opening, Seams, Session, SessionEnd, SessionSpec};
+use formwork_tool::{Parts, Pipeline, Registry, builtin};
+use formwork_verify::{Changes, Ground, Verifier};
+use formwork_write_safety::{Reads, Root, Trash, Workspace, WriteRules};
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Error,
+    baseline::Baselines,
+    models::Models,
+    setup::{self, RunSetup},
+};
+
+/// How long a program may run that an agent started, unless its rules say otherwise.
+const EXEC_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// How long a task by command may run, unless the task says otherwise.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+/// How many bytes of a command's output become what it claims.
+const CLAIM_BYTES: usize = 4 * 1024;
+
+/// What a run works with.
+pub(crate) struct Workshop {
+    pub(crate) setup: RunSetup,
+    pub(crate) models: Models,
+    pub(crate) root: Arc<Root>,
+    pub(crate) reads: Reads,
+    pub(crate) trash: Arc<Trash>,
+    pub(crate) sandbox: Arc<Sandbox>,
+    pub(crate) protection: Protection,
+    pub(crate) baselines: Baselines,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) secrets: Arc<formwork_secrets::Registry>,
+    pub(crate) scrub: Arc<dyn Scrub>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) rng: Arc<dyn Rng>,
+    /// The embedder's own tools, beside the built-in ones.
+    pub(crate) tools: Vec<Arc<dyn Tool>>,
+    pub(crate) natives: Natives,
+    /// The conversations that wait for what their checks say.
+    pub(crate) waiting: Mutex<HashMap<SessionId, Session>>,
+}
+
+impl Workshop {
+    /// Holds the rules of an agent against the tools that there are.
+    ///
+    /// # Errors
+    /// [`Error::Rules`] when one does not parse, or names a tool that does not exist.
+    pub(crate) fn check_rules(&self, agent: &Agent) -> Result<(), Error> {
+        let mut specs = builtin::specs();
+        specs.extend(self.tools.iter().map(|tool| tool.spec().clone()));
+        setup::policy(&self.setup.config, agent, &specs).map(drop)
+    }
+
+    /// Returns what a task may write: what the config allows, narrowed by the task's own rules.
+    fn rules(&self, spec: &TaskSpec) -> Result<WriteRules, Error> {
+        let scope = self.setup.config.permissions.as_ref().and_then(|rules| rules.scope.as_ref());
+        let around = match scope {
+            Some(scope) => WriteRules::parse(scope, &[])?,
+            None => WriteRules::everything(),
+        };
+        let write = if spec.write_paths.is_empty() {
+            vec!["**".to_owned()]
+        } else {
+            spec.write_paths.clone()
+        };
+        Ok(around.narrowed(&WriteRules::parse(&write, &spec.protected_paths)?))
+    }
+
+    /// Puts the tools of one session behind its pipeline.
+    fn toolbox(&self, job: &AttemptJob, agent: &AgentName) -> Result<Arc<dyn Toolbox>, Error> {
+        let chosen = self.agent(agent)?;
+        let workspace =
+            Workspace::new(Arc::clone(&self.root), self.rules(&job.spec)?, self.reads.session());
+        let exec = chosen.agent.document().tools.exec.as_ref();
+        let timeout = exec.and_then(|exec| exec.timeout);
+        let mut registry = Registry::new();
+        let parts = builtin::Builtins {
+            workspace,
+            trash: Arc::clone(&self.trash),
+            sandbox: Arc::clone(&self.sandbox),
+            protection: self.protection.clone(),
+            exec_timeout: timeout.map_or(EXEC_TIMEOUT, |span| span.as_duration()),
+            store: Arc::clone(&self.store) as _,
+            control: Arc::clone(&job.control),
+            clock: Arc::clone(&self.clock),
+        };
+        let tools = |source| Error::Tools { source };
+        builtin::register(&mut registry, parts).map_err(tools)?;
+        for tool in &self.tools {
+            registry.add(Arc::clone(tool)).map_err(tools)?;
+        }
+        let (policy, allowed) = setup::policy(&self.setup.config, &chosen.agent, registry.specs())?;
+        let pipeline = Pipeline::new(Parts {
+            tools: registry.select(|spec| allowed.contains(&spec.definition.name)),
+            policy: Arc::new(policy),
+            control: Arc::clone(&job.control),
+            ledger: Arc::clone(&job.ledger),
+            store: Arc::clone(&self.store) as _,
+            secrets: Arc::clone(&self.secrets),
+            scrub: Arc::clone(&self.scrub),
+            clock: Arc::clone(&self.clock),
+            principal: Principal::agent(agent),
+            token: job.token,
+        })
+        .map_err(tools)?;
+        Ok(Arc::new(pipeline))
+    }
+
+    fn agent(&self, name: &AgentName) -> Result<&setup::AgentSetup, Error> {
+        self.setup.agents.get(name).ok_or_else(|| Error::NoSuchAgent {
+            agent: name.clone(),
+            known: self.setup.agents.keys().map(AgentName::as_str).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// Puts variables and results into a prompt. A value is never read as a template.
+    fn prompt(&self, text: &str, job: &AttemptJob) -> Result<String, Error> {
+        let fault = |error: formwork_compose::Error| Error::Prompt { reason: error.to_string() };
+        let template = Template::parse("prompt", text).map_err(fault)?;
+        let library = Library::default();
+        let mut known = Map::clone(&job.variables);
+        known.insert("tasks".to_owned(), Value::Object(job.results.clone()));
+        // The engine is strict both ways, and a workflow's variables need not all be in each prompt.
+        let named = library.variables(&template).map_err(fault)?;
+        known.retain(|name, _| named.contains(name));
+        library.render(&template, &known).map_err(fault)
+    }
+
+    /// Begins the conversation of an attempt, or takes up the one that goes on.
+    async fn session(
+        &self,
+        job: &AttemptJob,
+        agent: &AgentName,
+        prompt: &str,
+    ) -> Result<Session, Error> {
+        if let Some(id) = job.resumes
+            && let Some(mut waiting) = self.lock().remove(&id)
+        {
+            let evidence = evidence(&job.evidence);
+            if !evidence.is_empty() {
+                waiting.answer(&evidence)?;
+            }
+            return Ok(waiting);
+        }
+        let chosen = self.agent(agent)?;
+        let model = self.models.model(&chosen.model)?;
+        let most = model.info.max_output_tokens;
+        let defaults = Limits::default();
+        let limits = Limits {
+            max_rounds: chosen.agent.document().budget.rounds,
+            max_output_tokens: most
+                .map_or(defaults.max_output_tokens, |most| most.min(defaults.max_output_tokens)),
+            ..defaults
+        };
+        let spec = SessionSpec {
+            run: job.run,
+            task: job.task,
+            agent: agent.clone(),
+            agent_version: chosen.agent.version().to_owned(),
+            principal: Principal::agent(agent),
+            model,
+            limits,
+            token: job.token,
+        };
+        let seams = Seams {
+            tools: self.toolbox(job, agent)?,
+            store: Arc::clone(&self.store) as _,
+            ledger: Arc::clone(&job.ledger),
+            control: Arc::clone(&job.control),
+            clock: Arc::clone(&self.clock),
+            rng: Arc::clone(&self.rng),
+            scrub: Arc::clone(&self.scrub),
+        };
+        let evidence = evidence(&job.evidence);
+        if let Some(id) = job.resumes {
+            let opened = self.opened(job).await?;
+            let mut session = Session::resume(spec, id, opened, seams).await?;
+            if !evidence.is_empty() {
+                session.answer(&evidence)?;
+            }
+            return Ok(session);
+        }
+        let system = chosen
+            .agent
+            .system_prompt(&Map::new())
+            .map_err(|error| Error::Prompt { reason: error.to_string() })?;
+        let mut user = self.prompt(prompt, job)?;
+        if !evidence.is_empty() {
+            user.push_str("\n\nAn earlier attempt was not accepted:\n");
+            user.push_str(&evidence);
+        }
+        Ok(Session::start(spec, &Opening { system, user }, seams)?)
+    }
+
+    async fn by_agent(
+        &self,
+        job: &AttemptJob,
+        agent: &AgentName,
+        prompt: &str,
+        cancel: &Cancel,
+    ) -> Result<AttemptEnd, Error> {
+        self.baselines.of(job.run, job.task, &job.spec, job.token).await?;
+        let mut session = self.session(job, agent, prompt).await?;
+        let id = session.id();
+        let end = session.run(cancel).await?;
+        self.lock().insert(id, session);
+        let (session, files_changed) = (Some(id), self.files_changed(job).await?);
+        Ok(match end {
+            SessionEnd::Claimed { claim, .. } => {
+                AttemptEnd::Claimed { claim, session, files_changed }
+            }
+            SessionEnd::Cancelled => AttemptEnd::Interrupted,
+            other => AttemptEnd::Failed { why: escalation(other), session, files_changed },
+        })
+    }
+
+    /// Runs a task's own command.
+    async fn by_command(
+        &self,
+        job: &AttemptJob,
+        argv: &[String],
+        cancel: &Cancel,
+    ) -> Result<AttemptEnd, Error> {
+        self.baselines.of(job.run, job.task, &job.spec, job.token).await?;
+        if job.continues {
+            // It may have done its work before the process died, and may not be done twice unasked.
+            let detail = format!(
+                "the process ended while {} ran; whether it took effect is unknown",
+                argv.join(" ")
+            );
+            return Ok(failed(Escalation::OutcomeUnknown { detail }));
+        }
+        let mut command = Command::new(argv.to_vec(), self.root.path(), self.protection.clone());
+        command.timeout = job.spec.timeout.map_or(COMMAND_TIMEOUT, |span| span.as_duration());
+        let token = CancellationToken::new();
+        let running = self.sandbox.run(command, token.clone(), None);
+        tokio::pin!(running);
+        let finished = tokio::select! {
+            finished = &mut running => finished,
+            () = cancel.cancelled() => {
+                token.cancel();
+                running.await
+            }
+        };
+        Ok(match finished {
+            Err(error) => failed(Escalation::BodyFailed { detail: error.to_string() }),
+            Ok(finished) if finished.exit == Exit::Cancelled => AttemptEnd::Interrupted,
+            Ok(finished) => {
+                let output = finished.combined.preview();
+                let output = self.scrub.scrub_text(&output).into_owned();
+                let told = formwork_protocols::text::tail(&output, CLAIM_BYTES).trim_end();
+                if finished.succeeded() {
+                    let claim = Claim { summary: told.to_owned(), output: None };
+                    AttemptEnd::Claimed { claim, session: None, files_changed: 0 }
+                } else {
+                    let last = formwork_protocols::text::tail(told, 400);
+                    let detail = format!("{} ended with {}: {last}", argv.join(" "), finished.exit);
+                    failed(Escalation::BodyFailed { detail })
+                }
+            }
+        })
+    }
+
+    /// Finds the parts of a conversation that were opened and not closed, outermost first.
+    async fn opened(&self, job: &AttemptJob) -> Result<Vec<TaskId>, Error> {
+        let tasks = self.store.tasks(job.run).await?;
+        let (mut opened, mut parent) = (Vec::new(), job.task);
+        while let Some(open) = tasks.iter().find(|task| {
+            task.parent == Some(parent) && task.body == "inline" && !task.state.is_terminal()
+        }) {
+            opened.push(open.task);
+            parent = open.task;
+        }
+        Ok(opened)
+    }
+
+    /// Counts the files that a task's calls have changed.
+    async fn files_changed(&self, job: &AttemptJob) -> Result<u64, Error> {
+        let selection = Selection {
+            run: Some(job.run),
+            task: Some(job.task),
+            kinds: vec!["file.changed".to_owned()],
+        };
+        let (mut paths, mut after) = (BTreeSet::new(), Position::default());
+        loop {
+            let events = self.store.read(after, &selection, 1_000).await?;
+            let Some(last) = events.last() else { return Ok(paths.len() as u64) };
+            after = last.position;
+            for event in events {
+                if let EventBody::FileChanged(change) = event.body {
+                    paths.insert(change.path);
+                }
+            }
+        }
+    }
+
+    /// Keeps the output that a verdict refers to.
+    async fn keep(&self, job: &CheckJob, output: Option<Blob>) -> Result<(), Error> {
+        let Some(blob) = output else { return Ok(()) };
+        let batch =
+            Append { run: job.run, token: job.token, events: Vec::new(), blobs: vec![blob] };
+        self.store.append(batch).await?;
+        Ok(())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Session>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Executor for Workshop {
+    async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> AttemptEnd {
+        let done = match &job.spec.body {
+            Body::Agent { agent, prompt } => self.by_agent(&job, agent, prompt, cancel).await,
+            Body::Command { argv } => self.by_command(&job, argv, cancel).await,
+            Body::Native { .. } => Ok(self.natives.attempt(job.clone(), cancel).await),
+            body => Err(Error::Body { body: body.as_str() }),
+        };
+        done.unwrap_or_else(|error| {
+            let detail = crate::error::chain(&error);
+            failed(match error {
+                Error::Model { .. } | Error::Transport { .. } => {
+                    Escalation::ProviderFailed { detail }
+                }
+                _ => Escalation::BodyFailed { detail },
+            })
+        })
+    }
+
+    async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict {
+        let verifier = Verifier::new(
+            Arc::clone(&self.sandbox),
+            self.root.path(),
+            self.protection.clone(),
+            Arc::clone(&self.scrub),
+        );
+        let undecided = |reason: String| Verdict {
+            check: job.check.name.clone(),
+            passed: false,
+            reason,
+            issues: Vec::new(),
+            evidence: Evidence::default(),
+        };
+        let began = match self.baselines.of(job.run, job.task, &job.spec, job.token).await {
+            Ok(began) => began,
+            Err(error) => return undecided(crate::error::chain(&error)),
+        };
+        let since = Since { workshop: self, job: &job };
+        let ground = Ground { baseline: &began.checked, changes: &since };
+        match verifier.check(&job.check, ground, cancel).await {
+            Ok(done) => match self.keep(&job, done.output).await {
+                Ok(()) => done.verdict,
+                Err(error) => undecided(crate::error::chain(&error)),
+            },
+            Err(error) => undecided(error.to_string()),
+        }
+    }
+
+    fn is_scripted(&self) -> bool {
+        self.setup
+            .agents
+            .values()
+            .any(|agent| self.models.catalog().info(&agent.model).is_ok_and(|info| info.scripted))
+    }
+}
+
+/// Says that a body gave up without a conversation to go on in.
+const fn failed(why: Escalation) -> AttemptEnd {
+    AttemptEnd::Failed { why, session: None, files_changed: 0 }
+}
+
+/// What a task changed since it began.
+struct Since<'a> {
+    workshop: &'a Workshop,
+    job: &'a CheckJob,
+}
+
+#[async_trait]
+impl Changes for Since<'_> {
+    async fn since_entry(&self) -> Result<Vec<FileChange>, String> {
+        let Self { workshop, job } = self;
+        let changes = workshop.baselines.changes(job.run, job.task, &job.spec, job.token).await;
+        changes.map_err(|error| crate::error::chain(&error))
+    }
+}
+
+/// Says what the failed checks found, for the model to mend.
+fn evidence(verdicts: &[Verdict]) -> String {
+    let failed = verdicts.iter().filter(|verdict| !verdict.passed);
+    let told: Vec<String> = failed.map(Verdict::for_model).collect();
+    if told.is_empty() {
+        return String::new();
+    }
+    format!("The task is not done:\n{}Mend it, then call end_task again.", told.join("\n"))
+}
+
+/// Says why a task whose conversation ended so is given up.
+fn escalation(end: SessionEnd) -> Escalation {
+    match end {
+        SessionEnd::Refused { detail } => Escalation::Refused { detail },
+        SessionEnd::Stuck { detail } => Escalation::Stuck { detail },
+        SessionEnd::OverBudget(over) => Escalation::BudgetExhausted { detail: over.to_string() },
+        SessionEnd::ProviderFailed(error) if error.fault == ProviderFault::Cancelled => {
+            Escalation::BodyFailed { detail: error.to_string() }
+        }
+        SessionEnd::ProviderFailed(error) | SessionEnd::ContextOverflow(error) => {
+            Escalation::ProviderFailed { detail: error.to_string() }
+        }
+        SessionEnd::RoundsExhausted { rounds } => Escalation::BudgetExhausted {
+            detail: format!("the agent's {rounds} model calls are used up"),
+        },
+        SessionEnd::TimedOut { after } => Escalation::TimedOut { after },
+        other => Escalation::BodyFailed { detail: format!("the conversation ended: {other:?}") },
+    }
+}

@@ -1,0 +1,362 @@
+//! Everything wired together, and the builder that wires it.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    ffi::OsString,
+    fmt, fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use formwork_agent::Agents;
+use formwork_protocols::{
+    Clock, Provider, Rng, RunId, RunOutcome, Scrub, Store, SystemClock, SystemRng, Tool,
+};
+use formwork_sandbox::{Environment, Launcher, Sandbox};
+use formwork_scheduler::{Natives, Signals};
+use formwork_secrets::Scrubber;
+use formwork_trace::{Options, Trace};
+use formwork_write_safety::{Root, Snapshots, Trash};
+use serde_json::Value;
+use tokio::{sync::oneshot, task::JoinSet};
+
+use crate::{
+    Error, baseline,
+    config::{Config, SandboxMode},
+    models::{Keys, Models},
+};
+
+/// Puts Formwork together, with an embedded default for everything but the workspace.
+pub struct Builder {
+    workspace: PathBuf,
+    state: Option<PathBuf>,
+    config: Config,
+    base: Option<PathBuf>,
+    environment: BTreeMap<OsString, OsString>,
+    launcher: Option<PathBuf>,
+    providers: Vec<Arc<dyn Provider>>,
+    tools: Vec<Arc<dyn Tool>>,
+    natives: Natives,
+    clock: Arc<dyn Clock>,
+    rng: Arc<dyn Rng>,
+}
+
+impl Builder {
+    /// Begins with a workspace.
+    pub fn new(workspace: impl Into<PathBuf>) -> Self {
+        Self {
+            workspace: workspace.into(),
+            state: None,
+            config: Config::default(),
+            base: None,
+            environment: BTreeMap::new(),
+            launcher: None,
+            providers: Vec::new(),
+            tools: Vec::new(),
+            natives: Natives::new(),
+            clock: Arc::new(SystemClock),
+            rng: Arc::new(SystemRng),
+        }
+    }
+
+    /// Says where the log, the trash and the snapshots are; `.formwork/state` in the workspace otherwise.
+    #[must_use]
+    pub fn state(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.state = Some(folder.into());
+        self
+    }
+
+    /// Takes a config.
+    #[must_use]
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Says where relative paths of the config begin; at the workspace otherwise.
+    #[must_use]
+    pub fn base(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.base = Some(folder.into());
+        self
+    }
+
+    /// Takes the environment that keys are looked up in and that processes see part of; none otherwise.
+    #[must_use]
+    pub fn environment<K: Into<OsString>, V: Into<OsString>>(
+        mut self,
+        variables: impl IntoIterator<Item = (K, V)>,
+    ) -> Self {
+        self.environment =
+            variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        self
+    }
+
+    /// Names the program that confines processes: one whose `main` begins with
+    /// [`formwork_sandbox::launcher::intercept`], or an installed `formwork-launcher`.
+    #[must_use]
+    pub fn launcher(mut self, program: impl Into<PathBuf>) -> Self {
+        self.launcher = Some(program.into());
+        self
+    }
+
+    /// Adds a provider of one's own; it takes the place of a configured one of the same name.
+    #[must_use]
+    pub fn provider(mut self, provider: Arc<dyn Provider>) -> Self {
+        self.providers.push(provider);
+        self
+    }
+
+    /// Adds a tool of one's own.
+    #[must_use]
+    pub fn tool(mut self, tool: Arc<dyn Tool>) -> Self {
+        self.tools.push(tool);
+        self
+    }
+
+    /// Takes the functions that tasks may name as their bodies.
+    #[must_use]
+    pub fn natives(mut self, natives: Natives) -> Self {
+        self.natives = natives;
+        self
+    }
+
+    /// Takes another clock and another source of chance.
+    #[must_use]
+    pub fn time(mut self, clock: Arc<dyn Clock>, rng: Arc<dyn Rng>) -> Self {
+        self.clock = clock;
+        self.rng = rng;
+        self
+    }
+
+    /// Opens the workspace and the log. No key is read and nothing is sent before a run needs it.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`], [`Error::State`] and [`Error::Store`] name the folder or file.
+    pub async fn build(self) -> Result<Formwork, Error> {
+        let root = Arc::new(Root::open(&self.workspace)?);
+        let own = self.state.is_none();
+        let state = self.state.unwrap_or_else(|| root.path().join(".formwork/state"));
+        let made = |action, path: &Path| {
+            let path = path.to_owned();
+            move |source| Error::State { action, path, source }
+        };
+        let temporary = state.join("tmp");
+        fs::create_dir_all(&temporary).map_err(made("make the folder", &temporary))?;
+        if own {
+            // What Formwork keeps within a workspace is not part of it.
+            let ignore = state.join(".gitignore");
+            fs::write(&ignore, "*\n").map_err(made("write", &ignore))?;
+        }
+        let scrub = Arc::new(LateScrub::default());
+        let url = self.config.database_url.clone().unwrap_or_else(|| default_database_url(&state));
+        let options = Options {
+            scrub: Arc::clone(&scrub) as _,
+            clock: Arc::clone(&self.clock),
+            ..Options::default()
+        };
+        let trace = Trace::open(&url, options).await?;
+        let mut variables = self.environment.clone();
+        // A folder of one's own, so that processes need no right to write where others do.
+        variables.insert("TMPDIR".into(), temporary.clone().into());
+        let mut sandbox = Sandbox::new(Environment::new(variables), &temporary);
+        if let Some(launcher) = &self.launcher {
+            sandbox = sandbox.with_launcher(Launcher::new(launcher));
+        }
+        let inner = Inner {
+            base: self.base.unwrap_or_else(|| root.path().to_owned()),
+            trash: Arc::new(Trash::open(state.join("trash"))?),
+            snapshots: Arc::new(Snapshots::open(state.join("snapshots"))?),
+            root,
+            state,
+            config: self.config,
+            environment: self.environment,
+            has_launcher: self.launcher.is_some(),
+            sandbox: Arc::new(sandbox),
+            store: Arc::new(trace.clone()),
+            trace,
+            scrub,
+            providers: self.providers,
+            tools: self.tools,
+            natives: self.natives,
+            clock: self.clock,
+            rng: self.rng,
+            running: Mutex::default(),
+            runs: Mutex::default(),
+        };
+        Ok(Formwork { inner: Arc::new(inner) })
+    }
+}
+
+/// Formwork, open on a workspace. Clones share it.
+#[derive(Clone)]
+pub struct Formwork {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) base: PathBuf,
+    pub(crate) root: Arc<Root>,
+    pub(crate) state: PathBuf,
+    pub(crate) config: Config,
+    pub(crate) environment: BTreeMap<OsString, OsString>,
+    pub(crate) has_launcher: bool,
+    pub(crate) sandbox: Arc<Sandbox>,
+    pub(crate) store: Arc<dyn Store>,
+    trace: Trace,
+    pub(crate) scrub: Arc<LateScrub>,
+    pub(crate) trash: Arc<Trash>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) providers: Vec<Arc<dyn Provider>>,
+    pub(crate) tools: Vec<Arc<dyn Tool>>,
+    pub(crate) natives: Natives,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) rng: Arc<dyn Rng>,
+    running: Mutex<HashMap<RunId, Running>>,
+    runs: Mutex<JoinSet<()>>,
+}
+
+/// A run that this process carries out.
+struct Running {
+    signals: Signals,
+    done: Option<oneshot::Receiver<Result<RunOutcome, Error>>>,
+}
+
+impl Formwork {
+    /// Returns the log and its views.
+    pub fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.inner.store)
+    }
+
+    /// Returns the root of the workspace.
+    pub fn workspace(&self) -> &Path {
+        self.inner.root.path()
+    }
+
+    /// Waits for a run that this process began or resumed, and returns its outcome. Once a run.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] when it could not be carried on, or is none of this process.
+    pub async fn wait(&self, run: RunId) -> Result<RunOutcome, Error> {
+        let done = lock(&self.inner.running).get_mut(&run).and_then(|running| running.done.take());
+        let stopped = |reason: &str| Error::Stopped { run, reason: reason.to_owned() };
+        let done = done.ok_or_else(|| stopped("this process does not carry it out"))?;
+        done.await.unwrap_or_else(|_| Err(stopped("its task ended without a word")))
+    }
+
+    /// Breaks a run off, so that it can be resumed. Returns at once; [`Formwork::wait`] tells when it is done.
+    pub fn interrupt(&self, run: RunId) {
+        if let Some(running) = lock(&self.inner.running).get(&run) {
+            running.signals.pause.cancel();
+        }
+    }
+
+    /// Returns what a run has changed in the workspace as a unified diff, whoever changed it meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] when a file cannot be read.
+    pub async fn diff(&self, run: RunId) -> Result<String, Error> {
+        let inner = &self.inner;
+        let snapshots = Arc::clone(&inner.snapshots);
+        let changes =
+            baseline::since(&*inner.store, snapshots, Arc::clone(&inner.root), run).await?;
+        Ok(changes.into_iter().map(|change| change.diff).collect())
+    }
+
+    /// Ends what is under way, so that it can be resumed, and closes the log.
+    pub async fn close(&self) {
+        for running in lock(&self.inner.running).values() {
+            running.signals.pause.cancel();
+        }
+        let runs = std::mem::take(&mut *lock(&self.inner.runs));
+        runs.join_all().await;
+        self.inner.trace.close().await;
+    }
+
+    /// Lists the agents of the workspace and the built-in ones.
+    ///
+    /// # Errors
+    /// [`Error::Documents`] lists every fault of their files.
+    pub(crate) fn agents(&self) -> Result<Agents, Error> {
+        crate::documents::agents(self.inner.root.path()).map_err(Error::from)
+    }
+
+    /// Reads the keys and connects the providers. From here on, what is secret is known.
+    pub(crate) fn models(&self, config: &Config) -> Result<(Keys, Models), Error> {
+        let inner = &self.inner;
+        let keys = Keys::read(config, &inner.environment, &inner.base)?;
+        inner.scrub.set(keys.registry.scrubber());
+        let seams = (
+            Arc::clone(&inner.scrub) as Arc<dyn Scrub>,
+            Arc::clone(&inner.rng),
+            Arc::clone(&inner.clock),
+        );
+        let models = Models::connect(config, &keys, &inner.base, &inner.providers, seams)?;
+        Ok((keys, models))
+    }
+
+    /// Carries work out on behalf of a run until that ends.
+    pub(crate) fn spawn<F>(&self, run: RunId, signals: Signals, work: F)
+    where
+        F: Future<Output = Result<RunOutcome, Error>> + Send + 'static,
+    {
+        let (tell, done) = oneshot::channel();
+        lock(&self.inner.running).insert(run, Running { signals, done: Some(done) });
+        lock(&self.inner.runs).spawn(async move {
+            // Nobody may wait for it; the log tells as much.
+            let _ = tell.send(work.await);
+        });
+    }
+}
+
+impl fmt::Debug for Formwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Formwork")
+            .field("workspace", &self.inner.root.path())
+            .field("state", &self.inner.state)
+            .finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A scrubber that learns what is secret when the keys are first read.
+#[derive(Default)]
+pub(crate) struct LateScrub(OnceLock<Scrubber>);
+
+impl LateScrub {
+    fn set(&self, scrubber: Scrubber) {
+        // Keys are read once for each run, from the same places; the first reading holds.
+        let _ = self.0.set(scrubber);
+    }
+}
+
+impl Scrub for LateScrub {
+    fn scrub_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.0.get() {
+            Some(scrubber) => scrubber.scrub_text(text),
+            None => Cow::Borrowed(text),
+        }
+    }
+
+    fn scrub_value(&self, value: &mut Value) {
+        if let Some(scrubber) = self.0.get() {
+            scrubber.scrub_value(value);
+        }
+    }
+}
+
+/// Returns where the log is unless the config says otherwise.
+pub fn default_database_url(state: &Path) -> String {
+    format!("sqlite://{}", state.join("formwork.db").display())
+}
+
+/// Returns what holds where no layer of config says anything, by dotted keys.
+pub fn built_in() -> Vec<(String, Value)> {
+    vec![
+        ("permissions.mode".to_owned(), Value::String("ask".to_owned())),
+        ("sandbox".to_owned(), serde_json::to_value(SandboxMode::default()).unwrap_or(Value::Null)),
+    ]
+}

@@ -1,0 +1,47 @@
+//! The capabilities of Formwork, each operation once, and the embedder's builder.
+//!
+//! Start at [`Builder`]: it takes a workspace and a config and returns a [`Formwork`], with an embedded
+//! log and no server. [`Formwork::call`] is the one way to every operation in [`operations`];
+//! [`CAPABILITIES`](capability::CAPABILITIES) lists them with their schemas, and interfaces are made
+//! from that list. This is the one library that names concrete engines together.
+//!
+//! ```
+//! use formwork_protocols::Principal;
+//! use formwork_services::{Builder, capability::Caller, operations::agents};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let workspace = tempfile::tempdir()?;
+//! let formwork = Builder::new(workspace.path()).build().await?;
+//! let caller = Caller::owner(Principal::parse("user:ada")?);
+//!
+//! let listed = formwork.call::<agents::List>(&caller, agents::ListParams {}).await?;
+//!
+//! assert!(listed.agents.iter().any(|agent| agent.name.as_str() == "coder"));
+//! formwork.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod capability; // Every operation, and the one way to it.
+mod formwork; // Everything wired together.
+pub mod operations; // What each of them does.
+
+pub mod config; // What an operator says.
+pub mod documents; // What is written in a workspace.
+pub mod trust; // What of it may take effect.
+
+mod baseline; // What a task began with.
+mod executor; // The work of tasks.
+mod models; // From config to models.
+mod setup; // What shapes a run.
+
+pub mod demo; // Which model a demonstration uses.
+pub mod doctor; // What would break a run.
+
+mod error;
+
+pub use {
+    error::Error,
+    formwork::{Builder, Formwork, built_in, default_database_url},
+};

@@ -1,0 +1,162 @@
+//! From config to models that can be called.
+
+use std::{collections::BTreeMap, ffi::OsString, path::Path, sync::Arc};
+
+use formwork_agent::{Agent, ModelChoice};
+use formwork_protocols::{AgentName, CategoryName, Clock, Model, ModelRef, Provider, Rng, Scrub};
+use formwork_secrets::{Registry, SecretName};
+use formwork_transport::{Catalog, Endpoint, ModelOverride, ProviderKind, Seams};
+use secrecy::SecretString;
+
+use crate::{Error, config::Config};
+
+/// The category that agents ask for unless they say otherwise.
+pub(crate) const DEFAULT_CATEGORY: &str = "default";
+
+/// The environment, as those who look up keys see it.
+pub(crate) fn lookup(
+    environment: &BTreeMap<OsString, OsString>,
+) -> impl Fn(&str) -> Option<String> + '_ {
+    |name| environment.get(OsString::from(name).as_os_str())?.to_str().map(str::to_owned)
+}
+
+/// The keys of providers, and the secrets that tools may be given.
+pub(crate) struct Keys {
+    pub(crate) registry: Registry,
+    of_providers: BTreeMap<String, SecretString>,
+}
+
+impl Keys {
+    /// Reads every key and secret from where the config says it comes from.
+    ///
+    /// # Errors
+    /// [`Error::Key`] names the first that cannot be had.
+    pub(crate) fn read(
+        config: &Config,
+        environment: &BTreeMap<OsString, OsString>,
+        base: &Path,
+    ) -> Result<Self, Error> {
+        let lookup = lookup(environment);
+        let mut registry = Registry::resolve(&config.secrets, &lookup, base).map_err(|errors| {
+            let reasons: Vec<String> = errors.iter().map(told).collect();
+            Error::Key { what: "a secret".to_owned(), reason: reasons.join("; ") }
+        })?;
+        let mut of_providers = BTreeMap::new();
+        for (provider, settings) in &config.providers {
+            let Some(source) = &settings.api_key else { continue };
+            let what = || format!("the key of provider {provider}");
+            let refused =
+                |error: &formwork_secrets::Error| Error::Key { what: what(), reason: told(error) };
+            let name = SecretName::parse(format!("provider-{provider}"))
+                .map_err(|error| refused(&error))?;
+            let key = source.resolve(&name, &lookup, base).map_err(|error| refused(&error))?;
+            // It is scrubbed wherever it turns up, as any other secret.
+            registry.insert(name, key.clone()).map_err(|error| refused(&error))?;
+            of_providers.insert(provider.to_string(), key);
+        }
+        Ok(Self { registry, of_providers })
+    }
+}
+
+/// Joins an error and its causes.
+fn told(error: &formwork_secrets::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}
+
+/// Returns the endpoints that the config names.
+pub(crate) fn endpoints(config: &Config, keys: &Keys, base: &Path) -> Vec<Endpoint> {
+    let mut endpoints = Vec::new();
+    for (name, settings) in &config.providers {
+        let given = settings.base_url.clone();
+        let address = given.or_else(|| settings.kind.default_base_url().map(str::to_owned));
+        let mut address = address.unwrap_or_default();
+        if settings.kind == ProviderKind::Scripted {
+            address = base.join(address).display().to_string();
+        }
+        let mut endpoint = Endpoint::new(name.clone(), settings.kind, address);
+        if let Some(key) = keys.of_providers.get(name.as_str()) {
+            endpoint = endpoint.with_api_key(key.clone());
+        }
+        endpoint.clocks = settings.clocks.unwrap_or_default();
+        endpoint.retry = settings.retry.unwrap_or_default();
+        endpoints.push(endpoint);
+    }
+    endpoints
+}
+
+/// The models that can be called.
+pub(crate) struct Models {
+    catalog: Catalog,
+    categories: BTreeMap<CategoryName, ModelRef>,
+}
+
+impl Models {
+    /// Connects the endpoints that the config names, and the embedder's own providers. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`Error::Transport`] when an endpoint cannot be used as it is configured.
+    pub(crate) fn connect(
+        config: &Config,
+        keys: &Keys,
+        base: &Path,
+        own: &[Arc<dyn Provider>],
+        seams: (Arc<dyn Scrub>, Arc<dyn Rng>, Arc<dyn Clock>),
+    ) -> Result<Self, Error> {
+        let (scrub, rng, clock) = seams;
+        let seams = Seams { scrub, rng, clock };
+        let mut catalog = Catalog::new(endpoints(config, keys, base), &seams)
+            .map_err(|source| Error::transport(source))?;
+        for provider in own {
+            catalog = catalog.with_provider(ProviderKind::OpenAiCompatible, Arc::clone(provider));
+        }
+        for (model, known) in &config.models {
+            let word = ModelOverride {
+                context_tokens: known.context_tokens,
+                max_output_tokens: known.max_output_tokens,
+                price: known.price.map(crate::config::PriceConfig::price),
+                tool_calls: known.tool_calls,
+            };
+            catalog = catalog.with_model(model.clone(), word);
+        }
+        Ok(Self { catalog, categories: config.categories.clone() })
+    }
+
+    /// Returns the model that an agent thinks with.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchCategory`] when it asks for one that nothing is mapped to.
+    pub(crate) fn choice(&self, agent: &Agent) -> Result<ModelRef, Error> {
+        match &agent.document().model {
+            ModelChoice::Model(model) => Ok(model.clone()),
+            ModelChoice::Category(category) => self.category(agent.name(), category),
+        }
+    }
+
+    fn category(&self, agent: &AgentName, category: &CategoryName) -> Result<ModelRef, Error> {
+        self.categories.get(category).cloned().ok_or_else(|| Error::NoSuchCategory {
+            agent: agent.clone(),
+            category: category.clone(),
+        })
+    }
+
+    /// Returns a model that is ready to be called.
+    ///
+    /// # Errors
+    /// [`Error::Model`] when its provider is not configured or it has no price.
+    pub(crate) fn model(&self, model: &ModelRef) -> Result<Model, Error> {
+        self.catalog
+            .model(model)
+            .map_err(|source| Error::Model { model: model.clone(), source: Box::new(source) })
+    }
+
+    /// Returns what is known of models, for those who list them.
+    pub(crate) const fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+}

@@ -1,0 +1,8 @@
+//! What each capability does, one module per noun.
+
+pub mod agents;
+pub mod audit;
+pub mod events;
+pub mod models;
+pub mod runs;
+pub mod tools;

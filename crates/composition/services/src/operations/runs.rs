@@ -1,0 +1,414 @@
+//! `runs.*`: begins, lists, shows and resumes runs.
+
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    AgentName, EventBody, ModelRef, PermissionMode, Position, RunId, Scrub, Span, Store,
+    WorkflowName,
+    check::{CheckKind, CheckSpec, CommandCheck, Expect, Parser},
+    spec::Retries,
+    store::{AttemptRow, CallRow, CheckRow, RunRow, Selection, TaskRow},
+};
+use formwork_scheduler::{
+    Executor, Scheduler, Setup, Signals,
+    workflow::{Known, Plan, SingleTask},
+};
+use formwork_write_safety::Reads;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{
+    Error, Formwork,
+    baseline::Baselines,
+    capability::{Caller, Effect, Operation, Scope},
+    executor::Workshop,
+    models::lookup,
+    setup::{self, AgentSetup, RunSetup},
+};
+
+/// How many tasks run at once where nobody says otherwise: what one person's machine and account bear.
+const WIDTH: usize = 4;
+
+/// How long an exit check of a single task may take.
+const CHECK_TIMEOUT: Span = Span::from_secs(600);
+
+/// What is to be done.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Work {
+    /// A workflow.
+    #[expect(missing_docs, reason = "its fields' names say it")]
+    Workflow {
+        /// Where it was found, for messages.
+        source: String,
+        text: String,
+    },
+    /// One task in words.
+    #[expect(missing_docs, reason = "its fields' names say it")]
+    Task {
+        prompt: String,
+        /// `coder` where it may write and `reader` where not, unless somebody says otherwise.
+        agent: Option<AgentName>,
+        /// Commands that have to succeed before it counts as done.
+        checks: Vec<Vec<String>>,
+    },
+}
+
+/// What a run is begun with.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StartParams {
+    /// What is to be done.
+    pub work: Work,
+    /// What is set from outside for the workflow's variables.
+    #[serde(default)]
+    pub vars: Map<String, Value>,
+    /// The model of every agent, in place of what they ask for.
+    #[serde(default)]
+    pub model: Option<ModelRef>,
+    /// How many tasks run at once.
+    #[serde(default)]
+    pub width: Option<usize>,
+}
+
+/// A run that goes on.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Started {
+    /// The run.
+    pub run: RunId,
+}
+
+/// `runs.start`
+pub struct Start;
+
+#[async_trait]
+impl Operation for Start {
+    const NAME: &'static str = "runs.start";
+    const DOC: &'static str = "Begins a run of a workflow or of one task.";
+    const SCOPE: Scope = Scope::Run;
+    const EFFECT: Effect = Effect::Write;
+    type Params = StartParams;
+    type Output = Started;
+
+    async fn run(
+        formwork: &Formwork,
+        caller: &Caller,
+        params: StartParams,
+    ) -> Result<Started, Error> {
+        let StartParams { work, vars, model, width } = params;
+        let config = formwork.inner.config.clone();
+        let agents = formwork.agents()?;
+        let mut plan = match work {
+            Work::Workflow { source, text } => {
+                let known = Known {
+                    agents: agents.iter().map(|agent| agent.name().clone()).collect(),
+                    natives: formwork.inner.natives.names().map(str::to_owned).collect(),
+                };
+                Plan::parse(&source, &text, &known, &vars)?
+            }
+            Work::Task { prompt, agent, checks } => {
+                single(setup::mode(&config), prompt, agent, checks)
+            }
+        };
+        if let Some(budget) = &config.budget {
+            plan.cap(budget);
+        }
+        let (keys, models) = formwork.models(&config)?;
+        let mut chosen = BTreeMap::new();
+        for name in plan.agents() {
+            let agent = agents.get(name).cloned().ok_or_else(|| Error::NoSuchAgent {
+                agent: name.clone(),
+                known: agents
+                    .iter()
+                    .map(|agent| agent.name().as_str())
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            })?;
+            let model = match &model {
+                Some(model) => model.clone(),
+                None => models.choice(&agent)?,
+            };
+            // All that can fail before money is spent fails here.
+            models.model(&model)?;
+            chosen.insert(name.clone(), AgentSetup { agent, model });
+        }
+        let setup = RunSetup { config, agents: chosen, width: width.unwrap_or(WIDTH).max(1) };
+        let workshop = workshop(formwork, setup.clone(), keys.registry, models)?;
+        for agent in setup.agents.values() {
+            workshop.check_rules(&agent.agent)?;
+        }
+        let scheduler = scheduler(formwork, workshop, setup.width);
+        let recorded = match serde_json::to_value(&setup) {
+            Ok(Value::Object(map)) => map,
+            _ => Map::new(),
+        };
+        let new = scheduler
+            .create(
+                &plan,
+                Setup {
+                    workspace: formwork.workspace().display().to_string(),
+                    mode: setup.mode(),
+                    principal: caller.principal().clone(),
+                    setup: recorded,
+                },
+            )
+            .await
+            .map_err(Error::from)?;
+        let (run, signals) = (new.id(), Signals::default());
+        let watched = signals.clone();
+        formwork.spawn(run, signals, async move {
+            let report = scheduler.run(new, &watched).await.map_err(Error::from)?;
+            Ok(report.outcome)
+        });
+        Ok(Started { run })
+    }
+}
+
+/// Makes a plan of one task in words.
+fn single(
+    mode: PermissionMode,
+    prompt: String,
+    agent: Option<AgentName>,
+    checks: Vec<Vec<String>>,
+) -> Plan {
+    let writes = mode >= PermissionMode::Edit;
+    let agent = agent.unwrap_or_else(|| {
+        AgentName::parse(if writes { "coder" } else { "reader" })
+            .expect("the names of built-in agents follow the rule")
+    });
+    let postchecks = checks
+        .into_iter()
+        .map(|argv| CheckSpec {
+            name: argv.join(" "),
+            kind: CheckKind::Command(CommandCheck {
+                parse: parser(&argv),
+                argv,
+                expect: Expect::Pass,
+            }),
+            timeout: CHECK_TIMEOUT,
+        })
+        .collect();
+    let name = WorkflowName::parse(if writes { "task" } else { "question" })
+        .expect("these names follow the rule");
+    let task = SingleTask { agent, prompt, postchecks, retries: Retries::default(), timeout: None };
+    Plan::single(name, task, formwork_protocols::Budget::default())
+}
+
+/// Tells by a command how its output is to be read: a run of no tests must not pass for a success.
+fn parser(argv: &[String]) -> Option<Parser> {
+    let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["cargo", "test", ..] => Some(Parser::CargoTest),
+        ["cargo", "nextest", "run", ..] => Some(Parser::Nextest),
+        ["pytest", ..] | [_, "-m", "pytest", ..] => Some(Parser::Pytest),
+        [_, "-m", "unittest", ..] => Some(Parser::Unittest),
+        ["go", "test", ..] => Some(Parser::GoTest),
+        ["jest" | "vitest", ..] | ["npx", "jest" | "vitest", ..] => Some(Parser::Jest),
+        _ => None,
+    }
+}
+
+/// Puts together what a run works with.
+fn workshop(
+    formwork: &Formwork,
+    setup: RunSetup,
+    secrets: formwork_secrets::Registry,
+    models: crate::models::Models,
+) -> Result<Workshop, Error> {
+    let inner = &formwork.inner;
+    let protection = setup::protection(
+        setup.config.sandbox.unwrap_or_default(),
+        inner.has_launcher,
+        inner.root.path(),
+        &inner.state.join("tmp"),
+        &lookup(&inner.environment),
+    )?;
+    let baselines = Baselines::new(
+        Arc::clone(&inner.root),
+        Arc::clone(&inner.snapshots),
+        Arc::clone(&inner.store),
+        Arc::clone(&inner.clock),
+        setup.mode() >= PermissionMode::Edit,
+    );
+    Ok(Workshop {
+        setup,
+        models,
+        root: Arc::clone(&inner.root),
+        reads: Reads::new(),
+        trash: Arc::clone(&inner.trash),
+        sandbox: Arc::clone(&inner.sandbox),
+        protection,
+        baselines,
+        store: Arc::clone(&inner.store),
+        secrets: Arc::new(secrets),
+        scrub: Arc::clone(&inner.scrub) as Arc<dyn Scrub>,
+        clock: Arc::clone(&inner.clock),
+        rng: Arc::clone(&inner.rng),
+        tools: inner.tools.clone(),
+        natives: inner.natives.clone(),
+        waiting: std::sync::Mutex::default(),
+    })
+}
+
+fn scheduler(formwork: &Formwork, workshop: Workshop, width: usize) -> Scheduler {
+    let inner = &formwork.inner;
+    let executor: Arc<dyn Executor> = Arc::new(workshop);
+    let owner = format!("process-{}-{:016x}", std::process::id(), inner.rng.next_u64());
+    Scheduler::new(Arc::clone(&inner.store), executor)
+        .with_time(Arc::clone(&inner.clock), Arc::clone(&inner.rng))
+        .with_width(NonZeroUsize::new(width).unwrap_or(NonZeroUsize::MIN))
+        .with_owner(owner)
+}
+
+/// Which run to resume.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResumeParams {
+    /// The run.
+    pub run: RunId,
+}
+
+/// `runs.resume`
+pub struct Resume;
+
+#[async_trait]
+impl Operation for Resume {
+    const NAME: &'static str = "runs.resume";
+    const DOC: &'static str = "Takes an interrupted run up where it stopped.";
+    const SCOPE: Scope = Scope::Run;
+    const EFFECT: Effect = Effect::Write;
+    type Params = ResumeParams;
+    type Output = Started;
+
+    async fn run(formwork: &Formwork, _: &Caller, params: ResumeParams) -> Result<Started, Error> {
+        let run = params.run;
+        let row = named(&*formwork.inner.store, run).await?;
+        if row.state.is_terminal() {
+            return Err(Error::NotResumable { run, state: row.state });
+        }
+        if std::path::Path::new(&row.workspace) != formwork.workspace() {
+            return Err(Error::OtherWorkspace { run, workspace: row.workspace });
+        }
+        let setup = recorded(&*formwork.inner.store, run).await?;
+        let (keys, models) = formwork.models(&setup.config)?;
+        let width = setup.width;
+        let workshop = workshop(formwork, setup, keys.registry, models)?;
+        let scheduler = scheduler(formwork, workshop, width);
+        let signals = Signals::default();
+        let watched = signals.clone();
+        formwork.spawn(run, signals, async move {
+            let report = scheduler.resume(run, &watched).await.map_err(Error::from)?;
+            Ok(report.outcome)
+        });
+        Ok(Started { run })
+    }
+}
+
+/// Reads back what a run was set up with.
+async fn recorded(store: &dyn Store, run: RunId) -> Result<RunSetup, Error> {
+    let selection = Selection { run: Some(run), task: None, kinds: vec!["run.created".to_owned()] };
+    let events = store.read(Position::default(), &selection, 1).await?;
+    let created = events.into_iter().find_map(|event| match event.body {
+        EventBody::RunCreated(created) => Some(created),
+        _ => None,
+    });
+    let mut setup = created.map_or(Value::Null, |created| created.setup);
+    if let Value::Object(map) = &mut setup {
+        // The scheduler keeps the variables there, and reads them itself.
+        map.remove("vars");
+    }
+    serde_json::from_value(setup).map_err(|source| Error::Setup { run, source })
+}
+
+async fn named(store: &dyn Store, run: RunId) -> Result<RunRow, Error> {
+    let row = store.run(run).await?;
+    row.ok_or(Error::Store(formwork_protocols::StoreError::NoSuchRun { run }))
+}
+
+/// Which runs to list.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListParams {
+    /// Only those older than this one.
+    pub before: Option<RunId>,
+    /// How many at the most, up to 1,000; 20 where absent.
+    pub limit: Option<usize>,
+}
+
+/// Runs, the newest first.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Listed {
+    /// The runs.
+    pub runs: Vec<RunRow>,
+}
+
+/// `runs.list`
+pub struct List;
+
+#[async_trait]
+impl Operation for List {
+    const NAME: &'static str = "runs.list";
+    const DOC: &'static str = "Lists runs, the newest first.";
+    const SCOPE: Scope = Scope::Read;
+    const EFFECT: Effect = Effect::Read;
+    type Params = ListParams;
+    type Output = Listed;
+
+    async fn run(formwork: &Formwork, _: &Caller, params: ListParams) -> Result<Listed, Error> {
+        let limit = params.limit.unwrap_or(20).clamp(1, 1_000);
+        let runs = formwork.inner.store.runs(params.before, limit).await?;
+        Ok(Listed { runs })
+    }
+}
+
+/// Which run to show.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GetParams {
+    /// The run.
+    pub run: RunId,
+}
+
+/// A run with all that its views hold.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct RunDetail {
+    /// The run itself.
+    pub run: RunRow,
+    /// Its tasks, in the order of their creation.
+    pub tasks: Vec<TaskRow>,
+    /// The attempts at its tasks, in order.
+    pub attempts: Vec<AttemptRow>,
+    /// The checks that have decided, with their evidence, in order.
+    pub checks: Vec<CheckRow>,
+    /// The model calls that ended well, in order.
+    pub calls: Vec<CallRow>,
+}
+
+/// `runs.get`
+pub struct Get;
+
+#[async_trait]
+impl Operation for Get {
+    const NAME: &'static str = "runs.get";
+    const DOC: &'static str =
+        "Shows a run: its tasks, its checks with their evidence, its model calls.";
+    const SCOPE: Scope = Scope::Read;
+    const EFFECT: Effect = Effect::Read;
+    type Params = GetParams;
+    type Output = RunDetail;
+
+    async fn run(formwork: &Formwork, _: &Caller, params: GetParams) -> Result<RunDetail, Error> {
+        let (store, run) = (&formwork.inner.store, params.run);
+        let row = named(&**store, run).await?;
+        let tasks = store.tasks(run).await?;
+        let mut attempts = Vec::new();
+        for task in &tasks {
+            attempts.extend(store.attempts(task.task).await?);
+        }
+        let checks = store.checks(run).await?;
+        let calls = store.calls(run).await?;
+        Ok(RunDetail { run: row, tasks, attempts, checks, calls })
+    }
+}

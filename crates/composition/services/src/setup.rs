@@ -1,0 +1,143 @@
+//! Everything that shapes a run, resolved before it begins and recorded with it.
+
+use std::{collections::BTreeMap, path::Path};
+
+use formwork_agent::Agent;
+use formwork_policy::{CommandPatterns, Policy, Rules, ToolPatterns};
+use formwork_protocols::{AgentName, ModelRef, PermissionMode, ToolName, ToolSpec};
+use formwork_sandbox::{Limits, Network, Protection, Status, probe};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Error,
+    config::{Config, Permissions, SandboxMode},
+};
+
+/// What a run was set up with. It is recorded when the run is created, so that whoever resumes it
+/// works by the same agents, models and rules, whatever the files say by then. It holds no secret.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunSetup {
+    /// The config, merged.
+    pub(crate) config: Config,
+    /// The agents that the plan asks for, each with the model that it thinks with.
+    pub(crate) agents: BTreeMap<AgentName, AgentSetup>,
+    /// How many tasks run at once.
+    pub(crate) width: usize,
+}
+
+/// An agent of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct AgentSetup {
+    /// The agent, whole.
+    pub(crate) agent: Agent,
+    /// The model that it thinks with.
+    pub(crate) model: ModelRef,
+}
+
+impl RunSetup {
+    /// Returns what the run may do.
+    pub(crate) fn mode(&self) -> PermissionMode {
+        mode(&self.config)
+    }
+}
+
+/// Returns what agents may do where nobody says otherwise: read.
+pub(crate) fn mode(config: &Config) -> PermissionMode {
+    config.permissions.as_ref().and_then(|permissions| permissions.mode).unwrap_or_default()
+}
+
+/// Returns what is allowed to one agent: what the config allows, narrowed by the agent's own rules.
+///
+/// # Errors
+/// [`Error::Rules`] when a pattern does not parse, or names a tool that does not exist.
+pub(crate) fn policy<'a>(
+    config: &Config,
+    agent: &Agent,
+    tools: impl IntoIterator<Item = &'a ToolSpec>,
+) -> Result<(Policy, std::collections::BTreeSet<ToolName>), Error> {
+    let rules = |error: formwork_policy::Error| Error::Rules { reason: error.to_string() };
+    let mut around = Rules::new(mode(config));
+    let permissions: Option<&Permissions> = config.permissions.as_ref();
+    if let Some(exec) = permissions.and_then(|permissions| permissions.exec.as_ref()) {
+        around.commands = Some(CommandPatterns::parse(exec).map_err(rules)?);
+    }
+    let own = &agent.document().tools;
+    let allowed = ToolPatterns::parse(&own.allow)
+        .and_then(|patterns| patterns.resolve(tools))
+        .map_err(|error| Error::Rules { reason: format!("agent {}: {error}", agent.name()) })?;
+    // The agent's own rules take away from the config's and never add to them.
+    let mut narrower = Rules::new(PermissionMode::Auto);
+    narrower.tools = Some(allowed.clone());
+    if let Some(exec) = own.exec.as_ref().and_then(|exec| exec.allow.as_ref()) {
+        narrower.commands = Some(CommandPatterns::parse(exec).map_err(rules)?);
+    }
+    Ok((Policy::new(around).narrow(narrower), allowed))
+}
+
+/// Returns what a process of the run may reach: it reads the system and the tools of its languages,
+/// and writes the workspace and a temporary folder. It has no network.
+///
+/// # Errors
+/// [`Error::Protection`] when confinement is asked for and this machine does not have it.
+pub(crate) fn protection(
+    mode: SandboxMode,
+    has_launcher: bool,
+    workspace: &Path,
+    temporary: &Path,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<Protection, Error> {
+    if mode == SandboxMode::Off {
+        return Ok(Protection::None);
+    }
+    let found = probe();
+    let missing = [&found.files, &found.system_calls].into_iter().find_map(|status| match status {
+        Status::Missing(reason) => Some(reason.clone()),
+        Status::Active(_) => None,
+    });
+    let missing = missing.or_else(|| {
+        (!has_launcher).then(|| "there is no launcher, the program that confines others".to_owned())
+    });
+    match (missing, mode) {
+        (None, _) => Ok(Protection::Restricted(limits(workspace, temporary, variable))),
+        (Some(_), SandboxMode::Auto) => Ok(Protection::None),
+        (Some(reason), _) => Err(Error::Protection { reason }),
+    }
+}
+
+/// The folders that a build needs. Those that do not exist are left out.
+fn limits(workspace: &Path, temporary: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Limits {
+    let home = variable("HOME").map(std::path::PathBuf::from);
+    let below_home = |name: &str| home.as_ref().map(|home| home.join(name));
+    let named = |name: &str| variable(name).map(std::path::PathBuf::from);
+    let mut read = Limits::system_roots();
+    read.extend(named("CARGO_HOME").or_else(|| below_home(".cargo")));
+    read.extend(named("RUSTUP_HOME").or_else(|| below_home(".rustup")));
+    for folder in variable("PATH").unwrap_or_default().split(':').map(std::path::PathBuf::from) {
+        // A program's libraries stand beside its folder, as in /opt/python/{bin,lib}.
+        match folder.parent() {
+            Some(prefix) if prefix.parent().is_some() && Some(prefix) != home.as_deref() => {
+                read.push(prefix.to_owned());
+            }
+            _ => read.push(folder),
+        }
+    }
+    read.retain(|folder| folder.is_absolute() && folder.exists());
+    read.sort();
+    read.dedup();
+    let devices = [
+        "/dev/null",
+        "/dev/zero",
+        "/dev/full",
+        "/dev/random",
+        "/dev/urandom",
+        "/dev/tty",
+        "/dev/shm",
+    ];
+    let mut write = vec![workspace.to_owned(), temporary.to_owned()];
+    write.extend(named("CARGO_TARGET_DIR"));
+    write.extend(devices.into_iter().map(std::path::PathBuf::from));
+    write.retain(|folder| folder.exists());
+    let mut limits = Limits::new(read, write);
+    limits.network = Network::Off;
+    limits
+}

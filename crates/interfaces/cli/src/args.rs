@@ -1,0 +1,370 @@
+//! What may be written on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use formwork_protocols::{AgentName, BlobHash, ModelRef, PermissionMode, Position, RunId, Usd};
+
+/// Structured programming for AI agents: work with entry checks, exit checks, a budget and a record.
+#[derive(Debug, Parser)]
+#[command(
+    name = "formwork",
+    version,
+    about,
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "Exit codes: 0 completed · 2 refused by a check, a budget or a rule · 3 setup · 64 usage · 130 interrupted · 1 anything else"
+)]
+pub struct Cli {
+    /// What to do now; without one, TEXT is the task of a run.
+    #[command(subcommand)]
+    pub verb: Option<Verb>,
+    /// One task, as `formwork run -m TEXT`.
+    #[arg(value_name = "TEXT")]
+    pub text: Option<String>,
+    /// How that task runs.
+    #[command(flatten)]
+    pub run: RunOptions,
+    /// What holds for every verb.
+    #[command(flatten)]
+    pub global: Global,
+}
+
+/// What holds for every verb.
+#[derive(Debug, Clone, Args)]
+pub struct Global {
+    /// The workspace; the present folder where absent.
+    #[arg(short = 'C', long, global = true, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// A config file that is trusted as it stands, in place of the project's.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where the log is, as sqlite:///FILE or postgres://…
+    #[arg(long, global = true, value_name = "URL")]
+    pub database_url: Option<String>,
+    /// One JSON document on standard output, and nothing else there.
+    #[arg(long, global = true, conflicts_with = "jsonl")]
+    pub json: bool,
+    /// Each event as a line of JSON on standard output, the outcome last.
+    #[arg(long, global = true)]
+    pub jsonl: bool,
+    /// Only the outcome.
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Whether to use colours.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub color: When,
+}
+
+/// Whether to use colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Run a workflow, or one task, to its checked end.
+    Run(Run),
+    /// Answer a question about the workspace; changes nothing.
+    Ask(OneTask),
+    /// Make a change within the scope, and nothing beyond it.
+    Edit(OneTask),
+    /// Watch a broken repository being fixed; needs no set-up.
+    Demo(Demo),
+    /// List, show and resume runs.
+    #[command(subcommand)]
+    Runs(Runs),
+    /// Print the events of a run, or of all.
+    Events(Events),
+    /// Print the whole of an output or message by its hash.
+    Blob(Blob),
+    /// Check documents and list every fault; runs nothing.
+    Validate(Validate),
+    /// Print the JSON Schema of a document.
+    Schema(Schema),
+    /// Find what would break a run, and say what to do.
+    Doctor(Doctor),
+    /// List the models that are there and what they cost.
+    Models,
+    /// List the agents of the workspace and the built-in ones.
+    Agents,
+    /// List the tools.
+    Tools,
+    /// Write a commented starting set of documents.
+    Init(Init),
+    /// Let the project's config take effect, as it stands now.
+    Trust(Trust),
+    /// Check the log.
+    #[command(subcommand)]
+    Audit(Audit),
+    /// Show the config.
+    #[command(subcommand)]
+    Config(Config),
+    /// Print completions for a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// How a run is carried out.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RunOptions {
+    /// What agents may do: ask, plan, edit or auto.
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub mode: Option<PermissionMode>,
+    /// The agent of a one-task run.
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<AgentName>,
+    /// The model of every agent, as provider/model.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<ModelRef>,
+    /// The most that the run may cost, in US dollars.
+    #[arg(long, value_name = "AMOUNT")]
+    pub usd: Option<Usd>,
+    /// The most model calls.
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<u32>,
+    /// An exit check of a one-task run, such as "cargo test". May be repeated.
+    #[arg(long = "check", value_name = "COMMAND")]
+    pub checks: Vec<String>,
+    /// A command that agents may run, such as "cargo test *". May be repeated.
+    #[arg(long = "allow", value_name = "PATTERN")]
+    pub allow: Vec<String>,
+    /// A value of a workflow's variable. May be repeated.
+    #[arg(long = "var", value_name = "NAME=VALUE")]
+    pub vars: Vec<String>,
+    /// How many tasks run at once.
+    #[arg(long, value_name = "N")]
+    pub width: Option<usize>,
+    /// Whether processes are confined: on, auto or off.
+    #[arg(long, value_name = "MODE")]
+    pub sandbox: Option<SandboxArg>,
+}
+
+/// Whether processes are confined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[expect(missing_docs, reason = "the words of the config")]
+pub enum SandboxArg {
+    On,
+    Auto,
+    Off,
+}
+
+/// `formwork run`
+#[derive(Debug, Args)]
+pub struct Run {
+    /// A workflow: a file, or a name below .formwork/workflows.
+    #[arg(
+        value_name = "WORKFLOW",
+        required_unless_present = "message",
+        conflicts_with = "message"
+    )]
+    pub workflow: Option<String>,
+    /// One task in words; - reads it from standard input.
+    #[arg(short, long, value_name = "TEXT")]
+    pub message: Option<String>,
+    /// How it runs.
+    #[command(flatten)]
+    pub options: RunOptions,
+}
+
+/// `formwork ask`, `formwork edit`
+#[derive(Debug, Args)]
+pub struct OneTask {
+    /// The task in words; - reads it from standard input.
+    #[arg(value_name = "TEXT", required_unless_present = "message", conflicts_with = "message")]
+    pub text: Option<String>,
+    /// The same, as everywhere.
+    #[arg(short, long, value_name = "TEXT")]
+    pub message: Option<String>,
+    /// How it runs.
+    #[command(flatten)]
+    pub options: RunOptions,
+}
+
+/// `formwork demo`
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// A scripted model claims success without a fix, and is refused by the evidence.
+    #[arg(long)]
+    pub liar: bool,
+    /// Use this model, as provider/model; the provider is configured or a known one whose key is set.
+    #[arg(long, value_name = "MODEL", conflicts_with = "liar")]
+    pub model: Option<ModelRef>,
+    /// Use the scripted model even where a real one is found.
+    #[arg(long, conflicts_with = "model")]
+    pub scripted: bool,
+    /// Keep the repository in this folder, which must not exist yet.
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+}
+
+/// `formwork runs`
+#[derive(Debug, Subcommand)]
+pub enum Runs {
+    /// List runs, the newest first.
+    List {
+        /// How many.
+        #[arg(short = 'n', long, default_value_t = 20)]
+        limit: usize,
+        /// Only those older than this one.
+        #[arg(long, value_name = "RUN")]
+        before: Option<RunId>,
+    },
+    /// Show a run: its tree, its checks with their evidence, its spend.
+    Show {
+        /// The run; the last one where absent.
+        run: Option<RunId>,
+    },
+    /// Take an interrupted run up where it stopped.
+    Resume {
+        /// The run; the last one where absent.
+        run: Option<RunId>,
+    },
+}
+
+/// `formwork events`
+#[derive(Debug, Args)]
+pub struct Events {
+    /// The run; all where absent.
+    pub run: Option<RunId>,
+    /// Only events after this position.
+    #[arg(long, value_name = "POSITION", value_parser = position, default_value = "0")]
+    pub after: Position,
+    /// Only kinds that begin so, such as tool. or task.escalated. May be repeated.
+    #[arg(long, value_name = "PREFIX")]
+    pub kind: Vec<String>,
+    /// How many.
+    #[arg(short = 'n', long, default_value_t = 1000)]
+    pub limit: usize,
+    /// Go on as they come.
+    #[arg(short, long)]
+    pub follow: bool,
+}
+
+/// `formwork blob`
+#[derive(Debug, Args)]
+pub struct Blob {
+    /// The hash.
+    pub hash: BlobHash,
+}
+
+/// `formwork validate`
+#[derive(Debug, Args)]
+pub struct Validate {
+    /// Files or folders; the workspace's own documents where absent.
+    pub paths: Vec<PathBuf>,
+}
+
+/// `formwork schema`
+#[derive(Debug, Args)]
+pub struct Schema {
+    /// Which document.
+    pub document: Document,
+}
+
+/// A kind of document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Document {
+    /// formwork.toml
+    Config,
+    /// .formwork/agents/*.toml
+    Agent,
+    /// .formwork/workflows/*.toml
+    Workflow,
+    /// The script of a scripted model.
+    Script,
+    /// An event of the log.
+    Event,
+}
+
+/// `formwork doctor`
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Do not ask the endpoints.
+    #[arg(long)]
+    pub offline: bool,
+}
+
+/// `formwork init`
+#[derive(Debug, Args)]
+pub struct Init {
+    /// Overwrite what is there.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `formwork trust`
+#[derive(Debug, Args)]
+pub struct Trust {
+    /// Take the trust back.
+    #[arg(long)]
+    pub revoke: bool,
+}
+
+/// `formwork audit`
+#[derive(Debug, Subcommand)]
+pub enum Audit {
+    /// Check the hash chain and the blobs of a run, or of all.
+    Verify {
+        /// The run; all where absent.
+        run: Option<RunId>,
+    },
+}
+
+/// `formwork config`
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Print the config that holds.
+    Show {
+        /// Say where each value came from.
+        #[arg(long)]
+        origin: bool,
+    },
+}
+
+fn mode(text: &str) -> Result<PermissionMode, String> {
+    match text {
+        "ask" => Ok(PermissionMode::Ask),
+        "plan" => Ok(PermissionMode::Plan),
+        "edit" => Ok(PermissionMode::Edit),
+        "auto" => Ok(PermissionMode::Auto),
+        _ => Err("expected ask, plan, edit or auto".to_owned()),
+    }
+}
+
+fn position(text: &str) -> Result<Position, String> {
+    text.parse().map(Position).map_err(|_| "expected a number".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_bare_text_is_a_task_and_a_verb_is_a_verb() {
+        let task = Cli::parse_from(["formwork", "Fix the failing tests", "--usd", "0.5"]);
+        assert_eq!(task.text.as_deref(), Some("Fix the failing tests"));
+        assert_eq!(task.run.usd, Some("0.5".parse().unwrap()));
+
+        let verb = Cli::parse_from(["formwork", "runs", "list", "--json"]);
+        assert!(verb.global.json && matches!(verb.verb, Some(Verb::Runs(Runs::List { .. }))));
+    }
+}

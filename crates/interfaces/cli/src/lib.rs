@@ -1,0 +1,69 @@
+//! The `formwork` program: a command line over the capabilities, and nothing more.
+//!
+//! Start at [`main`]. Each verb asks [`formwork_services`] for what it needs and prints what it gets;
+//! no ability lives here that another interface could not have. This is the only crate that reads the
+//! environment and the only one that prints.
+//!
+//! ```
+//! use clap::Parser as _;
+//! use formwork_cli::args::{Cli, Verb};
+//!
+//! let cli = Cli::parse_from(["formwork", "validate", "workflow.toml"]);
+//! assert!(matches!(cli.verb, Some(Verb::Validate(_))));
+//! ```
+
+pub mod args; // What may be written.
+mod fault; // How a verb fails.
+mod settings; // Folders, config files and the environment.
+mod terminal; // Where output goes.
+mod verbs; // What is done.
+mod view; // What a run looks like.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use formwork_protocols::OutcomeCode;
+
+use crate::{fault::Fault, terminal::Terminal};
+
+/// Reads the command line, does what it says, and returns the exit code.
+pub fn main() -> ExitCode {
+    let cli = match args::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let code = if error.use_stderr() { OutcomeCode::Usage.exit_code() } else { 0 };
+            // What cannot be printed here cannot be printed anywhere.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let terminal = Terminal::new(&cli.global);
+    match verbs::run(cli, &terminal) {
+        Ok(code) => ExitCode::from(code.exit_code()),
+        Err(fault) => report(&fault, &terminal),
+    }
+}
+
+/// Tells what is wrong and returns the exit code.
+fn report(fault: &Fault, terminal: &Terminal) -> ExitCode {
+    if fault.is_broken_pipe() {
+        return ExitCode::SUCCESS;
+    }
+    match terminal.format {
+        terminal::Format::Json | terminal::Format::Jsonl => {
+            let document = serde_json::json!({
+                "version": 1,
+                "outcome": fault.code,
+                "errors": fault.messages(),
+                "hint": fault.hint,
+            });
+            if terminal.line(&document).is_err() {
+                terminal::complain(&fault.render(false));
+            }
+        }
+        terminal::Format::Text | terminal::Format::Quiet => {
+            terminal::complain(&fault.render(terminal.color_errors));
+        }
+    }
+    ExitCode::from(fault.code.exit_code())
+}

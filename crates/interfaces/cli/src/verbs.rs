@@ -1,0 +1,120 @@
+//! What each verb does, one module per verb or family.
+
+mod audit;
+mod config;
+mod demo;
+mod doctor;
+mod documents;
+mod events;
+mod init;
+mod lists;
+mod run;
+mod runs;
+mod trust;
+
+use clap::CommandFactory as _;
+use formwork_protocols::OutcomeCode;
+use formwork_services::{Builder, Formwork, capability::Caller, config::Layer};
+
+use crate::{
+    args::{Cli, Global, Verb},
+    fault::Fault,
+    settings::{Need, Settings},
+    terminal::Terminal,
+};
+
+/// Does what the command line says and returns the code to end with.
+///
+/// # Errors
+/// [`Fault`], to be told to the reader.
+pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
+    let Cli { verb, text, run, global } = cli;
+    match verb {
+        None => match text {
+            Some(text) => run::task(&global, terminal, text, run),
+            None => {
+                let help = Cli::command().render_help();
+                terminal.text(help.to_string())?;
+                Ok(OutcomeCode::Usage)
+            }
+        },
+        Some(Verb::Run(args)) => run::run(&global, terminal, args),
+        Some(Verb::Ask(args)) => run::ask(&global, terminal, args),
+        Some(Verb::Edit(args)) => run::edit(&global, terminal, args),
+        Some(Verb::Demo(args)) => demo::demo(&global, terminal, args),
+        Some(Verb::Runs(args)) => runs::runs(&global, terminal, args),
+        Some(Verb::Events(args)) => events::events(&global, terminal, args),
+        Some(Verb::Blob(args)) => events::blob(&global, args),
+        Some(Verb::Validate(args)) => documents::validate(&global, terminal, args),
+        Some(Verb::Schema(args)) => documents::schema(terminal, args),
+        Some(Verb::Doctor(args)) => doctor::doctor(&global, terminal, args),
+        Some(Verb::Models) => lists::models(&global, terminal),
+        Some(Verb::Agents) => lists::agents(&global, terminal),
+        Some(Verb::Tools) => lists::tools(&global, terminal),
+        Some(Verb::Init(args)) => init::init(&global, terminal, args),
+        Some(Verb::Trust(args)) => trust::trust(&global, terminal, args),
+        Some(Verb::Audit(args)) => audit::audit(&global, terminal, args),
+        Some(Verb::Config(args)) => config::config(&global, terminal, args),
+        Some(Verb::Completions { shell }) => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "formwork", &mut script);
+            crate::terminal::bytes(&script)?;
+            Ok(OutcomeCode::Completed)
+        }
+    }
+}
+
+/// Carries out work that waits: one thread where one is enough.
+fn block_on<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Fault::failed(anyhow::Error::from(error).context("cannot start")))?;
+    runtime.block_on(work)
+}
+
+/// Opens Formwork as the settings say.
+async fn open(settings: &Settings) -> Result<Formwork, Fault> {
+    let mut builder = Builder::new(&settings.workspace)
+        .state(&settings.state)
+        .config(settings.layered.config.clone())
+        .environment(settings.environment.clone());
+    if let Ok(program) = std::env::current_exe() {
+        builder = builder.launcher(program);
+    }
+    builder.build().await.map_err(Fault::from)
+}
+
+/// Reads the settings, opens Formwork and asks it something.
+fn with<T, F>(
+    global: &Global,
+    flags: Vec<Layer>,
+    need: Need,
+    work: impl FnOnce(Formwork, Caller, Settings) -> F,
+) -> Result<T, Fault>
+where
+    F: Future<Output = Result<T, Fault>>,
+{
+    let settings = Settings::load(global, flags, need)?;
+    block_on(async {
+        let formwork = open(&settings).await?;
+        let caller = Caller::owner(settings.principal.clone());
+        let done = work(formwork.clone(), caller, settings).await;
+        formwork.close().await;
+        done
+    })
+}
+
+impl From<formwork_services::Error> for Fault {
+    fn from(error: formwork_services::Error) -> Self {
+        let (code, hint) = (error.code(), error.hint());
+        let fault = match error {
+            formwork_services::Error::Documents(faults) => Self::documents(faults),
+            other => Self { code, ..Self::failed(other) },
+        };
+        match hint {
+            Some(hint) => fault.hint(hint),
+            None => fault,
+        }
+    }
+}

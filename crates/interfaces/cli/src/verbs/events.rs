@@ -1,0 +1,90 @@
+//! `formwork events` and `formwork blob`: the log, and what it refers to.
+
+use formwork_protocols::{Event, OutcomeCode};
+use formwork_services::operations::events::{List, ListParams, Page};
+
+use crate::{
+    args::{Blob, Events, Global},
+    fault::Fault,
+    settings::Need,
+    terminal::{Format, Terminal},
+    view::visible,
+};
+
+pub(super) fn events(
+    global: &Global,
+    terminal: &Terminal,
+    args: Events,
+) -> Result<OutcomeCode, Fault> {
+    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+        let mut params = ListParams {
+            run: args.run,
+            task: None,
+            kinds: args.kind.clone(),
+            after: args.after,
+            limit: Some(args.limit),
+        };
+        // Watches before it reads, so that nothing is missed between the two.
+        let mut woken = args.follow.then(|| formwork.store().watch());
+        loop {
+            let page = formwork.call::<List>(&caller, params.clone()).await?;
+            params.after = page.next;
+            let more = !page.events.is_empty();
+            print(terminal, &page)?;
+            let Some(watch) = &mut woken else { return Ok(OutcomeCode::Completed) };
+            if more {
+                continue;
+            }
+            tokio::select! {
+                next = futures::StreamExt::next(watch) => if next.is_none() {
+                    return Ok(OutcomeCode::Completed);
+                },
+                _ = tokio::signal::ctrl_c() => return Ok(OutcomeCode::Completed),
+            }
+        }
+    })
+}
+
+fn print(terminal: &Terminal, page: &Page) -> Result<(), Fault> {
+    match terminal.format {
+        Format::Json => terminal.line(page)?,
+        Format::Jsonl => {
+            for event in &page.events {
+                terminal.line(event)?;
+            }
+        }
+        Format::Text | Format::Quiet => {
+            let lines: String = page.events.iter().map(line).collect();
+            crate::terminal::bytes(lines.as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes an event as a line that fits a wide terminal.
+fn line(event: &Event) -> String {
+    let data = event.body.data_text().unwrap_or_default();
+    let short = formwork_protocols::text::head(&data, 160);
+    let cut = if short.len() < data.len() { "…" } else { "" };
+    format!(
+        "{:>6}  {}  {:<22} {:<18} {}{cut}\n",
+        event.position,
+        event.at,
+        event.body.kind(),
+        event.principal.as_str(),
+        visible(short)
+    )
+}
+
+pub(super) fn blob(global: &Global, args: Blob) -> Result<OutcomeCode, Fault> {
+    super::with(global, Vec::new(), Need::Look, async |formwork, _, _| {
+        let found = formwork.store().blob(&args.hash).await;
+        match found.map_err(formwork_services::Error::from)? {
+            Some(bytes) => {
+                crate::terminal::bytes(&bytes)?;
+                Ok(OutcomeCode::Completed)
+            }
+            None => Err(Fault::failed(anyhow::anyhow!("there is nothing with hash {}", args.hash))),
+        }
+    })
+}

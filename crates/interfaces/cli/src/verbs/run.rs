@@ -1,0 +1,370 @@
+//! `formwork run`, `ask` and `edit`: a run, shown while it goes on.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    time::Duration,
+};
+
+use anyhow::{Context as _, anyhow};
+use formwork_protocols::{
+    Clock as _, Event, EventBody, Live as Happening, OutcomeCode, PermissionMode, Position, RunId,
+    RunOutcome, SystemClock, store::Selection,
+};
+use formwork_services::{
+    Formwork,
+    capability::Caller,
+    config::{Layer, Origin},
+    operations::runs::{Resume, ResumeParams, Start, StartParams, Work},
+};
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+
+use crate::{
+    args::{Global, OneTask, Run, RunOptions, SandboxArg},
+    fault::Fault,
+    settings::{Need, Settings},
+    terminal::{Format, Terminal},
+    view::Live,
+};
+
+/// How often the live tree is drawn anew while nothing happens, so that its times go on.
+const TICK: Duration = Duration::from_millis(250);
+
+pub(super) fn run(global: &Global, terminal: &Terminal, args: Run) -> Result<OutcomeCode, Fault> {
+    let Run { workflow, message, options } = args;
+    match (workflow, message) {
+        (Some(workflow), _) => begin(global, terminal, Task::Workflow(workflow), options, None),
+        (None, Some(message)) => task(global, terminal, message, options),
+        (None, None) => Err(Fault::usage("name a workflow, or give a task with -m")),
+    }
+}
+
+/// One task in words, in the mode that is configured; unattended work needs one that can work.
+pub(super) fn task(
+    global: &Global,
+    terminal: &Terminal,
+    text: String,
+    options: RunOptions,
+) -> Result<OutcomeCode, Fault> {
+    begin(global, terminal, Task::Words(text), options, None)
+}
+
+pub(super) fn ask(
+    global: &Global,
+    terminal: &Terminal,
+    args: OneTask,
+) -> Result<OutcomeCode, Fault> {
+    one(global, terminal, args, PermissionMode::Ask)
+}
+
+pub(super) fn edit(
+    global: &Global,
+    terminal: &Terminal,
+    args: OneTask,
+) -> Result<OutcomeCode, Fault> {
+    one(global, terminal, args, PermissionMode::Edit)
+}
+
+fn one(
+    global: &Global,
+    terminal: &Terminal,
+    args: OneTask,
+    mode: PermissionMode,
+) -> Result<OutcomeCode, Fault> {
+    let OneTask { text, message, options } = args;
+    let verb = mode.as_str();
+    if options.mode.is_some_and(|other| other != mode) {
+        return Err(Fault::usage(format!(
+            "`formwork {verb}` has the mode {verb}; leave --mode out"
+        )));
+    }
+    let text = text.or(message).ok_or_else(|| Fault::usage("say what to do"))?;
+    begin(global, terminal, Task::Words(text), options, Some(mode))
+}
+
+/// What is to be run, as the command line names it.
+enum Task {
+    Workflow(String),
+    Words(String),
+}
+
+fn begin(
+    global: &Global,
+    terminal: &Terminal,
+    task: Task,
+    options: RunOptions,
+    mode: Option<PermissionMode>,
+) -> Result<OutcomeCode, Fault> {
+    let flags = flags(&options, mode)?;
+    let task = match task {
+        Task::Words(text) if text == "-" => Task::Words(standard_input()?),
+        other => other,
+    };
+    super::with(global, flags, Need::Effect, async |formwork, caller, settings| {
+        let params = params(&settings, task, &options)?;
+        start(&formwork, &caller, terminal, params).await
+    })
+}
+
+/// Starts a run and shows it to its end.
+pub(super) async fn start(
+    formwork: &Formwork,
+    caller: &Caller,
+    terminal: &Terminal,
+    params: StartParams,
+) -> Result<OutcomeCode, Fault> {
+    // Watches before it starts, so that nothing is missed between the two.
+    let happening = formwork.store().watch();
+    let started = formwork.call::<Start>(caller, params).await?;
+    let outcome = follow(formwork, terminal, started.run, happening).await?;
+    Ok(outcome.code)
+}
+
+/// Takes a run up again and shows it to its end.
+pub(super) async fn resume(
+    formwork: &Formwork,
+    caller: &Caller,
+    terminal: &Terminal,
+    run: RunId,
+) -> Result<OutcomeCode, Fault> {
+    let happening = formwork.store().watch();
+    let started = formwork.call::<Resume>(caller, ResumeParams { run }).await?;
+    let outcome = follow(formwork, terminal, started.run, happening).await?;
+    Ok(outcome.code)
+}
+
+/// Shows a run while it goes on, ends it on Ctrl-C, and prints its outcome.
+async fn follow(
+    formwork: &Formwork,
+    terminal: &Terminal,
+    run: RunId,
+    mut happening: futures::stream::BoxStream<'static, Happening>,
+) -> Result<RunOutcome, Fault> {
+    let mut view = Live::new(io::stderr(), terminal.style());
+    let mut seen = Position::default();
+    for event in past(formwork, run).await? {
+        seen = event.position;
+        view.absorb(&event);
+    }
+    let mut answer = String::new();
+    let mut tick = tokio::time::interval(TICK);
+    let mut interrupted = false;
+    let finished = formwork.wait(run);
+    tokio::pin!(finished);
+    let outcome = loop {
+        tokio::select! {
+            biased;
+            Some(next) = happening.next() => {
+                shown(terminal, &mut view, &mut answer, (run, seen), next)?;
+            }
+            outcome = &mut finished => break outcome?,
+            () = interrupt() => {
+                if interrupted {
+                    // The second time means now; the log has all that was recorded until here.
+                    return Err(Fault { code: OutcomeCode::Interrupted, ..Fault::failed(anyhow!("interrupted twice")) }
+                        .hint(format!("take it up again with `formwork runs resume {run}`")));
+                }
+                interrupted = true;
+                formwork.interrupt(run);
+            }
+            _ = tick.tick() => if terminal.format == Format::Text {
+                view.tick(SystemClock.now())?;
+            }
+        }
+    };
+    // What was recorded last may not have been shown yet.
+    while let Some(Some(next)) = futures::FutureExt::now_or_never(happening.next()) {
+        shown(terminal, &mut view, &mut answer, (run, seen), next)?;
+    }
+    if terminal.format == Format::Text {
+        view.finish(SystemClock.now())?;
+    }
+    conclude(terminal, &outcome, &answer)?;
+    Ok(outcome)
+}
+
+/// Reads what happened before this process came to the run.
+async fn past(formwork: &Formwork, run: RunId) -> Result<Vec<Event>, Fault> {
+    let selection = Selection { run: Some(run), ..Selection::default() };
+    let (mut events, mut after) = (Vec::new(), Position::default());
+    loop {
+        let page = formwork
+            .store()
+            .read(after, &selection, 1_000)
+            .await
+            .map_err(formwork_services::Error::from)?;
+        let Some(last) = page.last() else { return Ok(events) };
+        after = last.position;
+        events.extend(page);
+    }
+}
+
+/// Shows one thing that happened in `run`.
+fn shown(
+    terminal: &Terminal,
+    view: &mut Live<io::Stderr>,
+    answer: &mut String,
+    (run, seen): (RunId, Position),
+    next: Happening,
+) -> Result<(), Fault> {
+    match next {
+        Happening::Event(event) if event.run == run && event.position > seen => {
+            if let EventBody::TaskMoved(moved) = &event.body
+                && let Some(claim) = &moved.claim
+            {
+                answer.clone_from(&claim.summary);
+            }
+            match terminal.format {
+                Format::Jsonl => terminal.line(&*event)?,
+                Format::Text => view.event(&event)?,
+                Format::Quiet | Format::Json => {}
+            }
+        }
+        Happening::Delta(delta) if delta.run == run && terminal.format == Format::Text => {
+            view.delta(&delta, SystemClock.now())?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Prints what came of a run: the answer where it was not streamed to the same terminal, and the outcome.
+fn conclude(terminal: &Terminal, outcome: &RunOutcome, answer: &str) -> Result<(), Fault> {
+    let document = json!({ "version": 1, "outcome": outcome, "answer": answer });
+    match terminal.format {
+        Format::Json | Format::Jsonl => terminal.line(&document)?,
+        Format::Quiet => terminal.result(&document, || format!("{outcome}\n"))?,
+        Format::Text => {
+            let mut text = String::new();
+            if !answer.is_empty() && !terminal.streams() {
+                text.push_str(answer.trim_end());
+                text.push('\n');
+            }
+            text.push_str(&format!("{outcome}\n"));
+            terminal.text(text)?;
+        }
+    }
+    io::stdout().flush()?;
+    Ok(())
+}
+
+/// Waits for Ctrl-C, or for being told to end.
+async fn interrupt() {
+    let Ok(mut terminated) =
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+    else {
+        let _ = tokio::signal::ctrl_c().await;
+        return;
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminated.recv() => {}
+    }
+}
+
+/// Returns the layers of config that the options are.
+fn flags(options: &RunOptions, mode: Option<PermissionMode>) -> Result<Vec<Layer>, Fault> {
+    let mut layers = Vec::new();
+    let mut set = |flag: &str, key: &str, value: Value| {
+        layers.push(Layer::set(Origin::Flag { flag: flag.to_owned() }, key, value));
+    };
+    if let Some(mode) = mode {
+        set(&format!("formwork {}", mode.as_str()), "permissions.mode", json!(mode));
+    } else if let Some(mode) = options.mode {
+        set("--mode", "permissions.mode", json!(mode));
+    }
+    if let Some(usd) = options.usd {
+        set("--usd", "budget.usd", json!(usd));
+    }
+    if let Some(rounds) = options.rounds {
+        set("--rounds", "budget.rounds", json!(rounds));
+    }
+    if !options.allow.is_empty() {
+        set("--allow", "permissions.exec", json!(options.allow));
+    }
+    if let Some(sandbox) = options.sandbox {
+        let word = match sandbox {
+            SandboxArg::On => "on",
+            SandboxArg::Auto => "auto",
+            SandboxArg::Off => "off",
+        };
+        set("--sandbox", "sandbox", json!(word));
+    }
+    Ok(layers)
+}
+
+/// Returns what a run is started with.
+fn params(settings: &Settings, task: Task, options: &RunOptions) -> Result<StartParams, Fault> {
+    let mut vars = serde_json::Map::new();
+    for pair in &options.vars {
+        let (name, value) = pair
+            .split_once('=')
+            .ok_or_else(|| Fault::usage(format!("--var {pair:?} is not NAME=VALUE")))?;
+        vars.insert(name.to_owned(), Value::String(value.to_owned()));
+    }
+    let checks = options
+        .checks
+        .iter()
+        .map(|check| {
+            shlex::split(check)
+                .filter(|words| !words.is_empty())
+                .ok_or_else(|| Fault::usage(format!("--check {check:?} is not a command")))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let work = match task {
+        Task::Words(prompt) => Work::Task { prompt, agent: options.agent.clone(), checks },
+        Task::Workflow(name) => {
+            if !checks.is_empty() || options.agent.is_some() {
+                return Err(Fault::usage(
+                    "--check and --agent are for a task in words; a workflow has its own",
+                ));
+            }
+            let path = workflow_path(settings, &name)?;
+            let text = std::fs::read_to_string(&path)
+                .with_context(|| format!("cannot read workflow {}", path.display()))
+                .map_err(Fault::setup)?;
+            Work::Workflow { source: path.display().to_string(), text }
+        }
+    };
+    Ok(StartParams { work, vars, model: options.model.clone(), width: options.width })
+}
+
+/// Finds a workflow: a file, or a name below .formwork/workflows.
+fn workflow_path(settings: &Settings, name: &str) -> Result<std::path::PathBuf, Fault> {
+    let file = std::path::PathBuf::from(name);
+    if file.is_file() {
+        return Ok(file);
+    }
+    let folder = settings.workspace.join(".formwork/workflows");
+    let named = folder.join(format!("{name}.toml"));
+    if named.is_file() {
+        return Ok(named);
+    }
+    let known: Vec<String> = std::fs::read_dir(&folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".toml").map(str::to_owned))
+        .collect();
+    let fault = Fault::setup(anyhow!(
+        "there is no workflow {name}: neither a file of that name nor {}",
+        named.display()
+    ));
+    Err(match formwork_protocols::document::nearest(name, known.iter().map(String::as_str)) {
+        Some(nearest) => fault.hint(format!("did you mean {nearest}?")),
+        None if known.is_empty() => fault.hint("`formwork init` writes one to begin with"),
+        None => fault.hint(format!("there is {}", known.join(", "))),
+    })
+}
+
+fn standard_input() -> Result<String, Fault> {
+    let mut text = String::new();
+    io::stdin()
+        .read_to_string(&mut text)
+        .context("cannot read standard input")
+        .map_err(Fault::setup)?;
+    if text.trim().is_empty() {
+        return Err(Fault::usage("standard input is empty"));
+    }
+    Ok(text)
+}

@@ -1,0 +1,103 @@
+//! The seam to whatever carries out attempts and checks.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    AttemptId, Cancel, Claim, Escalation, Ledger, RunId, SessionId, TaskId, TaskName, TaskSpec,
+    check::{CheckSpec, Phase, Verdict},
+    tool::TaskControl,
+};
+use serde_json::{Map, Value};
+
+/// One attempt at a task, with all that it may use.
+#[derive(Clone)]
+pub struct AttemptJob {
+    /// The run.
+    pub run: RunId,
+    /// The task.
+    pub task: TaskId,
+    /// The names from the root to the task, itself included.
+    pub path: Vec<TaskName>,
+    /// What was asked.
+    pub spec: Arc<TaskSpec>,
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// Its number; the first is 1.
+    pub number: u32,
+    /// Whether it was begun before by a process that is gone.
+    pub continues: bool,
+    /// The conversation to go on in, if one does.
+    pub resumes: Option<SessionId>,
+    /// Why the attempt before failed, where the next one is to be shown it.
+    pub evidence: Vec<Verdict>,
+    /// The variables of the workflow.
+    pub variables: Arc<Map<String, Value>>,
+    /// The results of the tasks that it depends on or that its prompt names, by name, each with
+    /// `output`, `text`, `passed`, `attempts`, `cost_usd`, `files_changed` and `duration`.
+    pub results: Map<String, Value>,
+    /// Opens and closes tasks within its conversation.
+    pub control: Arc<dyn TaskControl>,
+    /// Holds the budgets of the run.
+    pub ledger: Arc<dyn Ledger>,
+    /// The token of the run's lease, for whatever the attempt records.
+    pub token: Option<u64>,
+}
+
+impl fmt::Debug for AttemptJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AttemptJob")
+            .field("task", &self.task)
+            .field("path", &self.path)
+            .field("number", &self.number)
+            .field("continues", &self.continues)
+            .field("resumes", &self.resumes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How an attempt ended. What it says has been scrubbed.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "each variant names its fields")]
+pub enum AttemptEnd {
+    /// The body says that it is done; the exit checks are next.
+    Claimed { claim: Claim, session: Option<SessionId>, files_changed: u64 },
+    /// The body gave up. [`Escalation::BodyFailed`] is tried again while attempts are left.
+    Failed { why: Escalation, session: Option<SessionId>, files_changed: u64 },
+    /// It was broken off as asked; it can go on later.
+    Interrupted,
+}
+
+/// One check of a phase.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the type's sentence and its fields' names say it")]
+pub struct CheckJob {
+    pub run: RunId,
+    pub task: TaskId,
+    pub spec: Arc<TaskSpec>,
+    pub phase: Phase,
+    /// Its place among the checks of its phase.
+    pub index: u32,
+    pub check: CheckSpec,
+    /// The attempt that it follows, for an exit check of a task that has attempts.
+    pub attempt: Option<AttemptId>,
+    /// The token of the run's lease.
+    pub token: Option<u64>,
+}
+
+/// Carries out attempts and checks. Calls overlap, up to the width of the run.
+#[async_trait]
+pub trait Executor: Send + Sync {
+    /// Makes one attempt at a body that is no tree.
+    ///
+    /// When `cancel` is raised it returns soon; a future that does not is dropped after a short grace.
+    async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> AttemptEnd;
+
+    /// Runs one check. A check that cannot run is one that failed, and its verdict says why.
+    async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict;
+
+    /// Tells whether any model that it asks is a script.
+    fn is_scripted(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,222 @@
+//! From the log back to where the run was left.
+
+use std::{
+    collections::{HashMap, HashSet},
+    num::NonZeroUsize,
+    sync::Arc,
+};
+
+use formwork_protocols::{
+    Ask, CallId, Event, EventBody, HoldId, Ledger as _, Position, RunId, Span, Store, TaskId,
+    TaskState, Timestamp, check::Phase, event::Decided, store::Selection,
+};
+use serde_json::{Map, Value};
+
+use super::tree::{Progress, Tree};
+use crate::{
+    core::{Builder, Standing, TaskIndex},
+    error::Error,
+    ledger::Accounts,
+};
+
+/// Events read at once: enough to spare round trips, few enough to hold.
+const PAGE: usize = 2_000;
+
+/// A run as its log tells it.
+pub(super) struct Folded {
+    pub(super) tree: Tree,
+    pub(super) variables: Map<String, Value>,
+    /// The time that processes worked on it.
+    pub(super) worked: Span,
+    pub(super) was_started: bool,
+    /// The model calls of reservations that were never settled.
+    pub(super) calls: HashMap<HoldId, CallId>,
+}
+
+/// Reads a run.
+///
+/// # Errors
+/// [`Error`] when the log cannot be read, tells no tree, or tells of an end.
+pub(super) async fn fold(
+    store: &dyn Store,
+    run: RunId,
+    width: NonZeroUsize,
+) -> Result<Folded, Error> {
+    let mut folding = Folding::new(run, width);
+    let selection = Selection { run: Some(run), ..Selection::default() };
+    let mut after = Position(0);
+    loop {
+        let page = store
+            .read(after, &selection, PAGE)
+            .await
+            .map_err(|source| Error::Store { run, source })?;
+        let Some(last) = page.last() else { break };
+        after = last.position;
+        let is_last = page.len() < PAGE;
+        for event in page {
+            folding.take(event)?;
+        }
+        if is_last {
+            break;
+        }
+    }
+    folding.finish()
+}
+
+struct Folding {
+    run: RunId,
+    builder: Builder,
+    standings: Vec<Standing>,
+    progress: Vec<Progress>,
+    accounts: Accounts,
+    variables: Option<Map<String, Value>>,
+    worked: Span,
+    last: Option<Timestamp>,
+    was_started: bool,
+    calls: HashMap<HoldId, CallId>,
+    files: HashSet<(TaskId, String)>,
+}
+
+impl Folding {
+    fn new(run: RunId, width: NonZeroUsize) -> Self {
+        Self {
+            run,
+            builder: Builder::new(width),
+            standings: Vec::new(),
+            progress: Vec::new(),
+            accounts: Accounts::new(),
+            variables: None,
+            worked: Span::ZERO,
+            last: None,
+            was_started: false,
+            calls: HashMap::new(),
+            files: HashSet::new(),
+        }
+    }
+
+    fn place(&self, task: Option<TaskId>) -> Option<TaskIndex> {
+        self.builder.find(task?)
+    }
+
+    fn take(&mut self, event: Event) -> Result<(), Error> {
+        // Between a pause or a crash and the next start nobody worked on it.
+        let is_start = matches!(event.body, EventBody::RunStarted(_) | EventBody::RunResumed(_));
+        if let Some(last) = self.last
+            && !is_start
+        {
+            self.worked = self.worked.saturating_add(event.at.since(last));
+        }
+        self.last = Some(event.at);
+        match event.body {
+            EventBody::RunCreated(created) => {
+                let variables = created.setup.get("vars").and_then(Value::as_object).cloned();
+                self.variables = Some(variables.unwrap_or_default());
+            }
+            EventBody::RunStarted(_) | EventBody::RunResumed(_) => self.was_started = true,
+            EventBody::RunFinished(finished) => {
+                let outcome = finished.outcome.to_string();
+                return Err(Error::Ended { run: self.run, outcome });
+            }
+            EventBody::TaskCreated(created) => {
+                let Some(id) = event.task else { return Ok(()) };
+                self.accounts.open(id, created.parent, &created.spec.budget);
+                self.builder
+                    .add(id, created.parent, Arc::new(created.spec))
+                    .map_err(|source| Error::Tree { run: self.run, source })?;
+                self.progress.push(Progress::default());
+                self.standings.push(Standing {
+                    state: TaskState::Created,
+                    ending: None,
+                    attempt: 0,
+                    attempt_open: false,
+                    failed_check: 0,
+                });
+            }
+            EventBody::BudgetReserved(reserved) => {
+                if let Some(task) = event.task {
+                    let ask = Ask { usd: reserved.usd, tokens: reserved.tokens };
+                    self.accounts.restore_hold(task, reserved.hold, ask);
+                    self.calls.insert(reserved.hold, reserved.call);
+                }
+            }
+            EventBody::BudgetSettled(settled) => {
+                self.accounts.settle(settled.hold, &settled.usage, settled.usd);
+                self.calls.remove(&settled.hold);
+            }
+            EventBody::ToolRequested(requested) if requested.decision == Decided::Allowed => {
+                if let Some(task) = event.task {
+                    self.accounts.restore_tool_call(task);
+                }
+            }
+            body => {
+                if let Some(task) = self.place(event.task) {
+                    self.of_task(task, event.task, body);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn of_task(&mut self, task: TaskIndex, id: Option<TaskId>, body: EventBody) {
+        let place = task.position();
+        let (Some(standing), Some(progress)) =
+            (self.standings.get_mut(place), self.progress.get_mut(place))
+        else {
+            return;
+        };
+        match body {
+            EventBody::TaskMoved(moved) => {
+                standing.state = moved.to;
+                standing.ending = moved.ending;
+                if let Some(claim) = moved.claim {
+                    progress.claim = Some(Box::new(claim));
+                }
+                progress.began.get_or_insert(self.worked);
+                if moved.to.is_terminal() {
+                    progress.ended = Some(self.worked);
+                }
+            }
+            EventBody::AttemptStarted(started) => {
+                standing.attempt = started.number;
+                standing.attempt_open = true;
+                progress.attempt = Some(started.attempt);
+                progress.session = started.resumes;
+            }
+            EventBody::AttemptEnded(_) => standing.attempt_open = false,
+            EventBody::SessionStarted(started) => progress.session = Some(started.session),
+            EventBody::CheckStarted(started) if started.index == 0 => progress.verdicts.clear(),
+            EventBody::CheckFinished(finished) => {
+                if finished.phase == Phase::Exit && !finished.verdict.passed {
+                    standing.failed_check = finished.index;
+                }
+                progress.verdicts.push(finished.verdict);
+            }
+            EventBody::FileChanged(change) => {
+                if let Some(id) = id
+                    && self.files.insert((id, change.path))
+                {
+                    progress.files_changed += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn finish(mut self) -> Result<Folded, Error> {
+        let run = self.run;
+        let variables = self.variables.ok_or(Error::Incomplete { run, missing: "run.created" })?;
+        for (place, standing) in self.standings.into_iter().enumerate() {
+            if let Some(task) = self.builder.at(place) {
+                self.builder.stand(task, standing);
+            }
+        }
+        let state = self.builder.build().map_err(|source| Error::Tree { run, source })?;
+        Ok(Folded {
+            tree: Tree { state, progress: self.progress, accounts: Arc::new(self.accounts) },
+            variables,
+            worked: self.worked,
+            was_started: self.was_started,
+            calls: self.calls,
+        })
+    }
+}

@@ -1,0 +1,9 @@
+//! The driver: carries out what the core decides, and records it.
+
+mod control; // Tasks within a conversation.
+mod drive; // The loop that owns the state.
+mod fold; // From the log back to where the run was left.
+mod scheduler; // The front door.
+mod tree; // The state, with what the record adds to it.
+
+pub use scheduler::{NewRun, Report, Scheduler, Setup, Signals};

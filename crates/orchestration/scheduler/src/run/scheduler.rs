@@ -1,0 +1,241 @@
+//! The front door: begins runs and takes them up again.
+
+use std::{num::NonZeroUsize, sync::Arc};
+
+use formwork_protocols::{
+    Append, Cancel, Clock, EventBody, NewEvent, PermissionMode, Principal, Rng, RunId, RunOutcome,
+    Span, Store, SystemClock, SystemRng, TaskId, TaskOutcome,
+    event::{RunCreated, TaskCreated},
+};
+use serde_json::{Map, Value};
+
+use super::{
+    drive::{Drive, Parts},
+    fold::{self, Folded},
+    tree::{Progress, Tree},
+};
+use crate::{
+    core::{Builder, Planted, flatten},
+    error::Error,
+    executor::Executor,
+    ledger::Accounts,
+    workflow::Plan,
+};
+
+/// Leaves at work at once where nobody says otherwise: what one person's machine and account bear.
+const WIDTH: NonZeroUsize = NonZeroUsize::new(4).expect("four is not zero");
+
+/// Carries out runs on one store, through one executor. Runs may overlap.
+#[derive(Clone)]
+pub struct Scheduler {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) executor: Arc<dyn Executor>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) rng: Arc<dyn Rng>,
+    pub(super) width: NonZeroUsize,
+    pub(super) owner: String,
+}
+
+/// What a run begins with, besides its plan.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the type's sentence and its fields' names say it")]
+pub struct Setup {
+    /// The root of the workspace.
+    pub workspace: String,
+    pub mode: PermissionMode,
+    /// Who asked for it.
+    pub principal: Principal,
+    /// Everything else that shapes the run; the scheduler adds the variables as `vars`.
+    pub setup: Map<String, Value>,
+}
+
+/// What reaches a run while it goes on.
+#[derive(Debug, Clone, Default)]
+pub struct Signals {
+    /// Breaks off what is under way and keeps it: the run can be resumed.
+    pub pause: Cancel,
+    /// Ends everything for good.
+    pub abort: Cancel,
+}
+
+/// A run that is recorded and not yet begun.
+#[derive(Debug)]
+pub struct NewRun {
+    id: RunId,
+    tree: Tree,
+    variables: Map<String, Value>,
+}
+
+impl NewRun {
+    /// Returns the run's id.
+    pub const fn id(&self) -> RunId {
+        self.id
+    }
+}
+
+/// How a run ended or was left, and all its tasks.
+#[derive(Debug)]
+pub struct Report {
+    /// How it ended; [interrupted](formwork_protocols::OutcomeCode::Interrupted) where it was paused.
+    pub outcome: RunOutcome,
+    pub(super) tree: Tree,
+}
+
+impl Report {
+    /// Returns the outcome of the root task, if it has ended.
+    pub fn root(&self) -> Option<TaskOutcome> {
+        self.tree.outcome(self.tree.state.root())
+    }
+
+    /// Lists the outcomes of all tasks that have ended, parents before their children.
+    pub fn tasks(&self) -> impl Iterator<Item = TaskOutcome> + '_ {
+        self.tree.state.tasks().filter_map(|task| self.tree.outcome(task))
+    }
+}
+
+impl Scheduler {
+    /// Takes a store and an executor; time and chance are the machine's.
+    pub fn new(store: Arc<dyn Store>, executor: Arc<dyn Executor>) -> Self {
+        let rng: Arc<dyn Rng> = Arc::new(SystemRng);
+        let owner = format!("scheduler-{:016x}", rng.next_u64());
+        Self { store, executor, clock: Arc::new(SystemClock), rng, width: WIDTH, owner }
+    }
+
+    /// Takes another clock and another source of chance.
+    #[must_use]
+    pub fn with_time(mut self, clock: Arc<dyn Clock>, rng: Arc<dyn Rng>) -> Self {
+        self.clock = clock;
+        self.rng = rng;
+        self
+    }
+
+    /// Sets how many leaves are at work at once; four otherwise.
+    #[must_use]
+    pub const fn with_width(mut self, width: NonZeroUsize) -> Self {
+        self.width = width;
+        self
+    }
+
+    /// Sets under which name runs are owned; a made one otherwise.
+    #[must_use]
+    pub fn with_owner(mut self, owner: impl Into<String>) -> Self {
+        self.owner = owner.into();
+        self
+    }
+
+    /// Records a run with all its tasks, in one piece.
+    ///
+    /// # Errors
+    /// [`Error::Tree`] when the tasks make no tree, [`Error::Store`] when nothing could be recorded.
+    pub async fn create(&self, plan: &Plan, setup: Setup) -> Result<NewRun, Error> {
+        let run = RunId::generate(&*self.clock, &*self.rng);
+        let planted = flatten(plan.root().clone(), || TaskId::generate(&*self.clock, &*self.rng));
+        let tree = self.plant(run, &planted)?;
+        let variables = plan.variables().clone();
+        let Setup { workspace, mode, principal, mut setup } = setup;
+        setup.insert("vars".to_owned(), Value::Object(variables.clone()));
+        let created = RunCreated {
+            name: plan.name().clone(),
+            workspace,
+            mode,
+            budget: plan.root().budget.clone(),
+            root: tree.state.id(tree.state.root()),
+            setup: Value::Object(setup),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let at = self.clock.now();
+        let event = |task, body| NewEvent {
+            task,
+            principal: principal.clone(),
+            at,
+            body,
+            idempotency_key: None,
+        };
+        let mut events = Vec::with_capacity(planted.len() + 1);
+        events.push(event(None, EventBody::RunCreated(created)));
+        events.extend(planted.into_iter().map(|Planted { id, parent, spec }| {
+            let spec = Arc::unwrap_or_clone(spec);
+            event(Some(id), EventBody::TaskCreated(TaskCreated { parent, spec }))
+        }));
+        self.store
+            .append(Append { run, token: None, events, blobs: Vec::new() })
+            .await
+            .map_err(|source| Error::Store { run, source })?;
+        Ok(NewRun { id: run, tree, variables })
+    }
+
+    fn plant(&self, run: RunId, planted: &[Planted]) -> Result<Tree, Error> {
+        let accounts = Accounts::new();
+        let mut builder = Builder::new(self.width);
+        for Planted { id, parent, spec } in planted {
+            accounts.open(*id, *parent, &spec.budget);
+            builder
+                .add(*id, *parent, Arc::clone(spec))
+                .map_err(|source| Error::Tree { run, source })?;
+        }
+        let state = builder.build().map_err(|source| Error::Tree { run, source })?;
+        let progress = vec![Progress::default(); state.len()];
+        Ok(Tree { state, progress, accounts: Arc::new(accounts) })
+    }
+
+    /// Carries out a run that was just recorded.
+    ///
+    /// Returns when it has ended, or when it was paused and nothing of it is under way any more. A
+    /// dropped future breaks everything off; the run can then be resumed once its lease has lapsed.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the log cannot be written; what was under way has been broken off.
+    pub async fn run(&self, new: NewRun, signals: &Signals) -> Result<Report, Error> {
+        let folded = Folded {
+            tree: new.tree,
+            variables: new.variables,
+            worked: Span::ZERO,
+            was_started: false,
+            calls: Default::default(),
+        };
+        self.carry_out(new.id, signals, async { Ok(folded) }).await
+    }
+
+    /// Takes a run up where it was left: paused, or by a process whose lease has lapsed.
+    ///
+    /// What had ended stays as it ended; an attempt that was broken off goes on in its conversation.
+    /// A reservation that was never settled counts as spent, because the provider may have billed it.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when another process owns it, [`Error::Ended`] when it has ended before.
+    pub async fn resume(&self, run: RunId, signals: &Signals) -> Result<Report, Error> {
+        self.carry_out(run, signals, fold::fold(&*self.store, run, self.width)).await
+    }
+
+    async fn carry_out(
+        &self,
+        run: RunId,
+        signals: &Signals,
+        folded: impl Future<Output = Result<Folded, Error>> + Send,
+    ) -> Result<Report, Error> {
+        let store = |source| Error::Store { run, source };
+        let lease =
+            self.store.acquire(run, &self.owner, super::drive::LEASE).await.map_err(store)?;
+        let parts = Parts { scheduler: self.clone(), run, lease: lease.clone() };
+        let result = match folded.await {
+            // The future of the loop is large, and lives as long as the run.
+            Ok(folded) => Box::pin(Drive::new(parts, folded).run(signals)).await,
+            Err(error) => Err(error),
+        };
+        // A lease that cannot be given back lapses by itself.
+        let released = self.store.release(&lease).await;
+        match result {
+            Ok(report) => released.map(|()| report).map_err(store),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl std::fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scheduler")
+            .field("owner", &self.owner)
+            .field("width", &self.width)
+            .finish_non_exhaustive()
+    }
+}

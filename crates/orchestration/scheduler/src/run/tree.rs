@@ -1,0 +1,191 @@
+//! The state of the core, with what only the record knows of each task.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use formwork_protocols::{
+    AttemptId, Body, Claim, Ending, Escalation, OutcomeCode, SessionId, Span, TaskOutcome,
+    check::Verdict,
+};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    core::{State, TaskIndex},
+    ledger::Accounts,
+};
+
+/// What the record knows of a task, beyond where it stands.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Progress {
+    pub(super) attempt: Option<AttemptId>,
+    pub(super) session: Option<SessionId>,
+    pub(super) claim: Option<Box<Claim>>,
+    /// The verdicts of its last phase.
+    pub(super) verdicts: Vec<Verdict>,
+    /// When it began and ended, in time that the run was carried out.
+    pub(super) began: Option<Span>,
+    pub(super) ended: Option<Span>,
+    pub(super) files_changed: u64,
+}
+
+/// The tree of a run, with all that is known of its tasks.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) state: State,
+    pub(super) progress: Vec<Progress>,
+    pub(super) accounts: Arc<Accounts>,
+}
+
+impl Tree {
+    pub(super) fn of(&self, task: TaskIndex) -> Option<&Progress> {
+        self.progress.get(task.position())
+    }
+
+    pub(super) fn of_mut(&mut self, task: TaskIndex) -> &mut Progress {
+        let place = task.position();
+        if self.progress.len() <= place {
+            self.progress.resize_with(place + 1, Progress::default);
+        }
+        &mut self.progress[place]
+    }
+
+    /// Returns the outcome of a task that has ended.
+    pub(super) fn outcome(&self, task: TaskIndex) -> Option<TaskOutcome> {
+        let ending = self.state.ending(task)?;
+        let progress = self.of(task).cloned().unwrap_or_default();
+        let id = self.state.id(task);
+        let spent = self.accounts.spent(id);
+        Some(TaskOutcome {
+            task: id,
+            name: self.state.spec(task).name.clone(),
+            ending,
+            claim: progress.claim.map(|claim| *claim),
+            verdicts: progress.verdicts,
+            attempts: self.state.attempts(task),
+            cost: spent.usd,
+            usage: spent.usage,
+            files_changed: self.files_changed(task),
+            elapsed: elapsed(progress.began, progress.ended),
+        })
+    }
+
+    fn files_changed(&self, task: TaskIndex) -> u64 {
+        let mut open = vec![task];
+        let mut sum = 0_u64;
+        while let Some(task) = open.pop() {
+            sum = sum.saturating_add(self.of(task).map_or(0, |progress| progress.files_changed));
+            open.extend(self.state.children(task));
+        }
+        sum
+    }
+
+    /// Follows the first failure down to the task that began it.
+    pub(super) fn cause(&self, task: TaskIndex) -> TaskIndex {
+        std::iter::successors(Some(task), |task| {
+            let is_childs = matches!(
+                self.state.ending(*task),
+                Some(Ending::Escalated { why: Escalation::ChildFailed { .. } })
+            );
+            if is_childs { self.state.failed_child(*task) } else { None }
+        })
+        .last()
+        .unwrap_or(task)
+    }
+
+    /// Returns the code of a tree that has ended, and why in one line.
+    pub(super) fn verdict(&self) -> (OutcomeCode, String) {
+        let root = self.state.root();
+        let cause = self.cause(root);
+        let Some(ending) = self.state.ending(cause) else {
+            let reason = "paused, and can be resumed".to_owned();
+            return (OutcomeCode::Interrupted, reason);
+        };
+        let code = OutcomeCode::of(&ending);
+        if ending == Ending::Completed {
+            return (code, self.summary());
+        }
+        let reason = if cause == root {
+            ending.to_string()
+        } else {
+            format!("task {}: {ending}", self.state.spec(cause).name)
+        };
+        (code, one_line(&reason))
+    }
+
+    fn summary(&self) -> String {
+        let done = self.state.tasks().filter(|task| {
+            self.state.ending(*task) == Some(Ending::Completed)
+                && !matches!(self.state.spec(*task).body, Body::Subtasks { .. })
+        });
+        let (mut tasks, mut checks) = (0_usize, 0_usize);
+        for task in done {
+            tasks += 1;
+            let spec = self.state.spec(task);
+            checks += spec.prechecks.len() + spec.postchecks.len();
+        }
+        let plural = |count: usize| if count == 1 { "" } else { "s" };
+        let checked = match checks {
+            0 => "nothing checked".to_owned(),
+            checks => format!("{checks} check{} passed", plural(checks)),
+        };
+        format!("{tasks} task{} done, {checked}", plural(tasks))
+    }
+
+    /// Collects the results that a task may use: of what it depends on and of what its prompt names.
+    pub(super) fn results(&self, task: TaskIndex) -> Map<String, Value> {
+        let spec = self.state.spec(task);
+        let mut names: BTreeSet<&str> = spec.depends_on.iter().map(|name| name.as_str()).collect();
+        if let Body::Agent { prompt, .. } = &spec.body {
+            names.extend(named(prompt));
+        }
+        let mut results = Map::new();
+        let mut below = task;
+        while let Some(above) = self.state.parent(below)
+            && results.len() < names.len()
+        {
+            for sibling in self.state.children(above) {
+                let name = self.state.spec(sibling).name.as_str();
+                if sibling != below
+                    && names.contains(name)
+                    && !results.contains_key(name)
+                    && let Some(outcome) = self.outcome(sibling)
+                {
+                    results.insert(name.to_owned(), result(&outcome));
+                }
+            }
+            below = above;
+        }
+        results
+    }
+}
+
+/// Lists the words that follow `tasks.` in a text: names of tasks, and now and then a word that is none.
+fn named(prompt: &str) -> impl Iterator<Item = &str> {
+    prompt.match_indices("tasks.").filter_map(|(at, found)| {
+        let rest = prompt.get(at + found.len()..)?;
+        let end = rest.find(|c: char| !matches!(c, 'a'..='z' | '0'..='9' | '_' | '-'));
+        rest.get(..end.unwrap_or(rest.len()))
+    })
+}
+
+fn result(outcome: &TaskOutcome) -> Value {
+    let claim = outcome.claim.clone().unwrap_or_default();
+    json!({
+        "output": claim.output,
+        "text": claim.summary,
+        "passed": outcome.ending == Ending::Completed,
+        "attempts": outcome.attempts,
+        "cost_usd": outcome.cost,
+        "files_changed": outcome.files_changed,
+        "duration": outcome.elapsed,
+    })
+}
+
+fn elapsed(began: Option<Span>, ended: Option<Span>) -> Span {
+    let (Some(began), Some(ended)) = (began, ended) else { return Span::ZERO };
+    Span::from_micros(ended.as_micros().saturating_sub(began.as_micros()))
+}
+
+/// Puts a text into one line, as outcomes are shown.
+pub(super) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
