@@ -52,5 +52,10 @@ pub fn ends_within(pid: Pid, seconds: i64) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
     let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
-    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).unwrap() == 1
+    loop {
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
+            Err(rustix::io::Errno::INTR) => {} // The end of some other child.
+            ended => return ended.unwrap() == 1,
+        }
+    }
 }
