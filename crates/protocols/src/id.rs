@@ -14,15 +14,13 @@ use crate::seam::{Clock, Rng};
 #[expect(missing_docs, reason = "each message names its fields")]
 pub enum NameError {
     /// The text is not a UUID.
-    #[error(
-        "{text:?} is not a {what}: expected a UUID such as 0198f6a2-7c1e-7000-8000-5f3c9d1b2a4e"
-    )]
+    #[error("{text:?} is no {what}: expected a UUID such as 0198f6a2-7c1e-7000-8000-5f3c9d1b2a4e")]
     NotAnId { what: &'static str, text: String },
     /// The text is empty or too long.
-    #[error("a {what} has 1 to {max} characters, found {found}")]
+    #[error("the {what} has {found} characters, wanted 1 to {max}")]
     Length { what: &'static str, max: usize, found: usize },
     /// The text holds a character that such a name does not allow.
-    #[error("{text:?} is not a {what}: {character:?} is not one of {allowed}")]
+    #[error("{text:?} is no {what}: {character:?} is not one of {allowed}")]
     Character { what: &'static str, text: String, character: char, allowed: &'static str },
 }
 
@@ -179,7 +177,7 @@ macro_rules! names {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
+                f.pad(&self.0)
             }
         }
 
@@ -263,7 +261,7 @@ impl From<ModelRef> for String {
 
 impl fmt::Display for ModelRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.provider, self.model)
+        f.pad(&format!("{}/{}", self.provider, self.model))
     }
 }
 
@@ -290,11 +288,11 @@ mod tests {
         assert_eq!(TaskName::parse("fix-it").unwrap().as_str(), "fix-it");
         assert_eq!(
             TaskName::parse("").unwrap_err().to_string(),
-            "a task name has 1 to 64 characters, found 0"
+            "the task name has 0 characters, wanted 1 to 64"
         );
         assert_eq!(
             TaskName::parse("Fix").unwrap_err().to_string(),
-            "\"Fix\" is not a task name: 'F' is not one of a-z 0-9 _ -"
+            "\"Fix\" is no task name: 'F' is not one of a-z 0-9 _ -"
         );
         assert!(ToolName::parse("fs.read").is_ok());
         assert!(TaskName::parse("fs.read").is_err());

@@ -62,7 +62,7 @@ impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Completed => f.write_str("completed"),
-            Self::PrecheckFailed { check } => write!(f, "entry check {check} failed"),
+            Self::PrecheckFailed { check } => write!(f, "entry check {check:?} failed"),
             Self::Escalated { why } => why.fmt(f),
             Self::Cancelled { why } => why.fmt(f),
         }

@@ -332,10 +332,10 @@ impl fmt::Display for Escalation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ChecksExhausted { attempts: 1, check } => {
-                write!(f, "check {check} failed in the only attempt")
+                write!(f, "check {check:?} failed in the only attempt")
             }
             Self::ChecksExhausted { attempts, check } => {
-                write!(f, "check {check} failed in the last of {attempts} attempts")
+                write!(f, "check {check:?} failed in the last of {attempts} attempts")
             }
             Self::BudgetExhausted { detail } => write!(f, "budget exhausted: {detail}"),
             Self::TimedOut { after } => write!(f, "timed out after {after}"),

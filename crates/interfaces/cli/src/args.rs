@@ -11,17 +11,27 @@ use formwork_protocols::{AgentName, BlobHash, ModelRef, PermissionMode, Position
 #[command(
     name = "formwork",
     version,
-    about,
     max_term_width = 100,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
+    // How a task in words runs is told by `formwork run --help`; here it would fill the screen.
+    mut_arg("mode", |arg| arg.hide(true)),
+    mut_arg("agent", |arg| arg.hide(true)),
+    mut_arg("model", |arg| arg.hide(true)),
+    mut_arg("usd", |arg| arg.hide(true)),
+    mut_arg("rounds", |arg| arg.hide(true)),
+    mut_arg("checks", |arg| arg.hide(true)),
+    mut_arg("allow", |arg| arg.hide(true)),
+    mut_arg("vars", |arg| arg.hide(true)),
+    mut_arg("width", |arg| arg.hide(true)),
+    mut_arg("sandbox", |arg| arg.hide(true)),
     after_help = "Exit codes: 0 completed · 2 refused by a check, a budget or a rule · 3 setup · 64 usage · 130 interrupted · 1 anything else"
 )]
 pub struct Cli {
     /// What to do now; without one, TEXT is the task of a run.
     #[command(subcommand)]
     pub verb: Option<Verb>,
-    /// One task, as `formwork run -m TEXT`.
+    /// One task, as `formwork run -m TEXT`, with the same options.
     #[arg(value_name = "TEXT")]
     pub text: Option<String>,
     /// How that task runs.
@@ -53,8 +63,15 @@ pub struct Global {
     /// Only the outcome.
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// Whether to use colours.
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    /// Whether to use colours: auto, always or never.
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true,
+        hide_default_value = true
+    )]
     pub color: When,
 }
 
@@ -147,7 +164,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "N")]
     pub width: Option<usize>,
     /// Whether processes are confined: on, auto or off.
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", hide_possible_values = true)]
     pub sandbox: Option<SandboxArg>,
 }
 
