@@ -343,7 +343,7 @@ impl fmt::Display for Escalation {
             Self::Stuck { detail } => write!(f, "stuck: {detail}"),
             Self::ChildFailed { child } => write!(f, "task {child} failed"),
             Self::OutcomeUnknown { detail } => write!(f, "outcome unknown: {detail}"),
-            Self::Refused { detail } => write!(f, "refused: {detail}"),
+            Self::Refused { detail } => f.write_str(detail),
             Self::BodyFailed { detail } => f.write_str(detail),
         }
     }

@@ -12,7 +12,10 @@ fn a_coder_may_end_its_task_and_a_reader_can_change_nothing() {
         agent.document().tools.allow.join(" ")
     };
 
-    assert_eq!(allowed("coder"), "fs.* git exec output.read start_task end_task");
+    assert_eq!(
+        allowed("coder"),
+        "fs.read fs.list_dir fs.glob fs.grep fs.write fs.edit fs.delete git exec output.read start_task end_task"
+    );
     assert_eq!(allowed("reader"), "fs.read fs.list_dir fs.glob fs.grep fs.stat git output.read");
 }
 

@@ -145,7 +145,7 @@ proptest! {
             let variables = agent.variables().unwrap();
             let variables = variables.into_iter().map(|name| (name, "value".into())).collect();
             let text = agent.system_prompt(&variables).unwrap();
-            prop_assert!(text.starts_with("You are an agent"));
+            prop_assert!(text.starts_with("You work in a workspace"));
             prop_assert_eq!(agent.system_prompt(&variables).unwrap(), text);
         }
     }

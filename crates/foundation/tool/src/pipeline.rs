@@ -25,7 +25,7 @@ use formwork_protocols::{
 };
 use serde_json::Value;
 
-use crate::schema::Validator;
+use crate::schema::{self, Validator};
 
 /// How many bytes of an output a model sees; the rest stays within reach under its hash.
 ///
@@ -113,7 +113,7 @@ impl Pipeline {
         }
         let offered = self.find(&call.name)?;
         let arguments = match &call.arguments {
-            Arguments::Json(arguments) => arguments,
+            Arguments::Json(arguments) => schema::without_nulls(arguments),
             Arguments::Malformed { error, .. } => {
                 return Err(ToolError::new(
                     ToolErrorKind::InvalidArguments,
@@ -125,13 +125,13 @@ impl Pipeline {
             }
         };
         let spec = offered.tool.spec();
-        offered.validator.check(&spec.definition.name, arguments)?;
-        self.judge(spec, arguments)?;
+        offered.validator.check(&spec.definition.name, &arguments)?;
+        self.judge(spec, &arguments)?;
         self.parts
             .ledger
             .count_tool_call(context.task)
             .map_err(|over| ToolError::new(ToolErrorKind::OverBudget, over.to_string()))?;
-        Ok(Admitted { tool: &offered.tool, arguments: arguments.clone() })
+        Ok(Admitted { tool: &offered.tool, arguments })
     }
 
     /// Finds a tool that is shown.

@@ -21,23 +21,48 @@ pub(crate) fn definition<T: JsonSchema>(name: ToolName, description: &str) -> To
     ToolDefinition { name, description: description.to_owned(), parameters }
 }
 
-/// Removes what only people read, and what repeats the type.
+/// Removes what only people read, what repeats the type, and what says nothing: each byte of a tool is
+/// sent with each request. That an optional argument may be null is not told; [`without_nulls`] takes it.
 fn strip(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
-            if map.get("title").is_some_and(Value::is_string) {
-                map.remove("title");
+            let unsaid: [(&str, fn(&Value) -> bool); 5] = [
+                ("title", Value::is_string),
+                ("format", Value::is_string),
+                ("default", |default| default.is_null() || default == &Value::Bool(false)),
+                ("minimum", |least| least.as_u64() == Some(0)),
+                // The type itself refuses what it does not know, and names what it does.
+                ("additionalProperties", Value::is_boolean),
+            ];
+            for (key, says_nothing) in unsaid {
+                // A property may bear such a name; its schema is an object and stays.
+                if map.get(key).is_some_and(says_nothing) {
+                    map.remove(key);
+                }
             }
-            if map.get("format").is_some_and(Value::is_string) {
-                map.remove("format");
-            }
-            if map.get("default").is_some_and(Value::is_null) {
-                map.remove("default");
+            if let Some(Value::Array(types)) = map.get_mut("type") {
+                types.retain(|name| name != "null");
+                if let [only] = types.as_slice() {
+                    let only = only.clone();
+                    map.insert("type".to_owned(), only);
+                }
             }
             map.values_mut().for_each(strip);
         }
         Value::Array(items) => items.iter_mut().for_each(strip),
         _ => {}
+    }
+}
+
+/// Leaves out arguments that are null: some models write down every optional one.
+pub(crate) fn without_nulls(arguments: &Value) -> Value {
+    match arguments {
+        Value::Object(map) => map
+            .iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
+        other => other.clone(),
     }
 }
 

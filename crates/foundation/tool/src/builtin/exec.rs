@@ -28,7 +28,7 @@ struct Arguments {
     /// The program and its arguments. There is no shell: no pipes, globs or redirections.
     #[schemars(length(min = 1))]
     command: Vec<String>,
-    /// The folder to run in, from the root of the workspace.
+    /// The folder to run in.
     cwd: Option<String>,
     /// Such as 30s or 5m.
     timeout: Option<String>,

@@ -20,7 +20,7 @@ use crate::{
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// The file or folder, from the root of the workspace.
+    /// The file or folder.
     path: String,
     /// Why it has to go.
     #[schemars(length(min = 1))]
@@ -29,15 +29,8 @@ struct Arguments {
 
 /// Describes the tool.
 pub(super) fn spec() -> ToolSpec {
-    let text =
-            "Delete a file or folder. It goes to a trash from which a person can restore it.";
-    super::spec::<Arguments>(
-            "fs.delete",
-            text,
-            ToolClass::Delete,
-            Replay::Once,
-            &["write"],
-        )
+    let text = "Delete a file or folder. It goes to a trash from which a person can restore it.";
+    super::spec::<Arguments>("fs.delete", text, ToolClass::Delete, Replay::Once, &["write"])
 }
 
 pub(super) struct Delete {

@@ -18,7 +18,7 @@ use crate::{
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// The file, from the root of the workspace.
+    /// The file.
     path: String,
     /// The text that stands there now, exactly, and once unless all is true.
     old: String,

@@ -26,7 +26,7 @@ const MAX_PATHS: usize = 500;
 struct Arguments {
     /// Such as **/*.rs; * does not cross a /, ** does.
     pattern: String,
-    /// The folder to search, from the root of the workspace.
+    /// The folder to search.
     path: Option<String>,
 }
 

@@ -26,7 +26,7 @@ const MAX_LINE_BYTES: usize = 400;
 struct Arguments {
     /// A regular expression.
     pattern: String,
-    /// The folder or file to search, from the root of the workspace.
+    /// The folder or file to search.
     path: Option<String>,
     /// Only files with such names, such as **/*.rs.
     glob: Option<String>,
@@ -39,8 +39,7 @@ struct Arguments {
 
 /// Describes the tool.
 pub(super) fn spec() -> ToolSpec {
-    let text =
-            "Search file contents. Returns path:line: text. What .gitignore names is left out.";
+    let text = "Search file contents. Returns path:line: text. What .gitignore names is left out.";
     super::read_only::<Arguments>("fs.grep", text)
 }
 

@@ -18,7 +18,7 @@ const MAX_ENTRIES: usize = 1_000;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// The folder, from the root of the workspace. The root itself where absent.
+    /// The folder. The root itself where absent.
     path: Option<String>,
 }
 

@@ -17,7 +17,7 @@ use crate::{
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// The file, from the root of the workspace.
+    /// The file.
     path: String,
     /// The first line to return, from 1.
     from: Option<usize>,

@@ -17,7 +17,7 @@ use crate::{
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// The path, from the root of the workspace.
+    /// The path.
     path: String,
 }
 

@@ -18,7 +18,7 @@ use crate::{
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// The file, from the root of the workspace.
+    /// The file.
     path: String,
     /// Its whole new text.
     content: String,
@@ -27,13 +27,7 @@ struct Arguments {
 /// Describes the tool.
 pub(super) fn spec() -> ToolSpec {
     let text = "Write a whole file. One that exists must have been read first.";
-    super::spec::<Arguments>(
-            "fs.write",
-            text,
-            ToolClass::Write,
-            Replay::Idempotent,
-            &["write"],
-        )
+    super::spec::<Arguments>("fs.write", text, ToolClass::Write, Replay::Idempotent, &["write"])
 }
 
 pub(super) struct Write {
