@@ -131,7 +131,7 @@ fn branch(detail: &RunDetail, parent: Option<TaskId>, depth: usize, text: &mut S
             let verdict = &check.verdict;
             let mark = if verdict.passed { "✓" } else { "✗" };
             text.push_str(&format!(
-                "{indent}    {mark} {} check {}: {}\n",
+                "{indent}    {mark} {} check {:?}: {}\n",
                 check.phase.as_str(),
                 verdict.check,
                 verdict.reason

@@ -142,7 +142,7 @@ impl<W: Write> Live<W> {
                 let verdict = &check.verdict;
                 let mark = if verdict.passed { Mark::Good } else { Mark::Bad };
                 let phase = check.phase.as_str();
-                (mark, line(format!("{phase} check {}: {}", verdict.check, verdict.reason)))
+                (mark, line(format!("{phase} check {:?}: {}", verdict.check, verdict.reason)))
             }
             EventBody::ToolRequested(asked) => match &asked.decision {
                 Decided::Allowed => {
@@ -194,15 +194,23 @@ impl<W: Write> Live<W> {
         writeln!(self.out, "{}{sign}{} {cut}", SetForegroundColor(color), ResetColor)
     }
 
-    /// Prints a line of what a model said.
+    /// Prints a line of what a model said; on a terminal it is broken between words.
     fn say(&mut self, line: &str) -> io::Result<()> {
         let line = visible(line);
-        if self.style.color {
-            let (dim, reset) = (SetAttribute(Attribute::Dim), SetAttribute(Attribute::Reset));
-            writeln!(self.out, "{dim}│{reset} {line}")
-        } else {
-            writeln!(self.out, "| {line}")
+        if !self.style.live {
+            return writeln!(self.out, "| {line}");
         }
+        let (dim, reset) = match self.style.color {
+            true => (
+                SetAttribute(Attribute::Dim).to_string(),
+                SetAttribute(Attribute::Reset).to_string(),
+            ),
+            false => (String::new(), String::new()),
+        };
+        for part in wrapped(&line, self.style.width.saturating_sub(3).max(10)) {
+            writeln!(self.out, "{dim}│{reset} {part}")?;
+        }
+        Ok(())
     }
 
     /// Prints what is left of a line that a model did not end.
@@ -379,6 +387,27 @@ fn columns(line: &str, width: usize) -> &str {
     line
 }
 
+/// Breaks a line between words so that each part fits so many columns; a longer word is cut.
+fn wrapped(line: &str, width: usize) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut rest = line;
+    loop {
+        let fitting = columns(rest, width);
+        if fitting.len() == rest.len() || fitting.is_empty() {
+            parts.push(rest);
+            return parts;
+        }
+        let (_, beyond) = rest.split_at(fitting.len());
+        let end = match beyond.starts_with(' ') {
+            true => fitting.len(),
+            false => fitting.rfind(' ').filter(|at| *at > 0).unwrap_or(fitting.len()),
+        };
+        let (part, after) = rest.split_at(end);
+        parts.push(part);
+        rest = after.trim_start();
+    }
+}
+
 /// Tells whether a character takes two columns: East Asian wide and full-width forms, and emoji.
 ///
 /// Source: Unicode Standard Annex 11, the blocks that are wide throughout.
@@ -404,6 +433,13 @@ mod tests {
         assert_eq!(columns("日本語", 4), "日本");
         assert_eq!(columns("日本語", 5), "日本");
         assert_eq!(columns("abc", 2), "ab");
+    }
+
+    #[test]
+    fn a_long_line_is_broken_between_words() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("abcdefgh i", 4), ["abcd", "efgh", "i"]);
+        assert_eq!(wrapped("", 4), [""]);
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl Tree {
                 }
             }
             EventBody::CheckStarted(check) => {
-                self.doing(task, format!("{} check {}", check.phase.as_str(), check.check));
+                self.doing(task, format!("{} check {:?}", check.phase.as_str(), check.check));
             }
             EventBody::CheckFinished(_) => self.doing(task, String::new()),
             EventBody::ModelRequested(asked) => self.doing(task, format!("asks {}", asked.model)),
