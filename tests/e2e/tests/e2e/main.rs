@@ -1,3 +1,8 @@
 //! What only the whole can show: real parts together, the model's words scripted.
 
 mod session; // A conversation over the real pipeline and the real log.
+
+mod answers; // What a model says, in the bytes of a real server.
+mod world; // A workspace, a provider and the real program.
+
+mod workflow; // Three tasks from the command line to the log.
