@@ -387,7 +387,7 @@ impl Reader<'_> {
                 tree: None,
             };
             let tasks = self.tasks(&format!("{place}/subtasks"), tasks, levels, &around);
-            let on_failure = task.on_failure.unwrap_or(OnFailure::default());
+            let on_failure = task.on_failure.unwrap_or_default();
             Body::Subtasks { tasks, on_failure }
         });
         agent.or(command).or(native).or(subtasks)
