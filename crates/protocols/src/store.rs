@@ -215,6 +215,23 @@ pub trait EventStore: Send + Sync {
     /// [`StoreError::NotOwner`] names the present owner.
     async fn acquire(&self, run: RunId, owner: &str, for_: Span) -> Result<Lease, StoreError>;
 
+    /// Takes the lease of a run from `gone`, an owner that is known to have ended, before it lapses.
+    ///
+    /// A store that cannot do so waits for the lapse, as [`acquire`](Self::acquire) does.
+    ///
+    /// # Errors
+    /// [`StoreError::NotOwner`] when another than `gone` owns it.
+    async fn take_over(
+        &self,
+        run: RunId,
+        gone: &str,
+        owner: &str,
+        for_: Span,
+    ) -> Result<Lease, StoreError> {
+        let _ = gone;
+        self.acquire(run, owner, for_).await
+    }
+
     /// Extends a lease from now.
     ///
     /// # Errors

@@ -207,7 +207,18 @@ impl EventStore for Trace {
 
     async fn acquire(&self, run: RunId, owner: &str, for_: Span) -> Result<Lease, StoreError> {
         let owner = owner.to_owned();
-        self.ask(|reply| Command::Acquire { run, owner, span: for_, reply }).await
+        self.ask(|reply| Command::Acquire { run, owner, span: for_, gone: None, reply }).await
+    }
+
+    async fn take_over(
+        &self,
+        run: RunId,
+        gone: &str,
+        owner: &str,
+        for_: Span,
+    ) -> Result<Lease, StoreError> {
+        let (owner, gone) = (owner.to_owned(), Some(gone.to_owned()));
+        self.ask(|reply| Command::Acquire { run, owner, span: for_, gone, reply }).await
     }
 
     async fn renew(&self, lease: &Lease, for_: Span) -> Result<Lease, StoreError> {

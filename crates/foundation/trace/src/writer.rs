@@ -56,6 +56,8 @@ pub(crate) enum Command {
         run: RunId,
         owner: String,
         span: Span,
+        /// An owner that is known to have ended: its lease need not have lapsed.
+        gone: Option<String>,
         reply: Reply<Lease>,
     },
     Renew {
@@ -124,8 +126,8 @@ impl Writer {
     async fn serve(&mut self, command: Command) {
         // Whoever asked may have gone: then the answer is nobody's.
         match command {
-            Command::Acquire { run, owner, span, reply } => {
-                let _ = reply.send(self.acquire(run, owner, span).await);
+            Command::Acquire { run, owner, span, gone, reply } => {
+                let _ = reply.send(self.acquire(run, owner, span, gone.as_deref()).await);
             }
             Command::Renew { lease, span, reply } => {
                 let _ = reply.send(self.renew(lease, span).await);
@@ -304,10 +306,11 @@ impl Writer {
         run: RunId,
         owner: String,
         span: Span,
+        gone: Option<&str>,
     ) -> Result<Lease, StoreError> {
         let now = self.clock.now();
         self.with_lease(run, async |connection, held| {
-            if let Some(owner) = held.owner_at(now) {
+            if let Some(owner) = held.owner_at(now).filter(|owner| Some(*owner) != gone) {
                 return Err(StoreError::NotOwner { run, owner: owner.to_owned() }.into());
             }
             let lease = Lease { run, owner, token: held.token + 1, until: now.after(span) };

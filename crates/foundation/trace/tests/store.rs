@@ -37,6 +37,7 @@ on_both! {
     a_lapsed_owner_cannot_write,
     only_one_of_many_gets_the_lease,
     a_lease_is_renewed_and_given_back,
+    a_lease_is_taken_over_from_the_named_owner_alone,
     the_views_tell_the_story_of_a_run,
     the_views_are_the_same_when_made_anew,
     runs_are_listed_newest_first_page_by_page,

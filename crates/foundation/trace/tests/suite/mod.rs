@@ -552,6 +552,26 @@ pub(crate) async fn a_lease_is_renewed_and_given_back(place: &Place) {
     trace.close().await;
 }
 
+pub(crate) async fn a_lease_is_taken_over_from_the_named_owner_alone(place: &Place) {
+    let trace = place.open().await;
+    let (run, long) = (run_at(1), Span::from_secs(600));
+    let first = trace.acquire(run, "one", long).await.unwrap();
+
+    let from_another = trace.take_over(run, "two", "three", long).await;
+    let taken = trace.take_over(run, "one", "three", long).await.unwrap();
+    let once_more = trace.take_over(run, "one", "four", long).await;
+
+    let owned_by =
+        |owner: &str| Err(StoreError::NotOwner { run, owner: owner.to_owned() }.to_string());
+    assert_eq!(from_another.map_err(|error| error.to_string()), owned_by("one"));
+    assert_eq!(once_more.map_err(|error| error.to_string()), owned_by("three"));
+    // Should the one before live after all, it writes no more.
+    assert_eq!((taken.owner.as_str(), taken.token), ("three", first.token + 1));
+    let late = Append { token: Some(first.token), ..of(run, vec![note("a.b", json!({}))]) };
+    assert!(matches!(trace.append(late).await, Err(StoreError::NotOwner { .. })));
+    trace.close().await;
+}
+
 /// A run of one task that failed its check once, with everything that a view shows.
 struct Story {
     run: RunId,
