@@ -4,13 +4,14 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use formwork_protocols::{
     Append, Cancel, Clock, EventBody, NewEvent, PermissionMode, Principal, Rng, RunId, RunOutcome,
-    Span, Store, SystemClock, SystemRng, TaskId, TaskOutcome,
+    Span, Store, StoreError, SystemClock, SystemRng, TaskId, TaskOutcome,
     event::{RunCreated, TaskCreated},
+    store::Lease,
 };
 use serde_json::{Map, Value};
 
 use super::{
-    drive::{Drive, Parts},
+    drive::{Drive, LEASE, Parts},
     fold::{self, Folded},
     tree::{Progress, Tree},
 };
@@ -34,6 +35,7 @@ pub struct Scheduler {
     pub(super) rng: Arc<dyn Rng>,
     pub(super) width: NonZeroUsize,
     pub(super) owner: String,
+    gone: Arc<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
 /// What a run begins with, besides its plan.
@@ -98,7 +100,8 @@ impl Scheduler {
     pub fn new(store: Arc<dyn Store>, executor: Arc<dyn Executor>) -> Self {
         let rng: Arc<dyn Rng> = Arc::new(SystemRng);
         let owner = format!("scheduler-{:016x}", rng.next_u64());
-        Self { store, executor, clock: Arc::new(SystemClock), rng, width: WIDTH, owner }
+        let gone = Arc::new(|_: &str| false);
+        Self { store, executor, clock: Arc::new(SystemClock), rng, width: WIDTH, owner, gone }
     }
 
     /// Takes another clock and another source of chance.
@@ -120,6 +123,14 @@ impl Scheduler {
     #[must_use]
     pub fn with_owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = owner.into();
+        self
+    }
+
+    /// Sets how to tell by its name that an owner has ended for sure: its runs are taken over at once.
+    /// Otherwise the lease of whoever died has to lapse first.
+    #[must_use]
+    pub fn with_gone(mut self, gone: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        self.gone = Arc::new(gone);
         self
     }
 
@@ -214,8 +225,7 @@ impl Scheduler {
         folded: impl Future<Output = Result<Folded, Error>> + Send,
     ) -> Result<Report, Error> {
         let store = |source| Error::Store { run, source };
-        let lease =
-            self.store.acquire(run, &self.owner, super::drive::LEASE).await.map_err(store)?;
+        let lease = self.acquire(run).await.map_err(store)?;
         let parts = Parts { scheduler: self.clone(), run, lease: lease.clone() };
         let result = match folded.await {
             // The future of the loop is large, and lives as long as the run.
@@ -227,6 +237,17 @@ impl Scheduler {
         match result {
             Ok(report) => released.map(|()| report).map_err(store),
             Err(error) => Err(error),
+        }
+    }
+}
+
+impl Scheduler {
+    async fn acquire(&self, run: RunId) -> Result<Lease, StoreError> {
+        match self.store.acquire(run, &self.owner, LEASE).await {
+            Err(StoreError::NotOwner { owner, .. }) if (self.gone)(&owner) => {
+                self.store.take_over(run, &owner, &self.owner, LEASE).await
+            }
+            acquired => acquired,
         }
     }
 }
