@@ -34,6 +34,7 @@ pub mod trust; // What of it may take effect.
 mod baseline; // What a task began with.
 mod executor; // The work of tasks.
 mod models; // From config to models.
+mod presence; // Who still works.
 mod setup; // What shapes a run.
 
 pub mod demo; // Which model a demonstration uses.

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    AgentName, EventBody, ModelRef, PermissionMode, Position, RunId, Scrub, Span, Store,
-    WorkflowName,
+    AgentName, EventBody, ModelRef, PermissionMode, Position, Rng as _, RunId, Scrub, Span, Store,
+    SystemRng, WorkflowName,
     check::{CheckKind, CheckSpec, CommandCheck, Expect, Parser},
     spec::Retries,
     store::{AttemptRow, CallRow, CheckRow, RunRow, Selection, TaskRow},
@@ -25,6 +25,7 @@ use crate::{
     capability::{Caller, Effect, Operation, Scope},
     executor::Workshop,
     models::lookup,
+    presence::{self, Presence},
     setup::{self, AgentSetup, RunSetup},
 };
 
@@ -139,7 +140,7 @@ impl Operation for Start {
         for agent in setup.agents.values() {
             workshop.check_rules(&agent.agent)?;
         }
-        let scheduler = scheduler(formwork, workshop, setup.width);
+        let (scheduler, present) = scheduler(formwork, workshop, setup.width)?;
         let recorded = match serde_json::to_value(&setup) {
             Ok(Value::Object(map)) => map,
             _ => Map::new(),
@@ -159,6 +160,7 @@ impl Operation for Start {
         let (run, signals) = (new.id(), Signals::default());
         let watched = signals.clone();
         formwork.spawn(run, signals, async move {
+            let _present = present; // Until the run is given back, or its process dies.
             let report = scheduler.run(new, &watched).await.map_err(Error::from)?;
             Ok(report.outcome)
         });
@@ -252,14 +254,24 @@ fn workshop(
     })
 }
 
-fn scheduler(formwork: &Formwork, workshop: Workshop, width: usize) -> Scheduler {
+/// Makes the scheduler of one run, and the mark by which others can tell that it lives.
+fn scheduler(
+    formwork: &Formwork,
+    workshop: Workshop,
+    width: usize,
+) -> Result<(Scheduler, Presence), Error> {
     let inner = &formwork.inner;
     let executor: Arc<dyn Executor> = Arc::new(workshop);
-    let owner = format!("process-{}-{:016x}", std::process::id(), inner.rng.next_u64());
-    Scheduler::new(Arc::clone(&inner.store), executor)
+    // A seed of the embedder's may come again; a name may not.
+    let owner = format!("process-{}-{:016x}", std::process::id(), SystemRng.next_u64());
+    let present = Presence::of(&owner, &inner.state)?;
+    let state = inner.state.clone();
+    let scheduler = Scheduler::new(Arc::clone(&inner.store), executor)
         .with_time(Arc::clone(&inner.clock), Arc::clone(&inner.rng))
         .with_width(NonZeroUsize::new(width).unwrap_or(NonZeroUsize::MIN))
         .with_owner(owner)
+        .with_gone(move |owner| presence::is_gone(owner, &state));
+    Ok((scheduler, present))
 }
 
 /// Which run to resume.
@@ -295,10 +307,11 @@ impl Operation for Resume {
         let (keys, models) = formwork.models(&setup.config)?;
         let width = setup.width;
         let workshop = workshop(formwork, setup, keys.registry, models)?;
-        let scheduler = scheduler(formwork, workshop, width);
+        let (scheduler, present) = scheduler(formwork, workshop, width)?;
         let signals = Signals::default();
         let watched = signals.clone();
         formwork.spawn(run, signals, async move {
+            let _present = present;
             let report = scheduler.resume(run, &watched).await.map_err(Error::from)?;
             Ok(report.outcome)
         });

@@ -1,0 +1,109 @@
+//! Who still works: an owner of runs holds a lock that the kernel gives back however its process ends.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use crate::Error;
+
+/// After how long the lock of a process that died is swept away: its lease has lapsed by then, and
+/// nobody has to be told any more that it is gone.
+const STALE: Duration = Duration::from_secs(60);
+
+/// The mark of an owner that lives. It goes when the value is dropped.
+#[derive(Debug)]
+pub(crate) struct Presence {
+    path: PathBuf,
+    _lock: File, // Not inherited by the programs that are started, so it ends with this process.
+}
+
+impl Presence {
+    /// Marks `owner`, a name that no other has, as living.
+    ///
+    /// # Errors
+    /// [`Error::State`] names the file.
+    pub(crate) fn of(owner: &str, state: &Path) -> Result<Self, Error> {
+        let folder = folder(state);
+        let path = folder.join(owner);
+        let mark = || {
+            fs::create_dir_all(&folder)?;
+            let lock = File::create_new(&path)?;
+            lock.lock()?;
+            Ok(lock)
+        };
+        let failed = |source| Error::State { action: "lock", path: path.clone(), source };
+        let lock = mark().map_err(failed)?;
+        sweep(&folder);
+        Ok(Self { path, _lock: lock })
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        // What is left behind is swept away later.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Tells whether an owner has ended for sure. Of one that worked with another state folder, as on
+/// another machine, nothing is known.
+pub(crate) fn is_gone(owner: &str, state: &Path) -> bool {
+    let is_name = owner.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    is_name && is_unlocked(&folder(state).join(owner)).unwrap_or(false)
+}
+
+fn folder(state: &Path) -> PathBuf {
+    state.join("owners")
+}
+
+fn is_unlocked(path: &Path) -> io::Result<bool> {
+    match File::open(path)?.try_lock_shared() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Removes what processes have left behind that died long ago.
+fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let age = entry.metadata().and_then(|metadata| metadata.modified());
+        let is_stale = age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > STALE));
+        if is_stale && is_unlocked(&entry.path()).unwrap_or(false) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_is_gone_once_its_lock_is_and_only_if_it_was_here() {
+        let state = tempfile::tempdir().unwrap();
+        let present = Presence::of("process-1", state.path()).unwrap();
+
+        let while_it_lives = is_gone("process-1", state.path());
+        let Presence { path, _lock: lock } = &present;
+        lock.unlock().unwrap(); // As the kernel does when a process dies.
+        let after = is_gone("process-1", state.path());
+
+        assert!(path.exists());
+        assert_eq!((while_it_lives, after), (false, true));
+        assert!(!is_gone("process-2", state.path()));
+        assert!(!is_gone("../owners/process-1", state.path()));
+    }
+
+    #[test]
+    fn a_mark_goes_with_its_value() {
+        let state = tempfile::tempdir().unwrap();
+
+        drop(Presence::of("process-1", state.path()).unwrap());
+
+        assert!(fs::read_dir(folder(state.path())).unwrap().next().is_none());
+    }
+}
