@@ -3,17 +3,10 @@
 //! Active task → allow-list → schema → policy → budget → secrets in → intent recorded → executed →
 //! secrets out → previewed, kept whole by hash → outcome recorded.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Instant,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use async_trait::async_trait;
-use formwork_policy::{Call, Decision, Policy};
+use formwork_policy::{Call, Decision, Denials, Policy};
 use formwork_protocols::{
     Append, Blob, Cancel, Clock, EventBody, EventStore, Ledger, NewEvent, Principal, Scrub, Span,
     Tool, ToolCall, ToolClass, ToolError, ToolErrorKind, ToolName, ToolOutput, ToolResult,
@@ -35,10 +28,10 @@ pub const PREVIEW_BYTES: usize = 8 * 1024;
 /// How many bytes of one argument the record keeps in place. The file itself holds what was written.
 const RECORDED_ARGUMENT_BYTES: usize = 2 * 1024;
 
-/// How many refusals a task may meet before it ends as refused.
+/// How many denials a task may meet before it ends as refused.
 ///
 /// A model that is told "no" twelve times is not going to do something else on the thirteenth.
-const MAX_REFUSALS: u32 = 12;
+const MAX_DENIALS: u32 = 12;
 
 /// What a pipeline is made of.
 pub struct Parts {
@@ -68,7 +61,7 @@ pub struct Parts {
 pub struct Pipeline {
     parts: Parts,
     tools: BTreeMap<ToolName, Offered>,
-    refusals: AtomicU32,
+    denials: Denials,
 }
 
 /// A tool of the allow-list, with what is needed to judge a call.
@@ -100,7 +93,7 @@ impl Pipeline {
             let shown = parts.policy.offers(spec.class);
             tools.insert(name, Offered { tool: Arc::clone(tool), validator, shown });
         }
-        Ok(Self { parts, tools, refusals: AtomicU32::new(0) })
+        Ok(Self { parts, tools, denials: Denials::new(MAX_DENIALS) })
     }
 
     /// Decides whether a call is carried out, without any effect.
@@ -196,18 +189,20 @@ impl Pipeline {
             Arguments::Json(arguments) => arguments.clone(),
             Arguments::Malformed { text, .. } => Value::String(text.clone()),
         };
+        // Before anything is cut: half a secret would not be known for one.
+        self.parts.scrub.scrub_value(&mut arguments);
         shorten(&mut arguments);
         EventBody::ToolRequested(ToolRequested {
             call: context.call,
             session: context.session,
             pair: call.id.clone(),
-            tool: text::head(&call.name, 64).to_owned(),
+            tool: text::head(&self.parts.scrub.scrub_text(&call.name), 64).to_owned(),
             arguments,
             class: spec.map(|spec| spec.class),
             replay: spec.map_or(Replay::Pure, |spec| spec.replay),
             decision: match refused {
                 None => Decided::Allowed,
-                Some(error) => Decided::Refused { reason: error.message.clone() },
+                Some(error) => Decided::Refused { reason: self.told(&error.message) },
             },
         })
     }
@@ -252,7 +247,10 @@ impl Pipeline {
     ) -> (Result<String, ToolError>, Control) {
         let Admitted { tool, mut arguments } = admitted;
         let mut pending = vec![self.intent(context, call, None)];
-        if let Err(error) = self.parts.secrets.substitute(&mut arguments) {
+        // What a model says of its tasks goes nowhere but into the record, where no secret belongs.
+        if tool.spec().class != ToolClass::Lifecycle
+            && let Err(error) = self.parts.secrets.substitute(&mut arguments)
+        {
             let error = ToolError::new(ToolErrorKind::InvalidArguments, error.to_string());
             return (self.failed(context, pending, error, Span::ZERO).await, Control::Continue);
         }
@@ -316,8 +314,7 @@ impl Pipeline {
         error: ToolError,
         elapsed: Span,
     ) -> Result<String, ToolError> {
-        let message = self.parts.scrub.scrub_text(&error.message);
-        let message = text::preview(&message, PREVIEW_BYTES).into_owned();
+        let message = self.told(&error.message);
         pending.push(EventBody::ToolFailed(ToolFailed {
             call: context.call,
             error: error.kind,
@@ -328,18 +325,18 @@ impl Pipeline {
         Err(ToolError::new(error.kind, message))
     }
 
-    /// Counts a refusal and says whether it was one too many.
-    fn refused_too_often(&self, error: &ToolError) -> Option<Control> {
+    /// Returns what the model and the record are told of a failure.
+    fn told(&self, message: &str) -> String {
+        text::preview(&self.parts.scrub.scrub_text(message), PREVIEW_BYTES).into_owned()
+    }
+
+    /// Counts a denial and says whether it was one too many.
+    fn denied_too_often(&self, error: &ToolError) -> Option<Control> {
         if error.kind != ToolErrorKind::Denied {
             return None;
         }
-        let so_far = self.refusals.fetch_add(1, Ordering::Relaxed) + 1;
-        (so_far >= MAX_REFUSALS).then(|| {
-            Control::Refuse(format!(
-                "{so_far} calls were refused, the last because {}",
-                error.message
-            ))
-        })
+        let denied = Decision::Deny { why: self.told(&error.message) };
+        self.denials.count(&denied).map(Control::Refuse)
     }
 }
 
@@ -357,7 +354,7 @@ impl Toolbox for Pipeline {
         let (outcome, control) = match self.admit(context, call) {
             Ok(admitted) => self.carry_out(context, call, admitted, cancel).await,
             Err(error) => {
-                let control = self.refused_too_often(&error).unwrap_or_default();
+                let control = self.denied_too_often(&error).unwrap_or_default();
                 let intent = self.intent(context, call, Some(&error));
                 (self.failed(context, vec![intent], error, Span::ZERO).await, control)
             }

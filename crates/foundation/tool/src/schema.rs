@@ -1,12 +1,14 @@
 //! The JSON Schemas of arguments: made from Rust types, checked before a tool sees a value.
 
-use formwork_protocols::{ToolError, ToolErrorKind, ToolName, message::ToolDefinition};
+use formwork_protocols::{ToolError, ToolErrorKind, ToolName, message::ToolDefinition, text};
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// How many faults of one call a model is told at once.
 const MAX_FAULTS: usize = 8;
+/// How many bytes one fault is told in: it repeats the value that is at fault, whatever its length.
+const MAX_FAULT_BYTES: usize = 400;
 
 /// Describes a tool whose arguments are `T`.
 ///
@@ -21,12 +23,15 @@ pub(crate) fn definition<T: JsonSchema>(name: ToolName, description: &str) -> To
     ToolDefinition { name, description: description.to_owned(), parameters }
 }
 
+/// Tells whether what a schema says under a key is nothing.
+type Silence = fn(&Value) -> bool;
+
 /// Removes what only people read, what repeats the type, and what says nothing: each byte of a tool is
 /// sent with each request. That an optional argument may be null is not told; [`without_nulls`] takes it.
 fn strip(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
-            let unsaid: [(&str, fn(&Value) -> bool); 5] = [
+            let unsaid: [(&str, Silence); 5] = [
                 ("title", Value::is_string),
                 ("format", Value::is_string),
                 ("default", |default| default.is_null() || default == &Value::Bool(false)),
@@ -87,7 +92,8 @@ impl Validator {
         for error in self.0.iter_errors(arguments).take(MAX_FAULTS) {
             let place = error.instance_path().to_string();
             let place = if place.is_empty() { "the arguments".to_owned() } else { place };
-            faults.push(format!("{place}: {error}"));
+            let said = error.to_string();
+            faults.push(format!("{place}: {}", text::preview(&said, MAX_FAULT_BYTES)));
         }
         if faults.is_empty() {
             return Ok(());

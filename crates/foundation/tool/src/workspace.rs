@@ -11,14 +11,19 @@ pub(crate) fn tool_error(error: &FileError) -> ToolError {
         }
         _ => ToolErrorKind::Failed,
     };
+    ToolError::new(kind, chain(error))
+}
+
+/// Tells an error and every cause of it in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut message = error.to_string();
-    let mut source = std::error::Error::source(error);
+    let mut source = error.source();
     while let Some(cause) = source {
         message.push_str(": ");
         message.push_str(&cause.to_string());
         source = cause.source();
     }
-    ToolError::new(kind, message)
+    message
 }
 
 /// Carries out work on files on a thread where blocking is fine.

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     schema,
-    workspace::{blocking, tool_error},
+    workspace::{blocking, chain, tool_error},
 };
 
 /// The most of an output that is kept whole: more is a mistake of the command, not a result.
@@ -85,7 +85,6 @@ impl Tool for Exec {
                 })?
                 .min(self.longest),
         };
-        command.caps.whole = MAX_WHOLE_BYTES;
         run(&self.sandbox, command, cancel).await
     }
 }
@@ -110,9 +109,10 @@ impl Exec {
 /// [`ToolErrorKind::Failed`] when it could not run.
 pub(super) async fn run(
     sandbox: &Sandbox,
-    command: Command,
+    mut command: Command,
     cancel: &Cancel,
 ) -> Result<ToolOutput, ToolError> {
+    command.caps.whole = MAX_WHOLE_BYTES;
     let token = CancellationToken::new();
     let limit = Span::from(command.timeout);
     let running = sandbox.run(command, token.clone(), None);
@@ -125,7 +125,7 @@ pub(super) async fn run(
         }
     };
     let mut finished =
-        finished.map_err(|error| ToolError::new(ToolErrorKind::Failed, error.to_string()))?;
+        finished.map_err(|error| ToolError::new(ToolErrorKind::Failed, chain(&error)))?;
     let text = match &mut finished.combined.whole {
         Whole::Missing(_) => finished.combined.preview(),
         whole => match whole.read() {

@@ -125,11 +125,14 @@ pub(super) fn folder(
 }
 
 /// Walks a folder as git sees it: ignored files and git's own folder left out, links not followed.
+///
+/// What the user ignores everywhere is not asked, so that a search finds the same on every machine.
 pub(super) fn walk(folder: &Path) -> Walk {
     WalkBuilder::new(folder)
         .hidden(false)
         .follow_links(false)
         .require_git(false)
+        .git_global(false)
         .filter_entry(|entry| entry.file_name() != ".git")
         .build()
 }

@@ -7,6 +7,7 @@ use formwork_protocols::{
     Cancel, Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec, text, tool::CallContext,
 };
 use formwork_write_safety::Workspace;
+use globset::GlobMatcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 use schemars::JsonSchema;
@@ -18,6 +19,8 @@ use crate::{schema, workspace::blocking};
 
 /// How many lines one call returns unless it says otherwise.
 const MAX_LINES: usize = 100;
+/// How many lines one call returns at most, whatever it says.
+const MOST_LINES: usize = 5_000;
 /// How many bytes of one line are shown: minified files have lines of megabytes.
 const MAX_LINE_BYTES: usize = 400;
 
@@ -28,7 +31,7 @@ struct Arguments {
     pattern: String,
     /// The folder or file to search.
     path: Option<String>,
-    /// Only files with such names, such as **/*.rs.
+    /// Only files with such names, such as *.rs or src/**/*.rs.
     glob: Option<String>,
     /// Whether upper and lower case are the same.
     #[serde(default)]
@@ -81,11 +84,13 @@ fn search(
     let matcher: RegexMatcher = RegexMatcherBuilder::new()
         .case_insensitive(arguments.ignore_case)
         .line_terminator(Some(b'\n'))
+        // The end of a line is the same to a pattern whether or not a carriage return stands there.
+        .crlf(true)
         .build(&arguments.pattern)
         .map_err(|error| ToolError::new(ToolErrorKind::InvalidArguments, error.to_string()))?;
-    let only = arguments.glob.as_deref().map(compile).transpose()?;
+    let only = arguments.glob.as_deref().map(Only::parse).transpose()?;
     let from = folder(workspace, arguments.path.as_deref())?;
-    let limit = arguments.limit.unwrap_or(MAX_LINES).max(1);
+    let limit = arguments.limit.unwrap_or(MAX_LINES).clamp(1, MOST_LINES);
 
     let mut files: Vec<_> = Vec::new();
     for entry in walk(&from) {
@@ -95,13 +100,13 @@ fn search(
         let Ok(entry) = entry else { continue };
         let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
         let below = entry.path().strip_prefix(workspace.root().path()).unwrap_or(entry.path());
-        if is_file && only.as_ref().is_none_or(|only| only.is_match(below)) {
+        if is_file && only.as_ref().is_none_or(|only| only.names(below)) {
             files.push(entry.into_path());
         }
     }
     files.sort_unstable();
 
-    let mut found = Found { text: String::new(), lines: 0, limit };
+    let mut found = Found { text: String::new(), lines: 0, limit, more: false };
     let mut searcher =
         SearcherBuilder::new().binary_detection(BinaryDetection::quit(0)).line_number(true).build();
     let mut unread = 0_usize;
@@ -109,8 +114,7 @@ fn search(
         if cancel.is_cancelled() {
             return Err(cancelled());
         }
-        if found.lines >= limit {
-            found.text.push_str(&format!("[more than {limit} lines; narrow the search]\n"));
+        if found.more {
             break;
         }
         if in_file(&mut searcher, &matcher, file, &shown(workspace, file), &mut found).is_err() {
@@ -120,10 +124,35 @@ fn search(
     if found.lines == 0 {
         found.text = format!("no line of {} files matches {}\n", files.len(), arguments.pattern);
     }
+    if found.more {
+        found.text.push_str(&format!("[more than {limit} lines; narrow the search]\n"));
+    }
     if unread > 0 {
         found.text.push_str(&format!("[{unread} files could not be read]\n"));
     }
     Ok(ToolOutput::text(found.text))
+}
+
+/// Which files are searched.
+enum Only {
+    /// Those whose own name matches, in whatever folder.
+    Name(GlobMatcher),
+    /// Those whose path from the root of the workspace matches.
+    Path(GlobMatcher),
+}
+
+impl Only {
+    fn parse(glob: &str) -> Result<Self, ToolError> {
+        let matcher = compile(glob)?;
+        Ok(if glob.contains('/') { Self::Path(matcher) } else { Self::Name(matcher) })
+    }
+
+    fn names(&self, path: &Path) -> bool {
+        match self {
+            Self::Name(matcher) => path.file_name().is_some_and(|name| matcher.is_match(name)),
+            Self::Path(matcher) => matcher.is_match(path),
+        }
+    }
 }
 
 /// What a search has found so far.
@@ -131,6 +160,8 @@ struct Found {
     text: String,
     lines: usize,
     limit: usize,
+    /// Whether there is a line beyond the limit.
+    more: bool,
 }
 
 fn in_file(
@@ -153,6 +184,10 @@ impl Sink for Lines<'_> {
     type Error = std::io::Error;
 
     fn matched(&mut self, _: &Searcher, matched: &SinkMatch<'_>) -> Result<bool, Self::Error> {
+        if self.found.lines == self.found.limit {
+            self.found.more = true;
+            return Ok(false);
+        }
         let line = String::from_utf8_lossy(matched.bytes());
         let line = line.trim_end_matches(['\n', '\r']);
         let number = matched.line_number().unwrap_or_default();
@@ -160,6 +195,6 @@ impl Sink for Lines<'_> {
         let cut = if shown.len() < line.len() { " […]" } else { "" };
         self.found.text.push_str(&format!("{name}:{number}: {shown}{cut}\n"));
         self.found.lines += 1;
-        Ok(self.found.lines < self.found.limit)
+        Ok(true)
     }
 }

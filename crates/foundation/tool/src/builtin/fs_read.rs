@@ -20,8 +20,10 @@ struct Arguments {
     /// The file.
     path: String,
     /// The first line to return, from 1.
+    #[schemars(range(min = 1))]
     from: Option<usize>,
     /// How many lines to return.
+    #[schemars(range(min = 1))]
     lines: Option<usize>,
 }
 
@@ -64,9 +66,11 @@ impl Tool for Read {
                     format!("{path} is not a text file: {} bytes", content.bytes.len()),
                 ));
             };
+            if text.is_empty() {
+                return Ok(ToolOutput::text(format!("{path} is empty")));
+            }
             if from.is_none() && lines.is_none() {
-                let empty = text.is_empty();
-                return Ok(ToolOutput::text(if empty { format!("{path} is empty") } else { text }));
+                return Ok(ToolOutput::text(text));
             }
             part(&path, &text, from.unwrap_or(1).max(1), lines.unwrap_or(usize::MAX))
         })

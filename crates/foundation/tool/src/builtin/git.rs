@@ -13,7 +13,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::exec::run;
-use crate::{schema, workspace::tool_error};
+use crate::{
+    schema,
+    workspace::{blocking, tool_error},
+};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -61,8 +64,10 @@ impl Tool for Git {
         cancel: &Cancel,
     ) -> Result<ToolOutput, ToolError> {
         let Arguments { arguments } = schema::read(arguments)?;
-        let git = self.git.as_ref().map_err(Clone::clone)?;
-        let checked = git.command(&arguments).map_err(|error| tool_error(&error))?;
+        let git = self.git.clone()?;
+        // It asks git for the names of the filters first, which takes a process.
+        let checked =
+            blocking(move || git.command(&arguments).map_err(|error| tool_error(&error))).await?;
         let mut command = Command::new(checked.argv, checked.dir, self.protection.clone());
         command.set.extend(checked.env);
         let output = run(&self.sandbox, command, cancel).await?;

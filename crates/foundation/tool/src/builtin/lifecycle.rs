@@ -91,16 +91,7 @@ pub(super) struct EndTask {
 
 impl EndTask {
     pub(super) fn new() -> Self {
-        let text =
-            "Say that the task is done. Its checks run then; if one fails you get the evidence.";
-        let spec = super::spec::<EndArguments>(
-            "end_task",
-            text,
-            ToolClass::Lifecycle,
-            Replay::Idempotent,
-            &["lifecycle"],
-        );
-        Self { spec }
+        Self { spec: end_spec() }
     }
 }
 

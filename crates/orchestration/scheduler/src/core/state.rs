@@ -233,6 +233,11 @@ impl State {
         node.state == TaskState::Active && node.stop.is_none()
     }
 
+    /// Tells whether a task has been asked to stop and has not ended yet.
+    pub fn is_stopping(&self, task: TaskIndex) -> bool {
+        self.node(task).stop.is_some()
+    }
+
     /// Returns how many tasks occupy a place of the width.
     pub const fn slots_used(&self) -> usize {
         self.slots_used

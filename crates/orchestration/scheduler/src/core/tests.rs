@@ -588,13 +588,13 @@ fn drive(
             let command = work.swap_remove(any(work.len()));
             match command {
                 Command::Attempt { task, .. } | Command::Check { task, .. }
-                    if interrupted.contains(&task) && chance % 4 != 0 =>
+                    if interrupted.contains(&task) && !chance.is_multiple_of(4) =>
                 {
                     interrupted.retain(|each| *each != task);
                     Input::Interrupted { task }
                 }
                 Command::Check { task, phase } => {
-                    Input::Checked { task, phase, failed: (chance % 4 == 0).then_some(0) }
+                    Input::Checked { task, phase, failed: chance.is_multiple_of(4).then_some(0) }
                 }
                 Command::Attempt { task, .. } => {
                     let detail = "by chance".to_owned();

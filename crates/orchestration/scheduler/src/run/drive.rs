@@ -10,8 +10,8 @@ use std::{
 
 use formwork_protocols::{
     Append, AttemptId, Body, Budget, Cancel, Claim, Escalation, EventBody, Ledger as _, NewEvent,
-    OutcomeCode, Principal, RunId, RunOutcome, Span, TaskId, TaskName, TaskSignal, TaskSpec,
-    TaskState, Timestamp, Usage,
+    Principal, RunId, RunOutcome, Span, TaskId, TaskName, TaskSignal, TaskSpec, TaskState,
+    Timestamp, Usage,
     check::{Evidence, Phase, Verdict},
     event::{
         AttemptEnded, AttemptStarted, BudgetSettled, CheckFinished, CheckStarted, RunFinished,
@@ -435,9 +435,7 @@ impl Drive {
                 Effect::Attempt(task, job) => {
                     let (executor, cancel) = (Arc::clone(&self.scheduler.executor), Cancel::new());
                     self.cancels.insert(task, cancel.clone());
-                    if self.tree.state.state_of(task) != TaskState::Active
-                        || !self.tree.state.is_acting(task)
-                    {
+                    if self.tree.state.is_stopping(task) {
                         cancel.cancel();
                     }
                     self.jobs.spawn(async move {
@@ -457,6 +455,9 @@ impl Drive {
                 Effect::Check(task, job) => {
                     let (executor, cancel) = (Arc::clone(&self.scheduler.executor), Cancel::new());
                     self.cancels.insert(task, cancel.clone());
+                    if self.tree.state.is_stopping(task) {
+                        cancel.cancel();
+                    }
                     let (phase, index) = (job.phase, job.index);
                     self.jobs.spawn(async move {
                         let name = job.check.name.clone();
@@ -464,7 +465,7 @@ impl Drive {
                         let verdict = tokio::select! {
                             biased;
                             verdict = work => Some(verdict.unwrap_or_else(|_| {
-                                failed_verdict(name, "the check itself panicked".to_owned())
+                                failed_verdict(name, "the check itself panicked")
                             })),
                             () = grace(&cancel) => None,
                         };
@@ -528,7 +529,7 @@ impl Drive {
                 progress.session = session.or(progress.session);
                 progress.files_changed = progress.files_changed.saturating_add(files_changed);
                 let reason = why.to_string();
-                progress.verdicts = vec![failed_verdict("body".to_owned(), reason.clone())];
+                progress.verdicts = vec![failed_verdict("body".to_owned(), &reason)];
                 (Input::Ended { task, end: BodyEnd::Failed(why) }, false, one_line(&reason))
             }
             AttemptEnd::Interrupted => {
@@ -606,7 +607,6 @@ impl Drive {
             .await
             .map_err(|source| Error::Store { run: self.run, source })?;
         let spent = self.tree.accounts.spent(self.tree.state.id(self.tree.state.root()));
-        debug_assert_eq!(code == OutcomeCode::Interrupted, self.is_pausing || self.is_aborting);
         Ok(RunOutcome {
             run: self.run,
             code,
@@ -641,9 +641,9 @@ async fn grace(cancel: &Cancel) {
     sleep(GRACE).await;
 }
 
-fn failed_verdict(check: String, reason: String) -> Verdict {
-    let evidence = Evidence { excerpt: reason.clone(), ..Evidence::default() };
-    Verdict { check, passed: false, reason: one_line(&reason), issues: Vec::new(), evidence }
+fn failed_verdict(check: String, reason: &str) -> Verdict {
+    let evidence = Evidence { excerpt: reason.to_owned(), ..Evidence::default() };
+    Verdict { check, passed: false, reason: one_line(reason), issues: Vec::new(), evidence }
 }
 
 /// Returns what is asked of a part of a conversation.

@@ -6,7 +6,7 @@ use formwork_protocols::{
     AgentName, Body, Budget, TaskName, TaskSpec, Usd, WorkflowName,
     check::CheckSpec,
     document::{self, Diagnostic, Diagnostics, Document, nearest_hint},
-    spec::{OnFailure, Retries},
+    spec::Retries,
     time::Span,
 };
 use serde_json::{Map, Value};

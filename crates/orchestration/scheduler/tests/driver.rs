@@ -1,0 +1,470 @@
+//! Whole runs: driven, broken off, and taken up again, on a real store.
+
+use std::{
+    collections::BTreeSet,
+    num::NonZeroUsize,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU32, Ordering},
+    },
+};
+
+use formwork_protocols::{
+    Ask, CallId, Cancel, Claim, Clock, Ending, EventBody, HoldId, NewEvent, OutcomeCode,
+    PermissionMode, Position, Principal, RunId, RunState, Store, SystemClock, SystemRng, Timestamp,
+    Usage, Usd,
+    check::{Evidence, Verdict},
+    event::BudgetReserved,
+    store::{Append, Selection},
+};
+use formwork_scheduler::{
+    AttemptJob, CheckJob, Error, NativeExecutor, Natives, Report, Scheduler, Setup, Signals,
+    workflow::{Known, Plan},
+};
+use formwork_trace::{Options, Trace};
+use serde_json::{Map, json};
+
+/// A clock that is moved by hand.
+#[derive(Debug, Default)]
+struct HandClock(AtomicI64);
+
+impl HandClock {
+    fn forward(&self, seconds: i64) {
+        self.0.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(1_000_000 + self.0.fetch_add(1, Ordering::SeqCst))
+    }
+}
+
+struct World {
+    store: Arc<dyn Store>,
+    clock: Arc<HandClock>,
+}
+
+impl World {
+    async fn new() -> Self {
+        let clock = Arc::new(HandClock::default());
+        let options = Options { clock: Arc::clone(&clock) as _, ..Options::default() };
+        let store = Trace::open("sqlite::memory:", options).await.unwrap();
+        Self { store: Arc::new(store), clock }
+    }
+
+    fn scheduler(&self, natives: Natives, check: Check) -> Scheduler {
+        let executor = NativeExecutor::new(natives, check);
+        Scheduler::new(Arc::clone(&self.store), Arc::new(executor))
+            .with_time(Arc::clone(&self.clock) as _, Arc::new(SystemRng))
+    }
+
+    async fn run(&self, text: &str, natives: Natives, check: Check) -> Report {
+        let scheduler = self.scheduler(natives.clone(), check);
+        let run = scheduler.create(&plan(text, &natives), setup()).await.unwrap();
+        scheduler.run(run, &Signals::default()).await.unwrap()
+    }
+
+    async fn kinds(&self, run: RunId) -> Vec<String> {
+        let selection = Selection { run: Some(run), ..Selection::default() };
+        let events = self.store.read(Position(0), &selection, 10_000).await.unwrap();
+        events.iter().map(|event| event.body.kind().to_owned()).collect()
+    }
+}
+
+type Check = fn(&CheckJob) -> Verdict;
+
+fn setup() -> Setup {
+    Setup {
+        workspace: "/w".to_owned(),
+        mode: PermissionMode::Edit,
+        principal: "user:ada".parse().unwrap(),
+        setup: Map::new(),
+    }
+}
+
+fn plan(text: &str, natives: &Natives) -> Plan {
+    let natives: BTreeSet<String> = natives.names().map(str::to_owned).collect();
+    let known = Known { natives, ..Known::default() };
+    let text = format!("format_version = 1\nname = \"flow\"\n{text}");
+    Plan::parse("flow.toml", &text, &known, &Map::new()).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+fn verdict(job: &CheckJob, passed: bool) -> Verdict {
+    Verdict {
+        check: job.check.name.clone(),
+        passed,
+        reason: "as the test says".to_owned(),
+        issues: Vec::new(),
+        evidence: Evidence::default(),
+    }
+}
+
+fn pass(job: &CheckJob) -> Verdict {
+    verdict(job, true)
+}
+
+fn fail(job: &CheckJob) -> Verdict {
+    verdict(job, false)
+}
+
+async fn done(_: AttemptJob, _: Cancel) -> Result<Claim, String> {
+    Ok(Claim { summary: "done".to_owned(), output: None })
+}
+
+/// Works until it is told to stop.
+async fn hang(_: AttemptJob, cancel: Cancel) -> Result<Claim, String> {
+    cancel.cancelled().await;
+    Err("told to stop".to_owned())
+}
+
+fn ending(report: &Report, name: &str) -> String {
+    let outcome = report.tasks().find(|task| task.name.as_str() == name);
+    outcome.map_or_else(|| "open".to_owned(), |outcome| outcome.ending.to_string())
+}
+
+const PAIR_AND_ONE: &str = r#"
+[[tasks]]
+name = "left"
+native = "left"
+[[tasks]]
+name = "right"
+native = "right"
+[[tasks]]
+name = "both"
+native = "both"
+depends_on = ["left", "right"]
+"#;
+
+#[tokio::test]
+async fn a_pair_side_by_side_and_one_after_both_that_sees_their_results() {
+    let world = World::new().await;
+    let meeting = Arc::new(tokio::sync::Barrier::new(2));
+    let meet = move |_: AttemptJob, _: Cancel| {
+        let meeting = Arc::clone(&meeting);
+        async move {
+            meeting.wait().await;
+            Ok(Claim { summary: "met".to_owned(), output: Some(json!(7)) })
+        }
+    };
+    let natives = Natives::new().with("left", meet.clone()).with("right", meet).with(
+        "both",
+        |job: AttemptJob, _| async move {
+            assert_eq!(job.results["left"]["text"], "met");
+            assert_eq!(job.results["right"]["output"], 7);
+            assert_eq!(job.results["right"]["passed"], true);
+            Ok(Claim::default())
+        },
+    );
+
+    let report = world.run(PAIR_AND_ONE, natives, pass).await;
+
+    assert_eq!(report.outcome.code, OutcomeCode::Completed);
+    assert_eq!(report.outcome.reason, "3 tasks done, nothing checked");
+    let run = report.outcome.run;
+    let kinds = world.kinds(run).await;
+    assert_eq!(kinds[0], "run.created");
+    assert_eq!(kinds.iter().filter(|kind| *kind == "attempt.started").count(), 3);
+    assert_eq!(kinds.last().unwrap(), "run.finished");
+    assert_eq!(world.store.audit(run).await.unwrap().faults, []);
+    assert_eq!(world.store.run(run).await.unwrap().unwrap().state, RunState::Completed);
+}
+
+const CHECKED: &str = r#"
+[[tasks]]
+name = "fix"
+native = "fix"
+retries = { max = 1 }
+  [[tasks.postchecks]]
+  name = "tests"
+  command = ["true"]
+"#;
+
+#[tokio::test]
+async fn a_failed_exit_check_reaches_the_next_attempt_as_evidence() {
+    let world = World::new().await;
+    let natives = Natives::new().with("fix", |job: AttemptJob, _| async move {
+        let shown: Vec<_> = job.evidence.iter().map(|verdict| verdict.check.as_str()).collect();
+        assert_eq!(shown, if job.number == 1 { vec![] } else { vec!["tests"] });
+        Ok(Claim::default())
+    });
+
+    let report = world.run(CHECKED, natives, fail).await;
+
+    assert_eq!(report.outcome.code, OutcomeCode::Refused);
+    assert_eq!(report.outcome.reason, "task fix: check \"tests\" failed in the last of 2 attempts");
+    let fix = report.tasks().find(|task| task.name.as_str() == "fix").unwrap();
+    assert_eq!(fix.attempts, 2);
+    assert_eq!(fix.verdicts.len(), 1);
+}
+
+const ONE: &str = "[[tasks]]\nname = \"only\"\nnative = \"only\"\nretries = { max = 0 }\n";
+
+#[tokio::test]
+async fn a_paused_run_goes_on_in_the_same_attempt() {
+    let world = World::new().await;
+    let first = Natives::new().with("only", hang);
+    let scheduler = world.scheduler(first.clone(), pass);
+    let new = scheduler.create(&plan(ONE, &first), setup()).await.unwrap();
+    let run = new.id();
+    let signals = Signals::default();
+    signals.pause.cancel();
+
+    let paused = scheduler.run(new, &signals).await.unwrap();
+    assert_eq!(paused.outcome.code, OutcomeCode::Interrupted);
+    assert_eq!(world.store.run(run).await.unwrap().unwrap().state, RunState::Paused);
+
+    let second = Natives::new().with("only", |job: AttemptJob, _| async move {
+        assert_eq!((job.number, job.continues), (1, true));
+        Ok(Claim::default())
+    });
+    let report = world.scheduler(second, pass).resume(run, &Signals::default()).await.unwrap();
+
+    assert_eq!(report.outcome.code, OutcomeCode::Completed);
+    let kinds = world.kinds(run).await;
+    assert_eq!(kinds.iter().filter(|kind| *kind == "attempt.started").count(), 1);
+    assert_eq!(kinds.iter().filter(|kind| *kind == "attempt.ended").count(), 1);
+    let again = world.scheduler(Natives::new(), pass).resume(run, &Signals::default()).await;
+    assert!(matches!(again, Err(Error::Ended { .. })), "{again:?}");
+}
+
+#[tokio::test]
+async fn a_live_run_is_not_taken_over_and_a_dead_one_goes_on_once_its_lease_has_lapsed() {
+    let world = World::new().await;
+    let (begun, wait) = tokio::sync::oneshot::channel();
+    let begun = std::sync::Mutex::new(Some(begun));
+    let natives = Natives::new().with("left", done).with("right", move |_, cancel: Cancel| {
+        let begun = begun.lock().unwrap().take();
+        async move {
+            if let Some(begun) = begun {
+                begun.send(()).unwrap();
+            }
+            cancel.cancelled().await;
+            Err("told to stop".to_owned())
+        }
+    });
+    let natives = natives.with("both", done);
+    let scheduler = world.scheduler(natives.clone(), pass);
+    let new = scheduler.create(&plan(PAIR_AND_ONE, &natives), setup()).await.unwrap();
+    let run = new.id();
+    let signals = Signals::default();
+
+    let other = world
+        .scheduler(Natives::new().with("left", done).with("right", done).with("both", done), pass);
+    {
+        let life = scheduler.run(new, &signals);
+        tokio::select! {
+            _ = life => panic!("it waits for the test"),
+            started = wait => started.unwrap(),
+        }
+        // The future is dropped here, as by a crash: nothing is released.
+    }
+    let early = other.resume(run, &Signals::default()).await;
+    assert!(matches!(early, Err(Error::Store { .. })), "{early:?}");
+    world.clock.forward(31);
+    let report = other.resume(run, &Signals::default()).await.unwrap();
+
+    assert_eq!(report.outcome.code, OutcomeCode::Completed);
+    assert!(report.outcome.elapsed.as_millis() < 10_000, "a dead time is not counted");
+    assert_eq!(world.store.audit(run).await.unwrap().faults, []);
+}
+
+#[tokio::test]
+async fn a_reservation_of_a_dead_process_counts_as_spent_in_full() {
+    let world = World::new().await;
+    let store = Arc::clone(&world.store);
+    let text = format!("[budget]\nusd = \"1\"\n{ONE}");
+    let natives = Natives::new().with("only", move |job: AttemptJob, cancel: Cancel| {
+        let store = Arc::clone(&store);
+        async move {
+            let hold = HoldId::generate(&SystemClock, &SystemRng);
+            let call = CallId::generate(&SystemClock, &SystemRng);
+            let usd: Usd = "0.7".parse().unwrap();
+            job.ledger.reserve(job.task, hold, Ask { usd, tokens: 10 }).unwrap();
+            let reserved = BudgetReserved { hold, call, usd, tokens: 10 };
+            let event = NewEvent {
+                task: Some(job.task),
+                principal: Principal::system("test"),
+                at: Timestamp::from_micros(5),
+                body: EventBody::BudgetReserved(reserved),
+                idempotency_key: None,
+            };
+            let batch =
+                Append { run: job.run, token: job.token, events: vec![event], blobs: vec![] };
+            store.append(batch).await.unwrap();
+            cancel.cancelled().await;
+            Err("told to stop".to_owned())
+        }
+    });
+    let scheduler = world.scheduler(natives.clone(), pass);
+    let new = scheduler.create(&plan(&text, &natives), setup()).await.unwrap();
+    let run = new.id();
+    let signals = Signals::default();
+    signals.pause.cancel();
+    scheduler.run(new, &signals).await.unwrap();
+
+    let natives = Natives::new().with("only", |job: AttemptJob, _| async move {
+        assert_eq!(job.ledger.remaining(job.task).usd, Some("0.3".parse().unwrap()));
+        Ok(Claim::default())
+    });
+    let report = world.scheduler(natives, pass).resume(run, &Signals::default()).await.unwrap();
+
+    assert_eq!(report.outcome.code, OutcomeCode::Completed);
+    assert_eq!(report.outcome.cost.to_string(), "0.7");
+    assert!(world.kinds(run).await.contains(&"budget.settled".to_owned()));
+}
+
+#[tokio::test]
+async fn two_children_under_a_budget_for_one_spend_no_more_than_it() {
+    let world = World::new().await;
+    let spend = |job: AttemptJob, _: Cancel| async move {
+        let usd: Usd = "0.6".parse().unwrap();
+        let hold = HoldId::generate(&SystemClock, &SystemRng);
+        match job.ledger.reserve(job.task, hold, Ask { usd, tokens: 1 }) {
+            Ok(()) => {
+                job.ledger.settle(hold, &Usage::default(), usd);
+                Ok(Claim::default())
+            }
+            Err(refusal) => Err(refusal.to_string()),
+        }
+    };
+    let natives = Natives::new().with("spend", spend);
+    let text = r#"
+[budget]
+usd = "1"
+[[tasks]]
+name = "a"
+native = "spend"
+[[tasks]]
+name = "b"
+native = "spend"
+"#;
+
+    let report = world.run(text, natives, pass).await;
+
+    assert_eq!(report.outcome.cost.to_string(), "0.6");
+    let completed = report.tasks().filter(|task| task.ending == Ending::Completed).count();
+    assert_eq!(completed, 1);
+    assert!(report.outcome.reason.contains("has 0.4 USD left of 1"), "{}", report.outcome.reason);
+}
+
+#[tokio::test]
+async fn a_task_whose_time_is_over_is_told_to_stop_and_escalates() {
+    let world = World::new().await;
+    let text = "[[tasks]]\nname = \"slow\"\nnative = \"slow\"\ntimeout = \"20ms\"\n";
+
+    let report = world.run(text, Natives::new().with("slow", hang), pass).await;
+
+    assert_eq!(ending(&report, "slow"), "timed out after 20ms");
+    assert_eq!(report.outcome.code, OutcomeCode::Failed);
+}
+
+#[tokio::test]
+async fn a_body_that_panics_fails_its_attempt_and_nothing_else() {
+    let world = World::new().await;
+    let natives = Natives::new().with("left", |_, _| async { panic!("by design") });
+
+    let report =
+        world.run(PAIR_AND_ONE, natives.with("right", done).with("both", done), pass).await;
+
+    assert_eq!(ending(&report, "left"), "it panicked");
+    assert_eq!(ending(&report, "right"), "completed");
+    assert_eq!(ending(&report, "both"), "task left did not complete");
+}
+
+#[tokio::test]
+async fn an_aborted_run_ends_for_good() {
+    let world = World::new().await;
+    let natives = Natives::new().with("only", hang);
+    let scheduler = world.scheduler(natives.clone(), pass);
+    let new = scheduler.create(&plan(ONE, &natives), setup()).await.unwrap();
+    let run = new.id();
+    let signals = Signals::default();
+    signals.abort.cancel();
+
+    let report = scheduler.run(new, &signals).await.unwrap();
+
+    assert_eq!(report.outcome.code, OutcomeCode::Interrupted);
+    assert_eq!(ending(&report, "flow"), "cancelled on request");
+    assert_eq!(world.kinds(run).await.last().unwrap(), "run.finished");
+}
+
+#[tokio::test]
+async fn a_part_of_a_conversation_is_recorded_and_may_act_only_while_it_is_open() {
+    let world = World::new().await;
+    let natives = Natives::new().with("only", |job: AttemptJob, _| async move {
+        assert!(job.control.is_active(job.task));
+        let part =
+            job.control.start(job.task, "look".parse().unwrap(), "look around".to_owned()).await?;
+        assert!(job.control.is_active(part));
+        let taken = job.control.start(job.task, "look".parse().unwrap(), String::new()).await;
+        assert_eq!(taken.unwrap_err(), "task only has an open task look already");
+        let claim = Claim { summary: "seen".to_owned(), output: None };
+        assert_eq!(job.control.end(part, claim.clone()).await?, job.task);
+        assert!(!job.control.is_active(part));
+        assert!(job.control.end(part, claim).await.is_err());
+        Ok(Claim::default())
+    });
+
+    let report = world.run(ONE, natives, pass).await;
+
+    let look = report.tasks().find(|task| task.name.as_str() == "look").unwrap();
+    assert_eq!(look.ending, Ending::Completed);
+    assert_eq!(look.claim.unwrap().summary, "seen");
+}
+
+#[tokio::test]
+async fn a_check_that_fails_first_stops_its_phase() {
+    static RAN: AtomicU32 = AtomicU32::new(0);
+    let world = World::new().await;
+    let text = r#"
+[[tasks]]
+name = "guarded"
+native = "guarded"
+  [[tasks.prechecks]]
+  command = ["one"]
+  [[tasks.prechecks]]
+  command = ["two"]
+  [[tasks.prechecks]]
+  command = ["three"]
+"#;
+    let natives = Natives::new().with("guarded", |_, _| async { panic!("it must not begin") });
+
+    let report = world
+        .run(text, natives, |job| {
+            RAN.fetch_add(1, Ordering::SeqCst);
+            verdict(job, job.index == 0)
+        })
+        .await;
+
+    assert_eq!(RAN.load(Ordering::SeqCst), 2);
+    assert!(ending(&report, "guarded").starts_with("entry check"), "{}", report.outcome.reason);
+    let kinds = world.kinds(report.outcome.run).await;
+    assert!(!kinds.contains(&"attempt.started".to_owned()));
+}
+
+#[tokio::test]
+async fn no_more_bodies_are_at_work_than_the_width_allows() {
+    let world = World::new().await;
+    let (now, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let seen = Arc::clone(&most);
+    let natives = Natives::new().with("work", move |_, _| {
+        let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+        async move {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            now.fetch_sub(1, Ordering::SeqCst);
+            Ok(Claim::default())
+        }
+    });
+    let text: String =
+        (0..30).map(|n| format!("[[tasks]]\nname = \"t{n}\"\nnative = \"work\"\n")).collect();
+    let scheduler =
+        world.scheduler(natives.clone(), pass).with_width(NonZeroUsize::new(3).unwrap());
+
+    let run = scheduler.create(&plan(&text, &natives), setup()).await.unwrap();
+    let report = scheduler.run(run, &Signals::default()).await.unwrap();
+
+    assert_eq!(report.outcome.code, OutcomeCode::Completed);
+    assert_eq!(seen.load(Ordering::SeqCst), 3);
+}
