@@ -1,5 +1,7 @@
 //! Whole runs: driven, broken off, and taken up again, on a real store.
 
+#![expect(clippy::unwrap_used, reason = "tests may, in their helpers too")]
+
 use std::{
     collections::BTreeSet,
     num::NonZeroUsize,
