@@ -1,0 +1,141 @@
+//! The benches of Formwork, each against a floor measured in the same run.
+//!
+//! `cargo xtask bench` runs them. A figure is the median of its repetitions with the range; a floor is
+//! bare library code, or the bare machine, that does the same work with the same bytes. Both are
+//! measured in turn within each repetition, and the ratio is the median of the repetitions' ratios,
+//! so that a busy machine disturbs both alike. Nothing here asserts a time: a bench informs.
+#![expect(clippy::print_stdout, reason = "a program for a terminal")]
+
+mod figure; // What a bench prints.
+mod noise; // What else the machine did meanwhile.
+
+mod append; // Durable appends.
+mod decide; // The pure core of the scheduler.
+mod headless; // A whole run of many turns against a model that answers at once.
+mod start; // What it costs to begin.
+mod tree; // The task tree, driven.
+
+mod allocations; // How much the heap was asked for.
+mod child; // Whole processes, with what they used.
+mod model_server; // The model that answers at once.
+mod null_store; // A store that keeps nothing.
+mod place; // Where benches keep their files.
+mod raw; // Floors: the same bytes without Formwork.
+mod shape; // The trees that are measured.
+
+use std::{fs, io::Write as _, path::PathBuf, process::Command};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{Args, Parser, Subcommand};
+use serde_json::{Value, json};
+
+use crate::figure::Report;
+
+#[global_allocator]
+static ALLOCATOR: allocations::Counting = allocations::Counting;
+
+/// The benches of Formwork, each against a floor measured in the same run.
+#[derive(Debug, Parser)]
+#[command(name = "formwork-bench", max_term_width = 100)]
+struct Cli {
+    /// Which; all of them when it is left out.
+    #[command(subcommand)]
+    bench: Option<Bench>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// How a bench is run and told.
+#[derive(Debug, Clone, Args)]
+struct How {
+    /// Fewer and smaller repetitions: the figures wander more.
+    #[arg(long, global = true)]
+    quick: bool,
+    /// Prints one JSON document in place of lines, or writes it to FILE beside them.
+    #[arg(long, global = true, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
+}
+
+impl How {
+    fn is_silent(&self) -> bool {
+        self.json.as_ref().is_some_and(|file| file.as_os_str() == "-")
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// All of them, each in a process of its own.
+    All,
+    /// Durable appends: events a second, acknowledgements, grouping.
+    Append(append::Options),
+    /// The pure core of the scheduler, without IO.
+    Decide,
+    /// Driver and core over a tree of tasks that do nothing.
+    Tree(tree::Options),
+    /// Wall time, CPU and memory of short verbs, with an empty log and a large one.
+    Start(start::Options),
+    /// A whole run of many model turns with a command each, against a model that answers at once.
+    Headless(headless::Options),
+    /// Fills a store for `start`, so that the heap of the filling weighs on no figure.
+    #[command(hide = true)]
+    Fill { events: u64, file: PathBuf },
+}
+
+/// In the order to run them: those that measure other processes come first.
+const ALL: [&str; 5] = ["start", "headless", "decide", "append", "tree"];
+
+fn main() -> Result<()> {
+    let Cli { bench, how } = Cli::parse();
+    let mut report = Report::new(how.is_silent());
+    match bench.unwrap_or(Bench::All) {
+        Bench::All => return all(&how),
+        Bench::Append(options) => append::run(&options, how.quick, &mut report)?,
+        Bench::Decide => decide::run(how.quick, &mut report)?,
+        Bench::Tree(options) => tree::run(&options, how.quick, &mut report)?,
+        Bench::Start(options) => start::run(&options, how.quick, &mut report)?,
+        Bench::Headless(options) => headless::run(&options, how.quick, &mut report)?,
+        Bench::Fill { events, file } => return start::fill(events, &file),
+    }
+    match &how.json {
+        Some(file) => write(file, &report.into_json()),
+        None => Ok(()),
+    }
+}
+
+/// Runs each bench as a process of its own, because the heap of one would weigh on the next.
+fn all(how: &How) -> Result<()> {
+    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let folder = tempfile::tempdir()?;
+    let mut parts = Vec::new();
+    for name in ALL {
+        let file = folder.path().join(name);
+        let mut command = Command::new(&program);
+        command.arg(name).args(how.quick.then_some("--quick"));
+        command.arg("--json").arg(&file);
+        if how.is_silent() {
+            command.stdout(std::process::Stdio::null());
+        }
+        let status = command.status().with_context(|| format!("cannot run bench {name}"))?;
+        ensure!(status.success(), "bench {name} failed: {status}");
+        parts.push(serde_json::from_str(&fs::read_to_string(&file)?)?);
+    }
+    let part = |name: &str| -> Vec<Value> {
+        parts.iter().filter_map(|part: &Value| part[name].as_array()).flatten().cloned().collect()
+    };
+    match &how.json {
+        Some(file) => write(
+            file,
+            &json!({ "figures": part("figures"), "notes": part("notes"), "noise": part("noise") }),
+        ),
+        None => Ok(()),
+    }
+}
+
+fn write(file: &std::path::Path, document: &Value) -> Result<()> {
+    let text = format!("{document:#}\n");
+    if file.as_os_str() == "-" {
+        std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
+    } else {
+        fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+    }
+}
