@@ -103,6 +103,7 @@ impl Error {
     /// Returns the code of a program that fails so.
     pub const fn code(&self) -> OutcomeCode {
         match self {
+            Self::Store(StoreError::NoSuchRun { .. }) => OutcomeCode::Failed,
             Self::Documents(_)
             | Self::NoSuchAgent { .. }
             | Self::NoSuchCategory { .. }
@@ -156,6 +157,7 @@ impl Error {
             Self::Store(StoreError::TooNew { .. }) => {
                 "use the version of Formwork that wrote it, or another --database-url".to_owned()
             }
+            Self::Store(StoreError::NoSuchRun { .. }) => "`formwork runs list` lists them".to_owned(),
             Self::Store(_) => "check the disk and the rights of the file, or name another with --database-url".to_owned(),
             _ => return None,
         })

@@ -85,6 +85,13 @@ pub(crate) fn endpoints(config: &Config, keys: &Keys, base: &Path) -> Vec<Endpoi
         }
         endpoint.clocks = settings.clocks.unwrap_or_default();
         endpoint.retry = settings.retry.unwrap_or_default();
+        // A server that loads models on demand is told how large a window they are to have.
+        endpoint.context_tokens = config
+            .models
+            .iter()
+            .filter(|(model, _)| model.provider == *name)
+            .filter_map(|(_, known)| known.context_tokens)
+            .max();
         endpoints.push(endpoint);
     }
     endpoints
@@ -110,8 +117,8 @@ impl Models {
     ) -> Result<Self, Error> {
         let (scrub, rng, clock) = seams;
         let seams = Seams { scrub, rng, clock };
-        let mut catalog = Catalog::new(endpoints(config, keys, base), &seams)
-            .map_err(|source| Error::transport(source))?;
+        let mut catalog =
+            Catalog::new(endpoints(config, keys, base), &seams).map_err(Error::transport)?;
         for provider in own {
             catalog = catalog.with_provider(ProviderKind::OpenAiCompatible, Arc::clone(provider));
         }

@@ -12,7 +12,6 @@ use formwork_protocols::{AgentName, BlobHash, ModelRef, PermissionMode, Position
     name = "formwork",
     version,
     max_term_width = 100,
-    args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     // How a task in words runs is told by `formwork run --help`; here it would fill the screen.
     mut_arg("mode", |arg| arg.hide(true)),
@@ -134,7 +133,7 @@ pub enum Verb {
 }
 
 /// How a run is carried out.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Args)]
 pub struct RunOptions {
     /// What agents may do: ask, plan, edit or auto.
     #[arg(long, value_name = "MODE", value_parser = mode)]
@@ -383,5 +382,8 @@ mod tests {
 
         let verb = Cli::parse_from(["formwork", "runs", "list", "--json"]);
         assert!(verb.global.json && matches!(verb.verb, Some(Verb::Runs(Runs::List { .. }))));
+
+        let before = Cli::parse_from(["formwork", "--database-url", "sqlite:///x", "runs", "list"]);
+        assert!(before.text.is_none() && matches!(before.verb, Some(Verb::Runs(_))));
     }
 }

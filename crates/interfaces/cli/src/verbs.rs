@@ -17,7 +17,7 @@ use formwork_protocols::OutcomeCode;
 use formwork_services::{Builder, Formwork, capability::Caller, config::Layer};
 
 use crate::{
-    args::{Cli, Global, Verb},
+    args::{Cli, Global, RunOptions, Verb},
     fault::Fault,
     settings::{Need, Settings},
     terminal::Terminal,
@@ -29,8 +29,18 @@ use crate::{
 /// [`Fault`], to be told to the reader.
 pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
     let Cli { verb, text, run, global } = cli;
+    if verb.is_some() && (text.is_some() || run != RunOptions::default()) {
+        // Where it stands it would be ignored.
+        return Err(Fault::usage(
+            "an option or text of a run stands before the verb it belongs to",
+        )
+        .hint("write it behind the verb, as in `formwork run -m TEXT --usd 1`"));
+    }
     match verb {
         None => match text {
+            Some(word) if !word.trim().contains(char::is_whitespace) && word != "-" => {
+                Err(unknown_verb(&word))
+            }
             Some(text) => run::task(&global, terminal, text, run),
             None => {
                 let help = Cli::command().render_help();
@@ -61,6 +71,19 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
             crate::terminal::bytes(&script)?;
             Ok(OutcomeCode::Completed)
         }
+    }
+}
+
+/// A single word is a verb that does not exist, and no task: a task in words has several.
+fn unknown_verb(word: &str) -> Fault {
+    let command = Cli::command();
+    let verbs = command.get_subcommands().map(clap::Command::get_name);
+    let fault = Fault::usage(format!("there is no verb {word:?}"));
+    match formwork_protocols::document::nearest(word, verbs) {
+        Some(nearest) => fault.hint(format!("did you mean `formwork {nearest}`?")),
+        None => fault.hint(format!(
+            "`formwork --help` lists the verbs; a task of one word is `formwork run -m {word}`"
+        )),
     }
 }
 
