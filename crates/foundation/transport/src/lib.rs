@@ -1,4 +1,30 @@
 //! A typed LLM client: providers, streaming, usage, prices, retries, recordings.
+//!
+//! Start at [`Endpoint`], which says where a provider is and how patiently it is asked. [`Client`] is such a provider
+//! behind HTTP, whichever wire it speaks, and [`Scripted`] one that answers from a script; both are a
+//! [`Provider`](formwork_protocols::Provider). A [`Catalog`] makes of endpoints and prices the
+//! [`Model`](formwork_protocols::Model)s that can be called, and refuses one that nobody has priced.
+//!
+//! A call has one owner of its clocks and retries. It streams events, of which only the last,
+//! [`Done`](formwork_protocols::ModelEvent::Done), holds tool calls to be executed: those of an answer that was cut,
+//! or that do not parse, are marked as malformed there. Dropping the stream closes the connection.
+//!
+//! This crate runs no tools, keeps no history and holds no budget. It reads no environment and no configuration.
+//!
+//! ```
+//! use formwork_protocols::{Cancel, Message, ModelRequest, Provider as _, Role};
+//! use formwork_transport::{Script, Scripted};
+//!
+//! let script = Script::parse("demo.toml", "format_version = 1\n[[turns]]\ntext = 'Hello.'\n")?;
+//! let provider = Scripted::new("demo".parse()?, "demo.toml", script);
+//!
+//! let request = ModelRequest::new("any".parse()?, vec![Message::text(Role::User, "Hi!")]);
+//! let answer = futures::executor::block_on(provider.complete(request, Cancel::new()))?;
+//!
+//! assert_eq!(answer.message.to_text(), "Hello.");
+//! assert_eq!(answer.served_by.endpoint, "scripted:demo.toml");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod anthropic;
 pub mod assembly; // Tool calls from their pieces; usable alone.

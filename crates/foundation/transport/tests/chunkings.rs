@@ -1,5 +1,7 @@
 //! The same bytes give the same events, however a network cuts them.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::path::PathBuf;
 
 use formwork_protocols::{Rng as _, SeededRng};

@@ -1,5 +1,7 @@
 //! What goes wrong with real servers, and what becomes of a call then.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use formwork_protocols::{
@@ -286,8 +288,7 @@ async fn a_whole_answer_to_a_request_for_a_stream_is_taken() {
 
 async fn only_call(choices: &[Value]) -> Arguments {
     let answer = answered_by(Reply::sse(chunks(choices))).await.unwrap();
-    let arguments = answer.message.tool_calls().next().unwrap().arguments.clone();
-    arguments
+    answer.message.tool_calls().next().unwrap().arguments.clone()
 }
 
 #[tokio::test]
@@ -507,8 +508,10 @@ async fn closes_at_once(reply: Reply, gate: &Gate, stop: impl FnOnce(Cancel)) {
 #[tokio::test]
 async fn cancelling_before_the_answer_closes_the_connection_at_once() {
     let gate = Gate::new();
-    closes_at_once(Reply::captured("HTTP/1.1 ").pause(&gate), &gate, |cancel| cancel.cancel())
-        .await;
+    closes_at_once(Reply::captured("HTTP/1.1 ").pause(&gate), &gate, |cancel| {
+        cancel.cancel();
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -516,7 +519,7 @@ async fn cancelling_within_the_answer_closes_the_connection_at_once() {
     let gate = Gate::new();
     let first = format!("data: {}\n\n", json!({ "choices": [says("hel")] }));
     closes_at_once(Reply::event_stream().chunk(first).pause(&gate), &gate, |cancel| {
-        cancel.cancel()
+        cancel.cancel();
     })
     .await;
 }
