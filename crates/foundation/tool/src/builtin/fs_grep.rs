@@ -8,6 +8,7 @@ use formwork_protocols::{
 };
 use formwork_write_safety::Workspace;
 use globset::GlobMatcher;
+use grep_matcher::LineTerminator;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 use schemars::JsonSchema;
@@ -83,9 +84,9 @@ fn search(
 ) -> Result<ToolOutput, ToolError> {
     let matcher: RegexMatcher = RegexMatcherBuilder::new()
         .case_insensitive(arguments.ignore_case)
-        .line_terminator(Some(b'\n'))
         // The end of a line is the same to a pattern whether or not a carriage return stands there.
         .crlf(true)
+        .multi_line(true)
         .build(&arguments.pattern)
         .map_err(|error| ToolError::new(ToolErrorKind::InvalidArguments, error.to_string()))?;
     let only = arguments.glob.as_deref().map(Only::parse).transpose()?;
@@ -107,8 +108,11 @@ fn search(
     files.sort_unstable();
 
     let mut found = Found { text: String::new(), lines: 0, limit, more: false };
-    let mut searcher =
-        SearcherBuilder::new().binary_detection(BinaryDetection::quit(0)).line_number(true).build();
+    let mut searcher = SearcherBuilder::new()
+        .binary_detection(BinaryDetection::quit(0))
+        .line_terminator(LineTerminator::crlf())
+        .line_number(true)
+        .build();
     let mut unread = 0_usize;
     for file in &files {
         if cancel.is_cancelled() {

@@ -1,0 +1,307 @@
+//! Who may call what, in which order things are recorded, and what a refused call is told.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    Cancel, EventBody, PermissionMode, Replay, Tool, ToolClass, ToolError, ToolErrorKind, ToolName,
+    ToolOutput, ToolSpec, Toolbox as _,
+    event::Decided,
+    message::{Arguments, ToolDefinition},
+    tool::{CallContext, Control},
+};
+use serde_json::{Value, json};
+
+use crate::world::{Setup, World};
+
+#[tokio::test]
+async fn a_call_outside_an_active_task_has_no_effect() {
+    let world = World::new();
+    world.tasks.active.store(false, Ordering::SeqCst);
+
+    let told = world.fails("fs.write", json!({ "path": "a.txt", "content": "a" })).await;
+
+    let task = world.context.task;
+    let wanted =
+        format!("error (no_active_task): fs.write was not called: task {task} is not active");
+    assert_eq!(told, wanted);
+    assert!(!world.path("a.txt").exists());
+    assert_eq!(world.log.kinds(), [["tool.requested", "tool.failed"]]);
+}
+
+#[tokio::test]
+async fn an_unknown_tool_is_answered_with_the_nearest() {
+    let world = World::new();
+
+    let near = world.fails("fs.raed", json!({})).await;
+    let far = world.fails("Launch Missiles!", json!({})).await;
+
+    assert_eq!(
+        near,
+        r#"error (unknown_tool): there is no tool "fs.raed" for this task; did you mean fs.read?"#
+    );
+    assert_eq!(far, r#"error (unknown_tool): there is no tool "Launch Missiles!" for this task"#);
+}
+
+#[tokio::test]
+async fn a_tool_that_the_mode_cannot_use_is_neither_shown_nor_called() {
+    let world = World::with(Setup { mode: PermissionMode::Ask, ..Setup::default() });
+
+    let told = world.fails("fs.write", json!({ "path": "a.txt", "content": "a" })).await;
+
+    let offered: Vec<_> =
+        world.pipeline.offered().iter().map(|it| it.definition.name.to_string()).collect();
+    assert_eq!(
+        offered,
+        [
+            "end_task",
+            "fs.glob",
+            "fs.grep",
+            "fs.list_dir",
+            "fs.read",
+            "fs.stat",
+            "git",
+            "output.read",
+            "start_task"
+        ]
+    );
+    assert!(told.starts_with("error (unknown_tool): there is no tool \"fs.write\""), "{told}");
+    assert!(!world.path("a.txt").exists());
+}
+
+#[tokio::test]
+async fn arguments_that_are_not_whole_json_are_never_carried_out() {
+    let world = World::new();
+    let arguments = Arguments::Malformed {
+        text: r#"{"path": "a.txt", "content": "a"#.to_owned(),
+        error: "EOF while parsing a string".to_owned(),
+    };
+
+    let told = world.call_with("fs.write", arguments, &Cancel::new()).await;
+
+    assert_eq!(
+        told.text,
+        "error (invalid_arguments): fs.write was not called: its arguments are not whole JSON: EOF while parsing a string"
+    );
+    assert!(!world.path("a.txt").exists());
+}
+
+#[tokio::test]
+async fn every_fault_of_the_arguments_is_told_with_its_place() {
+    let world = World::new();
+
+    let told = world.fails("fs.edit", json!({ "path": 3, "old": "a" })).await;
+
+    assert!(told.starts_with("error (invalid_arguments): the arguments of fs.edit"), "{told}");
+    for fault in ["/path: 3 is not of type \"string\"", "\"new\" is a required property"] {
+        assert!(told.contains(fault), "{fault} in {told}");
+    }
+}
+
+#[tokio::test]
+async fn an_argument_that_does_not_exist_is_named_with_those_that_do() {
+    let world = World::new();
+
+    let arguments = json!({ "path": "a.txt", "old": "a", "new": "b", "every": true });
+    let told = world.fails("fs.edit", arguments).await;
+
+    assert_eq!(
+        told,
+        "error (invalid_arguments): unknown field `every`, expected one of `path`, `old`, `new`, `all`"
+    );
+}
+
+#[tokio::test]
+async fn an_optional_argument_may_be_null() {
+    let world = World::new();
+    world.put("a.txt", "a\n");
+
+    let arguments = json!({ "path": "a.txt", "from": null, "lines": null });
+
+    assert_eq!(world.done("fs.read", arguments).await, "a\n");
+}
+
+#[tokio::test]
+async fn a_fault_does_not_repeat_a_long_value() {
+    let world = World::new();
+
+    let told = world.fails("fs.read", json!({ "path": ["x".repeat(100_000)] })).await;
+
+    assert!(told.len() < 1_000, "{} bytes", told.len());
+}
+
+#[tokio::test]
+async fn a_denial_is_recorded_with_its_reason() {
+    let world = World::with(Setup { commands: Some(&["cargo test"]), ..Setup::default() });
+
+    let told = world.fails("exec", json!({ "command": ["touch", "a.txt"] })).await;
+
+    assert!(told.starts_with("error (denied): "), "{told}");
+    assert!(!world.path("a.txt").exists());
+    let [EventBody::ToolRequested(requested), EventBody::ToolFailed(failed)] =
+        &world.log.bodies()[..]
+    else {
+        panic!("{:?}", world.log.bodies());
+    };
+    assert_eq!(requested.decision, Decided::Refused { reason: failed.message.clone() });
+    assert_eq!(format!("error (denied): {}", failed.message), told);
+}
+
+#[tokio::test]
+async fn what_a_person_would_be_asked_is_denied_where_nobody_is_there() {
+    let world = World::with(Setup { mode: PermissionMode::Edit, ..Setup::default() });
+
+    let told = world.fails("exec", json!({ "command": ["true"] })).await;
+
+    assert!(told.ends_with("nobody is there to approve it"), "{told}");
+}
+
+#[tokio::test]
+async fn the_twelfth_denial_ends_the_task_as_refused() {
+    let world = World::with(Setup { commands: Some(&["true"]), ..Setup::default() });
+
+    let mut controls = Vec::new();
+    for _ in 0..12 {
+        controls.push(world.call("exec", json!({ "command": ["false"] })).await.control);
+    }
+
+    let last = controls.pop().unwrap();
+    assert!(controls.iter().all(|it| *it == Control::Continue), "{controls:?}");
+    let Control::Refuse(why) = last else { panic!("{last:?}") };
+    assert!(why.starts_with("12 calls were denied, the last because "), "{why}");
+}
+
+#[tokio::test]
+async fn a_call_beyond_the_budget_is_not_carried_out() {
+    let world = World::with(Setup { tool_calls: 2, ..Setup::default() });
+
+    for name in ["a", "b"] {
+        world.done("fs.write", json!({ "path": name, "content": name })).await;
+    }
+    let told = world.fails("fs.write", json!({ "path": "c", "content": "c" })).await;
+
+    let task = world.context.task;
+    assert_eq!(
+        told,
+        format!(
+            "error (over_budget): task {task} has 0 tool calls left of 2 and the call may need 1"
+        )
+    );
+    assert!(!world.path("c").exists());
+}
+
+#[tokio::test]
+async fn a_refused_call_is_not_counted() {
+    let world = World::with(Setup { tool_calls: 1, ..Setup::default() });
+
+    world.fails("fs.read", json!({})).await;
+    world.fails("fs.raed", json!({})).await;
+
+    world.done("fs.list_dir", json!({})).await;
+}
+
+#[tokio::test]
+async fn the_intent_of_a_change_is_recorded_before_it_happens() {
+    let world = World::new();
+
+    world.done("fs.write", json!({ "path": "a.txt", "content": "a\n" })).await;
+
+    let wanted = [vec!["tool.requested"], vec!["file.changed", "tool.completed"]];
+    assert_eq!(world.log.kinds(), wanted);
+}
+
+#[tokio::test]
+async fn what_changes_nothing_is_recorded_in_one_append() {
+    let world = World::new();
+
+    world.done("fs.list_dir", json!({})).await;
+
+    assert_eq!(world.log.kinds(), [["tool.requested", "tool.completed"]]);
+}
+
+#[tokio::test]
+async fn a_change_of_a_file_names_the_call_and_what_was_there() {
+    let world = World::new();
+    world.put("a.txt", "one\ntwo\n");
+
+    world.done("fs.edit", json!({ "path": "a.txt", "old": "two", "new": "three\nfour" })).await;
+
+    let bodies = world.log.bodies();
+    let change = bodies.iter().find_map(|body| match body {
+        EventBody::FileChanged(change) => Some(change),
+        _ => None,
+    });
+    let change = change.unwrap();
+    assert_eq!((change.path.as_str(), change.added, change.removed), ("a.txt", 2, 1));
+    assert_eq!(change.call, Some(world.context.call));
+    assert_eq!(change.before, Some(formwork_protocols::BlobHash::of(b"one\ntwo\n")));
+    assert_eq!(change.after, Some(formwork_protocols::BlobHash::of(b"one\nthree\nfour\n")));
+}
+
+#[tokio::test]
+async fn long_arguments_are_cut_in_the_record_and_whole_in_the_file() {
+    let world = World::new();
+    let content = "äöü".repeat(10_000);
+
+    world.done("fs.write", json!({ "path": "a.txt", "content": content })).await;
+
+    assert_eq!(world.content("a.txt"), content);
+    let bodies = world.log.bodies();
+    let Some(EventBody::ToolRequested(requested)) = bodies.first() else { panic!("{bodies:?}") };
+    assert!(requested.arguments.to_string().len() < 3_000);
+    assert_eq!(requested.arguments["path"], "a.txt");
+}
+
+/// A tool of an embedder that always fails.
+struct Broken(ToolSpec);
+
+impl Broken {
+    fn new() -> Self {
+        Self(ToolSpec {
+            definition: ToolDefinition {
+                name: ToolName::parse("weather").unwrap(),
+                description: "Tell the weather.".to_owned(),
+                parameters: json!({ "type": "object" }),
+            },
+            class: ToolClass::Memory,
+            replay: Replay::Once,
+            tags: Vec::new(),
+        })
+    }
+}
+
+#[async_trait]
+impl Tool for Broken {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn call(&self, _: &CallContext, _: Value, _: &Cancel) -> Result<ToolOutput, ToolError> {
+        Err(ToolError::new(ToolErrorKind::Failed, "the station is silent"))
+    }
+}
+
+#[tokio::test]
+async fn a_tool_of_an_embedder_goes_the_same_way() {
+    let world = World::with(Setup { more: vec![Arc::new(Broken::new())], ..Setup::default() });
+
+    let told = world.fails("weather", json!({})).await;
+
+    assert_eq!(told, "error (failed): the station is silent");
+    assert_eq!(world.log.kinds(), [["tool.requested"], ["tool.failed"]]);
+}
+
+#[test]
+fn the_built_in_tools_are_described_in_five_kilobytes() {
+    let shown: Vec<Value> = formwork_tool::builtin::specs()
+        .into_iter()
+        .map(|it| {
+            let ToolDefinition { name, description, parameters } = it.definition;
+            json!({ "name": name, "description": description, "parameters": parameters })
+        })
+        .collect();
+
+    let size = serde_json::to_string(&shown).unwrap().len();
+
+    assert!(size <= 5 << 10, "{size} bytes");
+}

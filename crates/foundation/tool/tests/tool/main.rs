@@ -1,0 +1,10 @@
+//! Calls through the whole pipeline, on real files and real processes.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod calls; // Who may call what, and what is recorded.
+mod files;
+mod outputs; // What is long, and what is secret.
+mod process;
+mod search;
+mod tasks;
+mod world; // What the tests share.

@@ -1,0 +1,344 @@
+//! A session's tools over a temporary folder, and a log that remembers every append.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use formwork_policy::{CommandPatterns, PathPatterns, Policy, Rules};
+use formwork_protocols::{
+    AgentName, Append, Ask, BlobHash, CallId, Cancel, Claim, Clock, Event, EventBody, EventStore,
+    HoldId, Ledger, Live, OverBudget, PermissionMode, Position, Principal, RunId, SeededRng,
+    SessionId, Span, StoreError, SystemClock, TaskId, TaskName, Timestamp, Tool, ToolCall, Toolbox,
+    Usage, Usd,
+    budget::{Cap, Crossing, Remaining},
+    event::Delta,
+    message::Arguments,
+    store::{Audit, Lease, Recorded, Selection},
+    tool::{CallContext, Control, TaskControl},
+};
+use formwork_sandbox::{Environment, Protection, Sandbox};
+use formwork_secrets::{Registry as Secrets, SecretName};
+use formwork_tool::{
+    Parts, Pipeline, Registry,
+    builtin::{self, Builtins},
+};
+use formwork_write_safety::{Reads, Root, Trash, Workspace, WriteRules};
+use futures::stream::{self, BoxStream, StreamExt as _};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// What a test may say of the session that it wants.
+pub(crate) struct Setup {
+    pub(crate) mode: PermissionMode,
+    pub(crate) write_paths: &'static [&'static str],
+    pub(crate) protected: &'static [&'static str],
+    pub(crate) commands: Option<&'static [&'static str]>,
+    pub(crate) tool_calls: u32,
+    pub(crate) exec_timeout: Duration,
+    pub(crate) secret: Option<&'static str>,
+    pub(crate) more: Vec<Arc<dyn Tool>>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            mode: PermissionMode::Auto,
+            write_paths: &["**"],
+            protected: &[],
+            commands: None,
+            tool_calls: u32::MAX,
+            exec_timeout: Duration::from_secs(30),
+            secret: None,
+            more: Vec::new(),
+        }
+    }
+}
+
+/// One session.
+pub(crate) struct World {
+    _home: TempDir,
+    folder: PathBuf,
+    pub(crate) trash: Arc<Trash>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) tasks: Arc<Tasks>,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) context: CallContext,
+}
+
+/// What came of a call, as the model sees it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Told {
+    pub(crate) text: String,
+    pub(crate) is_error: bool,
+    pub(crate) control: Control,
+}
+
+impl World {
+    /// Opens a session that may do all, in an empty folder.
+    pub(crate) fn new() -> Self {
+        Self::with(Setup::default())
+    }
+
+    pub(crate) fn with(setup: Setup) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().canonicalize().unwrap().join("workspace");
+        fs::create_dir(&folder).unwrap();
+        Self::at(setup, home, folder)
+    }
+
+    /// Opens a session in `folder`, which the caller has filled.
+    pub(crate) fn at(setup: Setup, home: TempDir, folder: PathBuf) -> Self {
+        let rng = SeededRng::new(7);
+        let context = CallContext {
+            run: RunId::generate(&SystemClock, &rng),
+            task: TaskId::generate(&SystemClock, &rng),
+            session: SessionId::generate(&SystemClock, &rng),
+            call: CallId::generate(&SystemClock, &rng),
+            agent: AgentName::parse("coder").unwrap(),
+        };
+        let rules = WriteRules::parse(setup.write_paths, setup.protected).unwrap();
+        let root = Arc::new(Root::open(&folder).unwrap());
+        let workspace = Workspace::new(root, rules, Reads::new().session());
+        let trash = Arc::new(Trash::open(home.path().join("trash")).unwrap());
+        let log = Arc::new(Log::default());
+        let tasks = Arc::new(Tasks::active());
+        let path = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
+        let sandbox = Arc::new(Sandbox::new(Environment::new(path), home.path()));
+
+        let mut registry = Registry::new();
+        let parts = Builtins {
+            workspace,
+            trash: Arc::clone(&trash),
+            sandbox,
+            protection: Protection::None,
+            exec_timeout: setup.exec_timeout,
+            store: Arc::clone(&log) as _,
+            control: Arc::clone(&tasks) as _,
+            clock: Arc::new(Noon),
+        };
+        builtin::register(&mut registry, parts).unwrap();
+        for tool in setup.more {
+            registry.add(tool).unwrap();
+        }
+
+        let mut policy = Rules::new(setup.mode);
+        policy.commands = setup.commands.map(|list| CommandPatterns::parse(list).unwrap());
+        policy.protected = PathPatterns::parse(setup.protected).unwrap();
+        let mut secrets = Secrets::default();
+        if let Some(value) = setup.secret {
+            secrets.insert(SecretName::parse("KEY").unwrap(), value.into()).unwrap();
+        }
+        let scrub = Arc::new(secrets.scrubber());
+        let pipeline = Pipeline::new(Parts {
+            tools: registry.select(|_| true),
+            policy: Arc::new(Policy::new(policy)),
+            control: Arc::clone(&tasks) as _,
+            ledger: Arc::new(Calls(AtomicU32::new(setup.tool_calls))),
+            store: Arc::clone(&log) as _,
+            secrets: Arc::new(secrets),
+            scrub,
+            clock: Arc::new(Noon),
+            principal: Principal::agent(&context.agent),
+            token: None,
+        })
+        .unwrap();
+        Self { _home: home, folder, trash, log, tasks, pipeline, context }
+    }
+
+    /// Returns the workspace, without links.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn path(&self, below: &str) -> PathBuf {
+        self.folder.join(below)
+    }
+
+    /// Puts a file there without any tool.
+    pub(crate) fn put(&self, below: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(below);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    pub(crate) fn content(&self, below: &str) -> String {
+        fs::read_to_string(self.path(below)).unwrap()
+    }
+
+    pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Told {
+        self.call_with(tool, Arguments::Json(arguments), &Cancel::new()).await
+    }
+
+    pub(crate) async fn call_with(
+        &self,
+        tool: &str,
+        arguments: Arguments,
+        cancel: &Cancel,
+    ) -> Told {
+        let call = ToolCall { id: "call-1".to_owned(), name: tool.to_owned(), arguments };
+        let reply = self.pipeline.call(&self.context, &call, cancel).await;
+        assert_eq!((reply.result.call_id, reply.result.name), (call.id, call.name));
+        let (text, is_error) = (reply.result.content, reply.result.is_error);
+        Told { text, is_error, control: reply.control }
+    }
+
+    /// Calls, and returns the text of an outcome that must be good.
+    pub(crate) async fn done(&self, tool: &str, arguments: Value) -> String {
+        let told = self.call(tool, arguments).await;
+        assert!(!told.is_error, "{}", told.text);
+        told.text
+    }
+
+    /// Calls, and returns the text of a failure that must be.
+    pub(crate) async fn fails(&self, tool: &str, arguments: Value) -> String {
+        let told = self.call(tool, arguments).await;
+        assert!(told.is_error, "{}", told.text);
+        told.text
+    }
+}
+
+/// A clock that stands still.
+struct Noon;
+
+impl Clock for Noon {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(1_767_268_800_000_000)
+    }
+}
+
+/// A budget of tool calls and of nothing else.
+struct Calls(AtomicU32);
+
+impl Ledger for Calls {
+    fn reserve(&self, _: TaskId, _: HoldId, _: Ask) -> Result<(), OverBudget> {
+        Ok(())
+    }
+
+    fn settle(&self, _: HoldId, _: &Usage, _: Usd) -> Vec<Crossing> {
+        Vec::new()
+    }
+
+    fn count_tool_call(&self, task: TaskId) -> Result<(), OverBudget> {
+        let less = |left: u32| left.checked_sub(1);
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).map(drop).map_err(|left| {
+            let (limit, left, asked) = ("2".to_owned(), left.to_string(), "1".to_owned());
+            OverBudget { task, cap: Cap::ToolCalls, limit, left, asked }
+        })
+    }
+
+    fn remaining(&self, _: TaskId) -> Remaining {
+        Remaining::default()
+    }
+}
+
+/// Tasks that are all active or all not.
+pub(crate) struct Tasks {
+    pub(crate) active: AtomicBool,
+    pub(crate) opened: Mutex<Vec<(TaskId, TaskName, String)>>,
+}
+
+impl Tasks {
+    fn active() -> Self {
+        Self { active: AtomicBool::new(true), opened: Mutex::default() }
+    }
+}
+
+#[async_trait]
+impl TaskControl for Tasks {
+    fn is_active(&self, _: TaskId) -> bool {
+        self.active.load(Ordering::SeqCst)
+    }
+
+    async fn start(&self, parent: TaskId, name: TaskName, goal: String) -> Result<TaskId, String> {
+        let mut opened = self.opened.lock().unwrap();
+        if opened.iter().any(|(_, taken, _)| *taken == name) {
+            return Err(format!("there is a task {name} already"));
+        }
+        opened.push((parent, name, goal));
+        Ok(TaskId::generate(&Noon, &SeededRng::new(9)))
+    }
+
+    async fn end(&self, _: TaskId, _: Claim) -> Result<TaskId, String> {
+        Err("the pipeline ends no task".to_owned())
+    }
+}
+
+/// A log in memory, for what is appended and for the bytes under a hash.
+#[derive(Default)]
+pub(crate) struct Log {
+    appended: Mutex<Vec<Append>>,
+}
+
+impl Log {
+    /// Returns the kinds of what was recorded, append by append.
+    pub(crate) fn kinds(&self) -> Vec<Vec<String>> {
+        let appended = self.appended.lock().unwrap();
+        let kinds = |it: &Append| it.events.iter().map(|it| it.body.kind().to_owned()).collect();
+        appended.iter().map(kinds).collect()
+    }
+
+    /// Returns what was recorded, in order.
+    pub(crate) fn bodies(&self) -> Vec<EventBody> {
+        let appended = self.appended.lock().unwrap();
+        appended.iter().flat_map(|it| &it.events).map(|it| it.body.clone()).collect()
+    }
+
+    /// Returns all that was recorded as one text, blobs included.
+    pub(crate) fn text(&self) -> String {
+        let bodies = serde_json::to_string(&self.bodies()).unwrap();
+        let appended = self.appended.lock().unwrap();
+        let blobs = appended.iter().flat_map(|it| &it.blobs);
+        blobs.fold(bodies, |text, blob| text + &String::from_utf8_lossy(blob.bytes()))
+    }
+}
+
+#[async_trait]
+impl EventStore for Log {
+    async fn append(&self, batch: Append) -> Result<Vec<Recorded>, StoreError> {
+        self.appended.lock().unwrap().push(batch);
+        Ok(Vec::new())
+    }
+
+    async fn read(&self, _: Position, _: &Selection, _: usize) -> Result<Vec<Event>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn watch(&self) -> BoxStream<'static, Live> {
+        stream::empty().boxed()
+    }
+
+    fn publish(&self, _: Delta) {}
+
+    async fn head(&self) -> Result<Position, StoreError> {
+        Ok(Position(0))
+    }
+
+    async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
+        let appended = self.appended.lock().unwrap();
+        let mut blobs = appended.iter().flat_map(|it| &it.blobs);
+        Ok(blobs.find(|blob| blob.hash() == *hash).map(|blob| blob.bytes().to_vec()))
+    }
+
+    async fn acquire(&self, _: RunId, _: &str, _: Span) -> Result<Lease, StoreError> {
+        Err(StoreError::Closed)
+    }
+
+    async fn renew(&self, _: &Lease, _: Span) -> Result<Lease, StoreError> {
+        Err(StoreError::Closed)
+    }
+
+    async fn release(&self, _: &Lease) -> Result<(), StoreError> {
+        Err(StoreError::Closed)
+    }
+
+    async fn audit(&self, _: RunId) -> Result<Audit, StoreError> {
+        Err(StoreError::Closed)
+    }
+}
