@@ -1,12 +1,14 @@
 //! Whole processes, with what they and all below them used.
 
 use std::{
+    ffi::OsString,
     os::unix::process::ExitStatusExt as _,
-    process::{Child, Command, ExitStatus},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 /// What a process used, with those that it waited for.
 #[derive(Debug, Clone, Copy)]
@@ -16,29 +18,65 @@ pub(crate) struct Used {
     /// Of it and of all its descendants.
     pub(crate) cpu: Duration,
     /// The most memory that the largest of them held.
-    ///
-    /// A process begins with the peak of the one that spawned it, so a bench keeps itself small.
     pub(crate) peak_bytes: f64,
 }
 
-/// Runs a command to its end.
-pub(crate) fn measure(command: &mut Command) -> Result<Used> {
+/// The name under which this program is its own launcher.
+pub(crate) const LAUNCH: &str = "launch";
+
+/// A command that is begun by a small process, because the peak of a process begins with the peak of the
+/// one that spawned it.
+pub(crate) struct Measured {
+    /// Takes further arguments, and where its output goes.
+    pub(crate) command: Command,
+    report: PathBuf,
+}
+
+impl Measured {
+    /// Takes a program that sees no config, says nothing and begins in `home`.
+    pub(crate) fn new(program: &Path, home: &Path) -> Result<Self> {
+        let own = std::env::current_exe().context("cannot tell where this program is")?;
+        let report = home.join("used.json");
+        let mut command = Command::new(own);
+        command.arg(LAUNCH).arg(&report).arg(program).env_clear();
+        command.env("HOME", home).env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        command.env("FORMWORK_CONFIG_DIR", home.join("config"));
+        command.env("FORMWORK_STATE_DIR", home.join("state"));
+        command.current_dir(home).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Self { command, report })
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(mut self) -> Result<Used> {
+        let status = self.command.status().context("cannot run this program again")?;
+        ensure!(status.success(), "the launcher ended with {status}");
+        let text = std::fs::read_to_string(&self.report).context("the launcher told nothing")?;
+        let [status, wall, cpu, peak]: [i64; 4] = serde_json::from_str(&text)?;
+        let micros = |count: i64| Duration::from_micros(count.unsigned_abs());
+        Ok(Used {
+            status: ExitStatus::from_raw(i32::try_from(status)?),
+            wall: micros(wall),
+            cpu: micros(cpu),
+            peak_bytes: peak as f64 * 1024.0,
+        })
+    }
+}
+
+/// Runs a command to its end and writes down what it used: this program, begun by [`Measured`].
+pub(crate) fn launch(mut arguments: impl Iterator<Item = OsString>) -> Result<()> {
+    let report = arguments.next().context("the launcher needs a file for its report")?;
+    let program = arguments.next().context("the launcher needs a program")?;
     let began = Instant::now();
-    let child = command
+    let child = Command::new(&program)
+        .args(arguments)
         .spawn()
-        .with_context(|| format!("cannot run {}", command.get_program().display()))?;
+        .with_context(|| format!("cannot run {}", program.display()))?;
     let (status, usage) = wait(&child)?;
-    let wall = began.elapsed();
-    let time = |time: libc::timeval| {
-        let micros = time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_usec);
-        Duration::from_micros(u64::try_from(micros).unwrap_or(0))
-    };
-    Ok(Used {
-        status,
-        wall,
-        cpu: time(usage.ru_utime) + time(usage.ru_stime),
-        peak_bytes: usage.ru_maxrss as f64 * 1024.0,
-    })
+    let wall = i64::try_from(began.elapsed().as_micros())?;
+    let micros = |time: libc::timeval| time.tv_sec * 1_000_000 + time.tv_usec;
+    let cpu = micros(usage.ru_utime) + micros(usage.ru_stime);
+    let numbers = [i64::from(status.into_raw()), wall, cpu, usage.ru_maxrss];
+    std::fs::write(report, serde_json::to_string(&numbers)?).context("cannot write the report")
 }
 
 #[expect(unsafe_code, reason = "no safe crate of ours gives the usage of one child and not of all")]
@@ -55,14 +93,4 @@ fn wait(child: &Child) -> Result<(ExitStatus, libc::rusage)> {
         }
     }
     Ok((ExitStatus::from_raw(status), usage))
-}
-
-/// Returns the most memory that this process has held: what every child's peak begins with.
-pub(crate) fn own_peak_bytes() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok())
-        .map_or(0.0, |kilobytes| kilobytes * 1024.0)
 }

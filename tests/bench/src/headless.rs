@@ -14,12 +14,11 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::{
-    child::{self, Used},
+    child::{Measured, Used},
     figure::{Figure, Limit, Report, Target, median},
     model_server::{ModelServer, Turn},
     noise::Noise,
     place,
-    start::quiet,
 };
 
 /// What `headless` measures.
@@ -60,10 +59,8 @@ pub(crate) fn run(options: &Options, is_quick: bool, report: &mut Report) -> Res
             }
         }
         tell(&series, &samples, report);
-        report.noise(&format!("headless/{}", series.name), &noise);
+        report.noise(&format!("headless {}", series.name), &noise);
     }
-    let own = child::own_peak_bytes() / 1e6;
-    report.note(format!("the bench itself peaked at {own:.1} MB; no child reads below that"));
     Ok(())
 }
 
@@ -92,12 +89,13 @@ fn measure(program: &Path, server: &ModelServer, series: &Series) -> Result<Samp
     fs::write(&config, config_text(server, series))?;
     server.reset(series.calls);
 
-    let mut command = quiet(program, home.path());
+    let mut measured = Measured::new(program, home.path())?;
+    let command = &mut measured.command;
     command.args(["run", "--mode", "auto", "--sandbox", series.sandbox, "-m", TASK]);
     command.arg("--config").arg(&config).arg("-C").arg(&workspace);
     let said = home.path().join("said");
     command.stdout(File::create(&said)?).stderr(File::create(home.path().join("errors"))?);
-    let used = child::measure(&mut command)?;
+    let used = measured.run()?;
     let (turns, others) = server.seen();
     let explain = || -> String {
         let read = |name: &str| fs::read_to_string(home.path().join(name)).unwrap_or_default();
@@ -190,7 +188,7 @@ fn answer(reader: &mut BufReader<&TcpStream>) -> Result<Vec<u8>> {
 }
 
 fn tell(series: &Series, samples: &[Sample], report: &mut Report) {
-    let at = |what: &str| format!("headless/{}/{what}", series.name);
+    let at = |what: &str| format!("headless {}/{what}", series.name);
     let of = |part: &dyn Fn(&Sample) -> f64| samples.iter().map(part).collect::<Vec<_>>();
     let is_short = series.calls == SHORT;
     let aims = |figure: Figure, bar: f64, goal: Option<f64>| {

@@ -85,6 +85,11 @@ enum Bench {
 const ALL: [&str; 5] = ["start", "headless", "decide", "append", "tree"];
 
 fn main() -> Result<()> {
+    let mut arguments = std::env::args_os().skip(1);
+    // Before anything else takes memory, which would count as that of the program under measure.
+    if arguments.next().is_some_and(|first| first == child::LAUNCH) {
+        return child::launch(arguments);
+    }
     let Cli { bench, how } = Cli::parse();
     let mut report = Report::new(how.is_silent());
     match bench.unwrap_or(Bench::All) {

@@ -1,7 +1,7 @@
 //! The model that answers at once: OpenAI's chat completions, streamed, over a socket of this machine.
 //!
 //! It keeps nothing of a conversation: it counts the results of tools in each request and asks for one
-//! more `exec` until there are enough, then ends with a text. So a recorded request can be sent again.
+//! more `exec` until there are enough, then ends the task. So a recorded request can be sent again.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
@@ -151,7 +151,12 @@ fn chat(seen: &Mutex<Seen>, body: Vec<u8>, arrived: Instant) -> Vec<u8> {
     seen.turns.push(Turn { body, gap });
     let calls = seen.calls;
     drop(seen);
-    let stream = if results < calls { call(results + 1) } else { text() };
+    let stream = if results < calls {
+        let command = json!({ "command": ["echo", format!("step-{}", results + 1)] });
+        call(results + 1, "exec", &command)
+    } else {
+        call(results + 1, "end_task", &json!({ "summary": "Every command was run." }))
+    };
     let length = stream.len();
     format!(
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n\
@@ -160,29 +165,21 @@ fn chat(seen: &Mutex<Seen>, body: Vec<u8>, arrived: Instant) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Asks for a command.
-fn call(step: usize) -> String {
-    let arguments = json!({ "command": ["echo", format!("step-{step}")] }).to_string();
-    let function = |name: Option<&str>, arguments: &str| match name {
-        Some(name) => json!({ "name": name, "arguments": arguments }),
-        None => json!({ "arguments": arguments }),
-    };
-    let begun = json!({ "tool_calls": [{
-        "index": 0, "id": format!("call_{step}"), "type": "function", "function": function(Some("exec"), ""),
+/// Asks for a tool.
+fn call(step: usize, tool: &str, arguments: &Value) -> String {
+    let first = json!({ "tool_calls": [{
+        "index": 0, "id": format!("call_{step}"), "type": "function",
+        "function": { "name": tool, "arguments": "" },
     }] });
-    let mut deltas = vec![json!({ "role": "assistant", "content": null }), begun];
+    let mut deltas = vec![json!({ "role": "assistant", "content": null }), first];
+    let arguments = arguments.to_string();
     // Arguments come in pieces, as from a real model.
     let (head, tail) = arguments.split_at(arguments.len() / 2);
     for piece in [head, tail] {
-        deltas.push(json!({ "tool_calls": [{ "index": 0, "function": function(None, piece) }] }));
+        let function = json!({ "arguments": piece });
+        deltas.push(json!({ "tool_calls": [{ "index": 0, "function": function }] }));
     }
     events(&deltas, "tool_calls")
-}
-
-fn text() -> String {
-    let mut deltas = vec![json!({ "role": "assistant", "content": "" })];
-    deltas.extend((0..40).map(|n| json!({ "content": format!("word{n} ") })));
-    events(&deltas, "stop")
 }
 
 fn events(deltas: &[Value], reason: &str) -> String {

@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -17,7 +17,7 @@ use formwork_trace::{Options as StoreOptions, Trace};
 use serde_json::json;
 
 use crate::{
-    child::{self, Used},
+    child::{Measured, Used},
     figure::{Figure, Limit, Report, Target},
     noise::Noise,
     place,
@@ -45,41 +45,36 @@ pub(crate) fn run(options: &Options, is_quick: bool, report: &mut Report) -> Res
     let empty = home.path().join("empty.db");
     let noise = Noise::begin();
     let repetitions = if is_quick { 7 } else { 41 };
-    let list = |store: &Path| {
-        let mut command = quiet(&program, home.path());
-        command.args(["runs", "list", "--database-url"]);
-        command.arg(format!("sqlite://{}", store.display()));
-        command
+    let formwork = |arguments: &[&str]| {
+        let mut measured = Measured::new(&program, home.path())?;
+        measured.command.args(arguments);
+        measured.run()
     };
-    let measures: [(&str, &dyn Fn() -> Command); 4] = [
-        ("/bin/true", &|| quiet(Path::new("/bin/true"), home.path())),
-        ("--version", &|| {
-            let mut command = quiet(&program, home.path());
-            command.arg("--version");
-            command
-        }),
+    let list = |store: &Path| {
+        let url = format!("sqlite://{}", store.display());
+        formwork(&["runs", "list", "--database-url", &url])
+    };
+    let measures: [(&str, &dyn Fn() -> Result<Used>); 4] = [
+        ("/bin/true", &|| Measured::new(Path::new("/bin/true"), home.path())?.run()),
+        ("--version", &|| formwork(&["--version"])),
         ("runs list, empty log", &|| list(&empty)),
         ("runs list, large log", &|| list(&large)),
     ];
     let mut samples: [Vec<Used>; 4] = Default::default();
     // Once without counting: files come into the cache, and the empty log is made.
     for repetition in 0..=repetitions {
-        for (samples, (name, command)) in samples.iter_mut().zip(&measures) {
-            let used = child::measure(&mut command())?;
-            ensure!(used.status.success(), "formwork {name} failed: {}", used.status);
+        for (samples, (name, measure)) in samples.iter_mut().zip(&measures) {
+            let used = measure()?;
+            ensure!(used.status.success(), "{name} failed: {}", used.status);
             if repetition > 0 {
                 samples.push(used);
             }
         }
     }
     tell(&samples, &measures.map(|(name, _)| name), report);
-    report.note(format!(
-        "a process's peak memory cannot read below that of the bench that spawned it: {:.1} MB",
-        child::own_peak_bytes() / 1e6
-    ));
     let size = fs::metadata(&program)?.len() as f64 / 1e6;
     let target = Target::figure(Limit::AtMost(40.0), None);
-    report.add(Figure::new("start/size of the program", "MB", vec![size]).aims(target));
+    report.add(Figure::new("start size of the program", "MB", vec![size]).aims(target));
     report.noise("start", &noise);
     Ok(())
 }
@@ -98,13 +93,13 @@ fn tell(samples: &[Vec<Used>; 4], names: &[&str; 4], report: &mut Report) {
         Some(Target::ratio(Limit::AtMost(6.0), Limit::AtMost(3.0))),
     ];
     for ((samples, name), target) in samples.iter().zip(names).zip(targets) {
-        let mut figure = Figure::new(format!("start/{name}/wall"), "ms", of(samples, wall));
+        let mut figure = Figure::new(format!("start {name}/wall"), "ms", of(samples, wall));
         if let Some(target) = target {
             figure = figure.against("/bin/true", of(floor, wall)).aims(target);
         }
         report.add(figure);
-        report.add(Figure::new(format!("start/{name}/cpu"), "ms", of(samples, cpu)));
-        let mut memory = Figure::new(format!("start/{name}/peak memory"), "MB", of(samples, peak));
+        report.add(Figure::new(format!("start {name}/cpu"), "ms", of(samples, cpu)));
+        let mut memory = Figure::new(format!("start {name}/peak memory"), "MB", of(samples, peak));
         if std::ptr::eq(samples, version) {
             memory = memory.aims(Target::figure(Limit::AtMost(8.0), Some(Limit::AtMost(5.0))));
         }
@@ -112,20 +107,10 @@ fn tell(samples: &[Vec<Used>; 4], names: &[&str; 4], report: &mut Report) {
     }
     let [_, _, empty, _] = samples;
     report.add(
-        Figure::new("start/runs list, large against empty", "ms", of(large, wall))
+        Figure::new("start runs list, large against empty", "ms", of(large, wall))
             .against("an empty log", of(empty, wall))
             .aims(Target::ratio(Limit::AtMost(1.5), Limit::AtMost(1.1))),
     );
-}
-
-/// Returns a command that sees no config, says nothing and begins in an empty folder.
-pub(crate) fn quiet(program: &Path, home: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.env_clear().env("HOME", home).env("PATH", "/usr/local/bin:/usr/bin:/bin");
-    command.env("FORMWORK_CONFIG_DIR", home.join("config"));
-    command.env("FORMWORK_STATE_DIR", home.join("state"));
-    command.current_dir(home).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command
 }
 
 /// Returns a store of so many events, made the first time.
