@@ -1,4 +1,4 @@
-//! Whole runs: driven, broken off, and taken up again, on a real store.
+//! Whole runs: driven, broken off, and taken up again, on both stores.
 
 #![expect(clippy::unwrap_used, reason = "tests may, in their helpers too")]
 
@@ -23,8 +23,44 @@ use formwork_scheduler::{
     AttemptJob, CheckJob, Error, NativeExecutor, Natives, Report, Scheduler, Setup, Signals,
     workflow::{Known, Plan},
 };
+use formwork_testkit::postgres::{Database, Postgres};
 use formwork_trace::{Options, Trace};
 use serde_json::{Map, json};
+
+/// Makes a test of each scenario, once per store.
+macro_rules! on_both {
+    ($($name:ident,)*) => {
+        mod sqlite {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(super::World::sqlite().await).await;
+            })*
+        }
+
+        mod pg_server {
+            $(#[tokio::test]
+            async fn $name() {
+                let Some(world) = super::World::postgres().await else { return };
+                super::$name(world).await;
+            })*
+        }
+    };
+}
+
+on_both! {
+    a_pair_side_by_side_and_one_after_both_that_sees_their_results,
+    a_failed_exit_check_reaches_the_next_attempt_as_evidence,
+    a_paused_run_goes_on_in_the_same_attempt,
+    a_live_run_is_not_taken_over_and_a_dead_one_goes_on_once_its_lease_has_lapsed,
+    a_reservation_of_a_dead_process_counts_as_spent_in_full,
+    two_children_under_a_budget_for_one_spend_no_more_than_it,
+    a_task_whose_time_is_over_is_told_to_stop_and_escalates,
+    a_body_that_panics_fails_its_attempt_and_nothing_else,
+    an_aborted_run_ends_for_good,
+    a_part_of_a_conversation_is_recorded_and_may_act_only_while_it_is_open,
+    a_check_that_fails_first_stops_its_phase,
+    no_more_bodies_are_at_work_than_the_width_allows,
+}
 
 /// A clock that is moved by hand.
 #[derive(Debug, Default)]
@@ -42,26 +78,42 @@ impl Clock for HandClock {
     }
 }
 
+/// What decides on checks.
+trait Check: Fn(&CheckJob) -> Verdict + Send + Sync + 'static {}
+
+impl<F: Fn(&CheckJob) -> Verdict + Send + Sync + 'static> Check for F {}
+
 struct World {
     store: Arc<dyn Store>,
     clock: Arc<HandClock>,
+    _database: Option<Database<'static>>, // Goes with the test, and after its store.
 }
 
 impl World {
-    async fn new() -> Self {
-        let clock = Arc::new(HandClock::default());
-        let options = Options { clock: Arc::clone(&clock) as _, ..Options::default() };
-        let store = Trace::open("sqlite::memory:", options).await.unwrap();
-        Self { store: Arc::new(store), clock }
+    async fn sqlite() -> Self {
+        Self::open("sqlite::memory:", None).await
     }
 
-    fn scheduler(&self, natives: Natives, check: Check) -> Scheduler {
+    async fn postgres() -> Option<Self> {
+        let database = Postgres::shared()?.database().unwrap();
+        let url = database.url().to_owned();
+        Some(Self::open(&url, Some(database)).await)
+    }
+
+    async fn open(url: &str, database: Option<Database<'static>>) -> Self {
+        let clock = Arc::new(HandClock::default());
+        let options = Options { clock: Arc::clone(&clock) as _, ..Options::default() };
+        let store = Trace::open(url, options).await.unwrap();
+        Self { store: Arc::new(store), clock, _database: database }
+    }
+
+    fn scheduler(&self, natives: Natives, check: impl Check) -> Scheduler {
         let executor = NativeExecutor::new(natives, check);
         Scheduler::new(Arc::clone(&self.store), Arc::new(executor))
             .with_time(Arc::clone(&self.clock) as _, Arc::new(SystemRng))
     }
 
-    async fn run(&self, text: &str, natives: Natives, check: Check) -> Report {
+    async fn run(&self, text: &str, natives: Natives, check: impl Check) -> Report {
         let scheduler = self.scheduler(natives.clone(), check);
         let run = scheduler.create(&plan(text, &natives), setup()).await.unwrap();
         scheduler.run(run, &Signals::default()).await.unwrap()
@@ -73,8 +125,6 @@ impl World {
         events.iter().map(|event| event.body.kind().to_owned()).collect()
     }
 }
-
-type Check = fn(&CheckJob) -> Verdict;
 
 fn setup() -> Setup {
     Setup {
@@ -138,9 +188,7 @@ native = "both"
 depends_on = ["left", "right"]
 "#;
 
-#[tokio::test]
-async fn a_pair_side_by_side_and_one_after_both_that_sees_their_results() {
-    let world = World::new().await;
+async fn a_pair_side_by_side_and_one_after_both_that_sees_their_results(world: World) {
     let meeting = Arc::new(tokio::sync::Barrier::new(2));
     let meet = move |_: AttemptJob, _: Cancel| {
         let meeting = Arc::clone(&meeting);
@@ -182,9 +230,7 @@ retries = { max = 1 }
   command = ["true"]
 "#;
 
-#[tokio::test]
-async fn a_failed_exit_check_reaches_the_next_attempt_as_evidence() {
-    let world = World::new().await;
+async fn a_failed_exit_check_reaches_the_next_attempt_as_evidence(world: World) {
     let natives = Natives::new().with("fix", |job: AttemptJob, _| async move {
         let shown: Vec<_> = job.evidence.iter().map(|verdict| verdict.check.as_str()).collect();
         assert_eq!(shown, if job.number == 1 { vec![] } else { vec!["tests"] });
@@ -202,9 +248,7 @@ async fn a_failed_exit_check_reaches_the_next_attempt_as_evidence() {
 
 const ONE: &str = "[[tasks]]\nname = \"only\"\nnative = \"only\"\nretries = { max = 0 }\n";
 
-#[tokio::test]
-async fn a_paused_run_goes_on_in_the_same_attempt() {
-    let world = World::new().await;
+async fn a_paused_run_goes_on_in_the_same_attempt(world: World) {
     let first = Natives::new().with("only", hang);
     let scheduler = world.scheduler(first.clone(), pass);
     let new = scheduler.create(&plan(ONE, &first), setup()).await.unwrap();
@@ -230,9 +274,9 @@ async fn a_paused_run_goes_on_in_the_same_attempt() {
     assert!(matches!(again, Err(Error::Ended { .. })), "{again:?}");
 }
 
-#[tokio::test]
-async fn a_live_run_is_not_taken_over_and_a_dead_one_goes_on_once_its_lease_has_lapsed() {
-    let world = World::new().await;
+async fn a_live_run_is_not_taken_over_and_a_dead_one_goes_on_once_its_lease_has_lapsed(
+    world: World,
+) {
     let (begun, wait) = tokio::sync::oneshot::channel();
     let begun = std::sync::Mutex::new(Some(begun));
     let natives = Natives::new().with("left", done).with("right", move |_, cancel: Cancel| {
@@ -271,9 +315,7 @@ async fn a_live_run_is_not_taken_over_and_a_dead_one_goes_on_once_its_lease_has_
     assert_eq!(world.store.audit(run).await.unwrap().faults, []);
 }
 
-#[tokio::test]
-async fn a_reservation_of_a_dead_process_counts_as_spent_in_full() {
-    let world = World::new().await;
+async fn a_reservation_of_a_dead_process_counts_as_spent_in_full(world: World) {
     let store = Arc::clone(&world.store);
     let text = format!("[budget]\nusd = \"1\"\n{ONE}");
     let natives = Natives::new().with("only", move |job: AttemptJob, cancel: Cancel| {
@@ -316,9 +358,7 @@ async fn a_reservation_of_a_dead_process_counts_as_spent_in_full() {
     assert!(world.kinds(run).await.contains(&"budget.settled".to_owned()));
 }
 
-#[tokio::test]
-async fn two_children_under_a_budget_for_one_spend_no_more_than_it() {
-    let world = World::new().await;
+async fn two_children_under_a_budget_for_one_spend_no_more_than_it(world: World) {
     let spend = |job: AttemptJob, _: Cancel| async move {
         let usd: Usd = "0.6".parse().unwrap();
         let hold = HoldId::generate(&SystemClock, &SystemRng);
@@ -350,9 +390,7 @@ native = "spend"
     assert!(report.outcome.reason.contains("has 0.4 USD left of 1"), "{}", report.outcome.reason);
 }
 
-#[tokio::test]
-async fn a_task_whose_time_is_over_is_told_to_stop_and_escalates() {
-    let world = World::new().await;
+async fn a_task_whose_time_is_over_is_told_to_stop_and_escalates(world: World) {
     let text = "[[tasks]]\nname = \"slow\"\nnative = \"slow\"\ntimeout = \"20ms\"\n";
 
     let report = world.run(text, Natives::new().with("slow", hang), pass).await;
@@ -361,9 +399,7 @@ async fn a_task_whose_time_is_over_is_told_to_stop_and_escalates() {
     assert_eq!(report.outcome.code, OutcomeCode::Failed);
 }
 
-#[tokio::test]
-async fn a_body_that_panics_fails_its_attempt_and_nothing_else() {
-    let world = World::new().await;
+async fn a_body_that_panics_fails_its_attempt_and_nothing_else(world: World) {
     let natives = Natives::new().with("left", |_, _| async { panic!("by design") });
 
     let report =
@@ -374,9 +410,7 @@ async fn a_body_that_panics_fails_its_attempt_and_nothing_else() {
     assert_eq!(ending(&report, "both"), "task left did not complete");
 }
 
-#[tokio::test]
-async fn an_aborted_run_ends_for_good() {
-    let world = World::new().await;
+async fn an_aborted_run_ends_for_good(world: World) {
     let natives = Natives::new().with("only", hang);
     let scheduler = world.scheduler(natives.clone(), pass);
     let new = scheduler.create(&plan(ONE, &natives), setup()).await.unwrap();
@@ -391,9 +425,7 @@ async fn an_aborted_run_ends_for_good() {
     assert_eq!(world.kinds(run).await.last().unwrap(), "run.finished");
 }
 
-#[tokio::test]
-async fn a_part_of_a_conversation_is_recorded_and_may_act_only_while_it_is_open() {
-    let world = World::new().await;
+async fn a_part_of_a_conversation_is_recorded_and_may_act_only_while_it_is_open(world: World) {
     let natives = Natives::new().with("only", |job: AttemptJob, _| async move {
         assert!(job.control.is_active(job.task));
         let part =
@@ -415,10 +447,9 @@ async fn a_part_of_a_conversation_is_recorded_and_may_act_only_while_it_is_open(
     assert_eq!(look.claim.unwrap().summary, "seen");
 }
 
-#[tokio::test]
-async fn a_check_that_fails_first_stops_its_phase() {
-    static RAN: AtomicU32 = AtomicU32::new(0);
-    let world = World::new().await;
+async fn a_check_that_fails_first_stops_its_phase(world: World) {
+    let ran = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&ran);
     let text = r#"
 [[tasks]]
 name = "guarded"
@@ -433,21 +464,19 @@ native = "guarded"
     let natives = Natives::new().with("guarded", |_, _| async { panic!("it must not begin") });
 
     let report = world
-        .run(text, natives, |job| {
-            RAN.fetch_add(1, Ordering::SeqCst);
+        .run(text, natives, move |job| {
+            count.fetch_add(1, Ordering::SeqCst);
             verdict(job, job.index == 0)
         })
         .await;
 
-    assert_eq!(RAN.load(Ordering::SeqCst), 2);
+    assert_eq!(ran.load(Ordering::SeqCst), 2);
     assert!(ending(&report, "guarded").starts_with("entry check"), "{}", report.outcome.reason);
     let kinds = world.kinds(report.outcome.run).await;
     assert!(!kinds.contains(&"attempt.started".to_owned()));
 }
 
-#[tokio::test]
-async fn no_more_bodies_are_at_work_than_the_width_allows() {
-    let world = World::new().await;
+async fn no_more_bodies_are_at_work_than_the_width_allows(world: World) {
     let (now, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let seen = Arc::clone(&most);
     let natives = Natives::new().with("work", move |_, _| {
