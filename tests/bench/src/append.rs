@@ -1,6 +1,6 @@
 //! Durable appends: events a second, how long an acknowledgement takes, how many share a sync.
 
-use std::{fs, os::unix::fs::MetadataExt as _, path::Path, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     allocations,
+    device::Device,
     figure::{Figure, Limit, Report, Target, percentile},
     noise::Noise,
     place,
@@ -325,24 +326,4 @@ async fn postgres(each: Load, repetitions: usize, report: &mut Report) -> Result
     );
     report.noise(&format!("append-pg/{}", each.producers), &noise);
     Ok(())
-}
-
-/// The disk below a folder, with what the kernel counts of it.
-struct Device {
-    stat: std::path::PathBuf,
-}
-
-impl Device {
-    fn of(folder: &Path) -> Option<Self> {
-        let device = fs::metadata(folder).ok()?.dev();
-        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        let stat = Path::new("/sys/dev/block").join(format!("{major}:{minor}/stat"));
-        stat.exists().then_some(Self { stat })
-    }
-
-    /// Returns how often it was flushed.
-    fn flushes(&self) -> Option<f64> {
-        // Source: the kernel's Documentation/block/stat.rst; the sixteenth field counts flushes.
-        fs::read_to_string(&self.stat).ok()?.split_whitespace().nth(15)?.parse().ok()
-    }
 }

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::{
     child::{Measured, Used},
+    device::Device,
     figure::{Figure, Limit, Report, Target, median},
     model_server::{ModelServer, Turn},
     noise::Noise,
@@ -73,6 +74,8 @@ struct Series {
 
 struct Sample {
     used: Used,
+    /// What the disk flushed meanwhile, for whomever.
+    flushes: Option<f64>,
     turns: Vec<Turn>,
     floor_seconds: f64,
     floor_turns: Vec<Turn>,
@@ -95,7 +98,11 @@ fn measure(program: &Path, server: &ModelServer, series: &Series) -> Result<Samp
     command.arg("--config").arg(&config).arg("-C").arg(&workspace);
     let said = home.path().join("said");
     command.stdout(File::create(&said)?).stderr(File::create(home.path().join("errors"))?);
+    let device = Device::of(home.path());
+    let flushes = || device.as_ref().and_then(Device::flushes);
+    let flushed = flushes();
     let used = measured.run()?;
+    let flushes = flushes().zip(flushed).map(|(after, before)| after - before);
     let (turns, others) = server.seen();
     let explain = || -> String {
         let read = |name: &str| fs::read_to_string(home.path().join(name)).unwrap_or_default();
@@ -110,7 +117,7 @@ fn measure(program: &Path, server: &ModelServer, series: &Series) -> Result<Samp
     let began = Instant::now();
     bare_loop(server, &turns, &home.path().join("log"))?;
     let floor_seconds = began.elapsed().as_secs_f64();
-    Ok(Sample { used, turns, floor_seconds, floor_turns: server.seen().0 })
+    Ok(Sample { used, flushes, turns, floor_seconds, floor_turns: server.seen().0 })
 }
 
 /// Tells whether every command was run and its output came back to the model.
@@ -229,6 +236,11 @@ fn tell(series: &Series, samples: &[Sample], report: &mut Report) {
             )
             .against("first twenty", of(&|sample| part(&sample.turns, 0))),
         );
+    }
+    let flushes: Option<Vec<f64>> =
+        samples.iter().map(|sample| Some(sample.flushes? / sample.turns.len() as f64)).collect();
+    if let Some(flushes) = flushes {
+        report.add(Figure::new(at("flushes of the disk a turn"), "", flushes));
     }
     let bytes = |turn: Option<&Turn>| turn.map_or(0.0, |turn| turn.body.len() as f64);
     report.add(Figure::new(
