@@ -245,12 +245,11 @@ impl Workshop {
         cancel: &Cancel,
     ) -> Result<AttemptEnd, Error> {
         self.baselines.of(job.run, job.task, &job.spec, job.token).await?;
-        if job.continues {
+        if job.continues && !self.was_stopped(job).await? {
             // It may have done its work before the process died, and may not be done twice unasked.
-            let detail = format!(
-                "the process ended while {} ran; whether it took effect is unknown",
-                argv.join(" ")
-            );
+            let told = argv.join(" ");
+            let detail =
+                format!("the process ended while {told} ran; whether it took effect is unknown");
             return Ok(failed(Escalation::OutcomeUnknown { detail }));
         }
         let mut command = Command::new(argv.to_vec(), self.root.path(), self.protection.clone());
@@ -282,6 +281,28 @@ impl Workshop {
                 }
             }
         })
+    }
+
+    /// Tells whether an attempt was broken off on request: then its command was ended for certain, and
+    /// whoever takes the run up again wants it run again.
+    async fn was_stopped(&self, job: &AttemptJob) -> Result<bool, Error> {
+        let places = async |task: Option<TaskId>, kind: &str| -> Result<Vec<Position>, Error> {
+            let kinds = vec![kind.to_owned()];
+            let selection = Selection { run: Some(job.run), task, kinds };
+            let (mut found, mut after) = (Vec::new(), Position::default());
+            loop {
+                let events = self.store.read(after, &selection, 1_000).await?;
+                let Some(last) = events.last() else { return Ok(found) };
+                after = last.position;
+                found.extend(events.iter().map(|event| event.position));
+            }
+        };
+        let began = places(Some(job.task), "attempt.started").await?.pop();
+        let paused = places(None, "run.paused").await?.pop();
+        let resumed = places(None, "run.resumed").await?;
+        // This process is the one that resumed it after the pause; had another done so, it died with it.
+        let since = resumed.iter().filter(|resumed| Some(**resumed) > paused).count();
+        Ok(paused > began && since == 1)
     }
 
     /// Finds the parts of a conversation that were opened and not closed, outermost first.
