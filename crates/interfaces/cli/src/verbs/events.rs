@@ -24,6 +24,7 @@ pub(super) fn events(
             after: args.after,
             limit: Some(args.limit),
         };
+        let mut interrupts = args.follow.then(super::run::Interrupts::listen).transpose()?;
         // Watches before it reads, so that nothing is missed between the two.
         let mut woken = args.follow.then(|| formwork.store().watch());
         loop {
@@ -31,7 +32,9 @@ pub(super) fn events(
             params.after = page.next;
             let more = !page.events.is_empty();
             print(terminal, &page)?;
-            let Some(watch) = &mut woken else { return Ok(OutcomeCode::Completed) };
+            let (Some(watch), Some(interrupts)) = (&mut woken, &mut interrupts) else {
+                return Ok(OutcomeCode::Completed);
+            };
             if more {
                 continue;
             }
@@ -39,7 +42,7 @@ pub(super) fn events(
                 next = futures::StreamExt::next(watch) => if next.is_none() {
                     return Ok(OutcomeCode::Completed);
                 },
-                _ = tokio::signal::ctrl_c() => return Ok(OutcomeCode::Completed),
+                () = interrupts.next() => return Ok(OutcomeCode::Completed),
             }
         }
     })

@@ -18,6 +18,7 @@ use formwork_services::{
 };
 use futures::StreamExt as _;
 use serde_json::{Value, json};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
     args::{Global, OneTask, Run, RunOptions, SandboxArg},
@@ -113,10 +114,11 @@ pub(super) async fn start(
     terminal: &Terminal,
     params: StartParams,
 ) -> Result<OutcomeCode, Fault> {
+    let interrupts = Interrupts::listen()?;
     // Watches before it starts, so that nothing is missed between the two.
     let happening = formwork.store().watch();
     let started = formwork.call::<Start>(caller, params).await?;
-    let outcome = follow(formwork, terminal, started.run, happening).await?;
+    let outcome = follow(formwork, terminal, started.run, happening, interrupts).await?;
     Ok(outcome.code)
 }
 
@@ -127,9 +129,10 @@ pub(super) async fn resume(
     terminal: &Terminal,
     run: RunId,
 ) -> Result<OutcomeCode, Fault> {
+    let interrupts = Interrupts::listen()?;
     let happening = formwork.store().watch();
     let started = formwork.call::<Resume>(caller, ResumeParams { run }).await?;
-    let outcome = follow(formwork, terminal, started.run, happening).await?;
+    let outcome = follow(formwork, terminal, started.run, happening, interrupts).await?;
     Ok(outcome.code)
 }
 
@@ -139,6 +142,7 @@ async fn follow(
     terminal: &Terminal,
     run: RunId,
     mut happening: futures::stream::BoxStream<'static, Happening>,
+    mut interrupts: Interrupts,
 ) -> Result<RunOutcome, Fault> {
     let mut view = Live::new(io::stderr(), terminal.style());
     let mut seen = Position::default();
@@ -158,7 +162,7 @@ async fn follow(
                 shown(terminal, &mut view, &mut answer, (run, seen), next)?;
             }
             outcome = &mut finished => break outcome?,
-            () = interrupt() => {
+            () = interrupts.next() => {
                 if interrupted {
                     // The second time means now; the log has all that was recorded until here.
                     return Err(Fault { code: OutcomeCode::Interrupted, ..Fault::failed(anyhow!("interrupted twice")) }
@@ -248,17 +252,29 @@ fn conclude(terminal: &Terminal, outcome: &RunOutcome, answer: &str) -> Result<(
     Ok(())
 }
 
-/// Waits for Ctrl-C, or for being told to end.
-async fn interrupt() {
-    let Ok(mut terminated) =
-        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-    else {
-        let _ = tokio::signal::ctrl_c().await;
-        return;
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminated.recv() => {}
+/// Ctrl-C, and being told to end. It listens from its making on: one that came while nobody waited
+/// is told to who waits next.
+pub(super) struct Interrupts {
+    interrupted: Signal,
+    terminated: Signal,
+}
+
+impl Interrupts {
+    /// Begins to listen; from here on these signals no longer end the process by themselves.
+    pub(super) fn listen() -> Result<Self, Fault> {
+        let listen = |kind| signal(kind).context("cannot listen to signals").map_err(Fault::failed);
+        Ok(Self {
+            interrupted: listen(SignalKind::interrupt())?,
+            terminated: listen(SignalKind::terminate())?,
+        })
+    }
+
+    /// Waits for the next.
+    pub(super) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupted.recv() => {}
+            _ = self.terminated.recv() => {}
+        }
     }
 }
 
