@@ -6,8 +6,8 @@ use formwork_protocols::{
     AgentName, CallId, Claim, EventBody, EventStore, HoldId, Message, Position, ProviderFault,
     Role, SessionId, TaskId, ToolErrorKind, Usage, Usd,
     event::{
-        BudgetSettled, ModelFailed, ModelRequested, SessionMessage, ToolCompleted, ToolFailed,
-        ToolRequested,
+        BudgetSettled, ModelCompleted, ModelFailed, ModelRequested, SessionMessage, ToolCompleted,
+        ToolFailed, ToolRequested,
     },
     message::Arguments,
     store::Selection,
@@ -40,9 +40,12 @@ struct Found {
     calls: Vec<(ToolRequested, TaskId)>,
     outcomes: HashMap<CallId, Ended>,
     totals: Totals,
-    /// The model call that was sent last, until it was settled.
+    /// The model call that was sent last.
+    sent: Option<CallId>,
+    /// The same, until its end is recorded.
     pending: Option<ModelRequested>,
-    /// The reservation that was taken last.
+    /// The reservation that was taken last, until it is settled. Whoever resumes the run may have
+    /// settled it already.
     hold: Option<(CallId, HoldId)>,
 }
 
@@ -119,7 +122,7 @@ impl Session {
         }
     }
 
-    /// Settles a model call that was on its way when the process ended.
+    /// Records the end of a model call that was on its way when the process ended.
     fn give_up(&mut self, pending: &ModelRequested, hold: Option<(CallId, HoldId)>) {
         let task = self.task();
         let error = self.provider_error(
@@ -271,11 +274,15 @@ impl Found {
             EventBody::BudgetReserved(reserved) => self.hold = Some((reserved.call, reserved.hold)),
             EventBody::ModelRequested(sent) if sent.session == session => {
                 self.totals.rounds = self.totals.rounds.saturating_add(1);
+                self.sent = Some(sent.call);
                 self.pending = Some(sent);
             }
-            EventBody::BudgetSettled(settled)
-                if self.pending.take_if(|sent| sent.call == settled.call).is_some() =>
-            {
+            EventBody::ModelCompleted(ModelCompleted { call, .. })
+            | EventBody::ModelFailed(ModelFailed { call, .. }) => {
+                self.pending.take_if(|sent| sent.call == call);
+            }
+            EventBody::BudgetSettled(settled) if self.sent == Some(settled.call) => {
+                self.hold.take_if(|(call, _)| *call == settled.call);
                 self.totals.usage += settled.usage;
                 self.totals.cost = self.totals.cost.saturating_add(settled.usd);
             }
