@@ -1,6 +1,6 @@
 //! What a model answers, in the chunks of a server that speaks OpenAI's Chat Completions.
 
-use formwork_testkit::http::Reply;
+use formwork_testkit::http::{Gate, Reply};
 use serde_json::{Value, json};
 
 /// Captured bytes of real servers, kept with the crate that reads them.
@@ -9,20 +9,44 @@ const WIRE: &str =
 
 /// Answers with text.
 pub(crate) fn says(text: &str) -> Reply {
-    Reply::sse(stream(&[json!({ "content": text })], "stop"))
+    Reply::sse(saying(text))
 }
 
-/// Answers with calls, the arguments of each in two pieces, as servers send them.
+/// Answers with calls.
 pub(crate) fn calls(calls: &[(&str, Value)]) -> Reply {
     Reply::sse(calling(calls))
 }
 
 /// Claims that the task is done.
 pub(crate) fn ends(summary: &str) -> Reply {
-    calls(&[("end_task", json!({ "summary": summary }))])
+    Reply::sse(ending(summary))
 }
 
-/// Returns the stream of an answer with calls.
+/// Begins to answer with `stream` once the test opens `gate`.
+pub(crate) fn held(gate: &Gate, stream: &str) -> Reply {
+    Reply::event_stream().pause(gate).chunk(stream)
+}
+
+/// Answers with the first half of `stream`, and with the rest once the test opens `gate`.
+pub(crate) fn halted(gate: &Gate, stream: &str) -> Reply {
+    let half = stream.len() / 2;
+    let half = stream[half..].find("\n\n").map_or(half, |end| half + end + 2);
+    Reply::event_stream().chunk(&stream[..half]).pause(gate).chunk(&stream[half..])
+}
+
+/// Returns the stream of an answer with text, word by word.
+pub(crate) fn saying(text: &str) -> String {
+    let words: Vec<Value> =
+        text.split_inclusive(' ').map(|word| json!({ "content": word })).collect();
+    stream(&words, "stop")
+}
+
+/// Returns the stream of a claim that the task is done.
+pub(crate) fn ending(summary: &str) -> String {
+    calling(&[("end_task", json!({ "summary": summary }))])
+}
+
+/// Returns the stream of an answer with calls, the arguments of each in two pieces, as servers send them.
 pub(crate) fn calling(calls: &[(&str, Value)]) -> String {
     let mut deltas = Vec::new();
     for (index, (name, arguments)) in calls.iter().enumerate() {

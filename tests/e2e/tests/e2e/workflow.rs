@@ -4,7 +4,7 @@ use formwork_testkit::http::Gate;
 use serde_json::{Value, json};
 
 use crate::{
-    answers::{calls, ends},
+    answers::{calling, calls, ends, held},
     world::{World, end_of, on_postgres},
 };
 
@@ -60,15 +60,15 @@ pub(crate) fn states(shown: &Value) -> Vec<(&str, &str)> {
 async fn three_tasks_end_as_they_should(world: World) {
     let workflow = three(&world);
     let (left, right) = (Gate::new(), Gate::new());
-    world.server.reply(&World::chat("one"), calls(&work("left", "left")).pause(&left));
-    world.server.reply(&World::chat("two"), calls(&work("right", "right")).pause(&right));
+    world.server.reply(&World::chat("one"), held(&left, &calling(&work("left", "left"))));
+    world.server.reply(&World::chat("two"), held(&right, &calling(&work("right", "right"))));
     world.server.reply(&World::chat("three"), calls(&work("both", "left right")));
     for (provider, said) in [("one", "LEFT"), ("two", "RIGHT"), ("three", "BOTH")] {
         world.server.reply(&World::chat(provider), ends(said));
     }
 
     let program = world.formwork(["run", workflow]).spawn().unwrap();
-    // Neither answer ends before both are asked for: the pair overlaps or nothing goes on.
+    // Neither answer begins before both are asked for: the pair overlaps or nothing goes on.
     left.reached().await;
     right.reached().await;
     left.open();

@@ -1,0 +1,108 @@
+//! Ctrl-C in the middle of a run, and the run taken up again.
+
+use std::time::{Duration, Instant};
+
+use formwork_testkit::http::Gate;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::{
+    answers::{ends, halted, saying},
+    crash::{is_running, marked, stuck},
+    world::{Ended, World, end_of, on_postgres, signal},
+};
+
+/// Within which a person who interrupts is given the prompt back; a busy machine has its share.
+const SOON: Duration = Duration::from_secs(3);
+
+async fn interrupted_while_a_model_streams(world: World) {
+    let gate = Gate::new();
+    let words = "I think about it for a while and say this, slowly, word by word.";
+    world.server.reply(&World::chat("one"), halted(&gate, &saying(words)));
+    world.server.reply(&World::chat("one"), ends("I have thought."));
+
+    let program = world.formwork(["run", "-m", "Think about it."]).spawn().unwrap();
+    gate.reached().await;
+    let (ended, took) = interrupt(program).await;
+    let paused = world.shown().await;
+    let resumed = world.run(["runs", "resume"]).await;
+
+    assert_interrupted(&ended, took);
+    assert_eq!(paused["run"]["state"], "paused");
+    assert_eq!(resumed.code, Some(0), "{resumed:#?}");
+    assert!(resumed.stdout.contains("I have thought."), "{resumed:#?}");
+    assert_eq!(world.events("run.paused").await.len(), 1);
+    let failed = world.events("model.failed").await;
+    assert_eq!(failed.len(), 1, "{failed:#?}");
+    assert_eq!(failed[0]["data"]["error"]["fault"], "cancelled", "{failed:#?}");
+    world.assert_sound().await;
+}
+
+async fn interrupted_while_a_program_runs(world: World) {
+    let workflow = stuck(&world);
+    world.server.reply(&World::chat("one"), ends("It had run."));
+
+    let program = world.formwork(["run", workflow]).spawn().unwrap();
+    marked(&world).await;
+    let (ended, took) = interrupt(program).await;
+    let running = is_running(&world);
+    let resumed = world.run(["runs", "resume"]).await;
+
+    assert_interrupted(&ended, took);
+    assert!(!running, "the program goes on without Formwork");
+    assert_eq!(resumed.code, Some(0), "{resumed:#?}");
+    assert_eq!(world.repo.read("stuck.marks").unwrap(), "done\n");
+    let failed = world.events("tool.failed").await;
+    assert_eq!(failed.len(), 1, "{failed:#?}");
+    assert_eq!(failed[0]["data"]["error"], "cancelled", "{failed:#?}");
+    world.assert_sound().await;
+}
+
+async fn interrupt(program: tokio::process::Child) -> (Ended, Duration) {
+    let began = Instant::now();
+    signal(&program, Signal::INT);
+    let ended = end_of(program).await;
+    (ended, began.elapsed())
+}
+
+#[track_caller]
+fn assert_interrupted(ended: &Ended, took: Duration) {
+    assert_eq!(ended.code, Some(130), "{ended:#?}");
+    assert!(ended.last_line().starts_with("interrupted"), "{ended:#?}");
+    assert!(took < SOON, "it took {took:?}: {ended:#?}");
+}
+
+#[tokio::test]
+async fn an_interrupt_while_a_model_streams_pauses_the_run() {
+    interrupted_while_a_model_streams(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_an_interrupt_while_a_model_streams_pauses_the_run() {
+    on_postgres(interrupted_while_a_model_streams).await;
+}
+
+#[tokio::test]
+async fn an_interrupt_while_a_program_runs_ends_it_and_pauses_the_run() {
+    interrupted_while_a_program_runs(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_an_interrupt_while_a_program_runs_ends_it_and_pauses_the_run() {
+    on_postgres(interrupted_while_a_program_runs).await;
+}
+
+#[tokio::test]
+async fn an_end_by_terminate_is_an_interrupt_and_says_so_to_machines() {
+    let world = World::new().await;
+    let gate = Gate::new();
+    world.server.reply(&World::chat("one"), halted(&gate, &saying("I think about it.")));
+
+    let program = world.formwork(["run", "-m", "Think.", "--json"]).spawn().unwrap();
+    gate.reached().await;
+    signal(&program, Signal::TERM);
+    let ended = end_of(program).await;
+
+    assert_eq!(ended.code, Some(130), "{ended:#?}");
+    assert_eq!(ended.json()["outcome"]["code"], json!("interrupted"));
+}
