@@ -35,7 +35,9 @@ pub struct Chosen {
 }
 
 /// Providers whose keys are known by these names, for `--model` without any config.
-const KNOWN: [(&str, ProviderKind, &str); 2] = [
+const KNOWN: [(&str, ProviderKind, &str); 4] = [
+    ("anthropic", ProviderKind::Anthropic, "ANTHROPIC_API_KEY"),
+    ("google", ProviderKind::Google, "GEMINI_API_KEY"),
     ("openai", ProviderKind::OpenAi, "OPENAI_API_KEY"),
     ("openrouter", ProviderKind::OpenRouter, "OPENROUTER_API_KEY"),
 ];

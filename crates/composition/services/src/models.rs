@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, ffi::OsString, path::Path, sync::Arc};
 
 use formwork_agent::{Agent, ModelChoice};
-use formwork_protocols::{AgentName, CategoryName, Clock, Model, ModelRef, Provider, Rng, Scrub};
+use formwork_protocols::{
+    AgentName, CategoryName, Clock, Model, ModelRef, Provider, ProviderName, Rng, Scrub,
+};
 use formwork_secrets::{Registry, SecretName};
 use formwork_transport::{Catalog, Endpoint, ModelOverride, ProviderKind, Seams};
 use secrecy::SecretString;
@@ -24,13 +26,17 @@ pub(crate) fn lookup(
 pub(crate) struct Keys {
     pub(crate) registry: Registry,
     of_providers: BTreeMap<String, SecretString>,
+    /// Providers whose key cannot be had, and why. Only who asks one of them has to know.
+    missing: BTreeMap<ProviderName, String>,
 }
 
 impl Keys {
     /// Reads every key and secret from where the config says it comes from.
     ///
+    /// A provider whose key cannot be had is in nobody's way who does not ask it.
+    ///
     /// # Errors
-    /// [`Error::Key`] names the first that cannot be had.
+    /// [`Error::Key`] names the secrets that cannot be had.
     pub(crate) fn read(
         config: &Config,
         environment: &BTreeMap<OsString, OsString>,
@@ -41,20 +47,22 @@ impl Keys {
             let reasons: Vec<String> = errors.iter().map(told).collect();
             Error::Key { what: "a secret".to_owned(), reason: reasons.join("; ") }
         })?;
-        let mut of_providers = BTreeMap::new();
+        let (mut of_providers, mut missing) = (BTreeMap::new(), BTreeMap::new());
         for (provider, settings) in &config.providers {
             let Some(source) = &settings.api_key else { continue };
-            let what = || format!("the key of provider {provider}");
-            let refused =
-                |error: &formwork_secrets::Error| Error::Key { what: what(), reason: told(error) };
-            let name = SecretName::parse(format!("provider-{provider}"))
-                .map_err(|error| refused(&error))?;
-            let key = source.resolve(&name, &lookup, base).map_err(|error| refused(&error))?;
-            // It is scrubbed wherever it turns up, as any other secret.
-            registry.insert(name, key.clone()).map_err(|error| refused(&error))?;
-            of_providers.insert(provider.to_string(), key);
+            let named = SecretName::parse(format!("provider-{provider}"));
+            let read = named.and_then(|name| {
+                let key = source.resolve(&name, &lookup, base)?;
+                // It is scrubbed wherever it turns up, as any other secret.
+                registry.insert(name, key.clone())?;
+                Ok(key)
+            });
+            match read {
+                Ok(key) => drop(of_providers.insert(provider.to_string(), key)),
+                Err(error) => drop(missing.insert(provider.clone(), told(&error))),
+            }
         }
-        Ok(Self { registry, of_providers })
+        Ok(Self { registry, of_providers, missing })
     }
 }
 
@@ -101,6 +109,7 @@ pub(crate) fn endpoints(config: &Config, keys: &Keys, base: &Path) -> Vec<Endpoi
 pub(crate) struct Models {
     catalog: Catalog,
     categories: BTreeMap<CategoryName, ModelRef>,
+    missing: BTreeMap<ProviderName, String>,
 }
 
 impl Models {
@@ -131,7 +140,8 @@ impl Models {
             };
             catalog = catalog.with_model(model.clone(), word);
         }
-        Ok(Self { catalog, categories: config.categories.clone() })
+        let missing = keys.missing.clone();
+        Ok(Self { catalog, categories: config.categories.clone(), missing })
     }
 
     /// Returns the model that an agent thinks with.
@@ -155,11 +165,21 @@ impl Models {
     /// Returns a model that is ready to be called.
     ///
     /// # Errors
-    /// [`Error::Model`] when its provider is not configured or it has no price.
+    /// [`Error::Model`] when its provider is not configured or it has no price, [`Error::Key`] when the
+    /// provider's key cannot be had.
     pub(crate) fn model(&self, model: &ModelRef) -> Result<Model, Error> {
+        if let Some(reason) = self.missing.get(&model.provider) {
+            let what = format!("the key of provider {}", model.provider);
+            return Err(Error::Key { what, reason: reason.clone() });
+        }
         self.catalog
             .model(model)
             .map_err(|source| Error::Model { model: model.clone(), source: Box::new(source) })
+    }
+
+    /// Says why the key of a provider cannot be had, if it cannot.
+    pub(crate) fn missing_key(&self, provider: &ProviderName) -> Option<&str> {
+        self.missing.get(provider).map(String::as_str)
     }
 
     /// Returns what is known of models, for those who list them.

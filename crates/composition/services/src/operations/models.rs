@@ -128,6 +128,10 @@ async fn ask(mut endpoint: Endpoint, seams: &Seams, models: &Models) -> Endpoint
             model,
         }
     };
+    if let Some(reason) = models.missing_key(&listed.provider) {
+        listed.error = Some(format!("its key cannot be had: {reason}"));
+        return listed;
+    }
     let answer = match Client::new(endpoint, seams.clone()) {
         Err(error) => Err(crate::error::chain(&error)),
         Ok(client) => client.list_models().await.map_err(|error| error.to_string()),
