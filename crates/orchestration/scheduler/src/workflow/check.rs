@@ -10,7 +10,7 @@ use globset::Glob;
 use super::document::CheckDocument;
 
 /// How long a check may take unless it says otherwise: a cold build and a long suite fit.
-const TIMEOUT: Span = Span::from_secs(600);
+pub(super) const TIMEOUT: Span = Span::from_secs(600);
 
 /// Turns a check into what is run, or says what is wrong with it.
 pub(super) fn check(

@@ -93,10 +93,11 @@ pub struct TaskDocument {
     /// Its own caps, within those of its parent.
     #[serde(default)]
     pub budget: Budget,
-    /// What it may write, as globs from the root of the workspace.
+    /// What it and all below it may write, as globs from the root of the workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub write_paths: Vec<String>,
-    /// What it must not touch, as globs from the root of the workspace.
+    /// What it and all below it must not touch, as globs from the root of the workspace; checked by content
+    /// when it ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub protected_paths: Vec<String>,
 }

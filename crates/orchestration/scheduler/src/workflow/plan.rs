@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::{
     check,
     document::{TaskDocument, WorkflowDocument},
-    graph, prompt,
+    graph, prompt, scope,
 };
 
 /// The names that a workflow may refer to.
@@ -85,7 +85,7 @@ impl Plan {
             write_paths: Vec::new(),
             protected_paths: Vec::new(),
         };
-        Ok(Self { name: workflow.name.clone(), root, variables })
+        Ok(Self { name: workflow.name.clone(), root: scope::handed_down(root), variables })
     }
 
     /// Makes a workflow of one task.
@@ -287,6 +287,7 @@ impl Reader<'_> {
         }
         let prechecks = self.checks(&format!("{place}/prechecks"), &task.prechecks);
         let postchecks = self.checks(&format!("{place}/postchecks"), &task.postchecks);
+        self.one_scope(place, task);
         let body = self.body(place, task, levels, budget)?;
         Some(TaskSpec {
             name: task.name.clone(),
@@ -301,6 +302,19 @@ impl Reader<'_> {
             write_paths: task.write_paths.clone(),
             protected_paths: task.protected_paths.clone(),
         })
+    }
+
+    /// What may be written is said once on the way from the root to a task: two lists of globs have no
+    /// third that says both.
+    fn one_scope(&mut self, place: &str, task: &TaskDocument) {
+        let below = task.subtasks.as_deref().unwrap_or_default();
+        if !task.write_paths.is_empty()
+            && let Some(other) = scope::scoped(below)
+        {
+            let message = format!("task {} below has write_paths of its own", other.name);
+            let hint = "give write_paths to one of the two".to_owned();
+            self.fault(&format!("{place}/write_paths"), message, Some(hint));
+        }
     }
 
     fn checks(&mut self, place: &str, checks: &[super::CheckDocument]) -> Vec<CheckSpec> {

@@ -259,3 +259,70 @@ proptest! {
         prop_assert_eq!(parsed.is_ok(), left.is_empty());
     }
 }
+
+#[test]
+fn what_is_protected_is_checked_when_each_task_below_ends() {
+    let plan = plan(
+        r#"
+[[tasks]]
+name = "all"
+write_paths = ["src/**"]
+protected_paths = ["tests/**"]
+
+  [[tasks.subtasks]]
+  name = "a"
+  command = ["true"]
+  protected_paths = ["Cargo.toml"]
+  postchecks = [{ command = ["make"] }]
+
+  [[tasks.subtasks]]
+  name = "b"
+  command = ["true"]
+  postchecks = [{ unchanged = ["tests/**"] }]
+"#,
+        json!({}),
+    );
+
+    let Body::Subtasks { tasks: below, .. } = &tasks(&plan)[0].body else { panic!("{plan:?}") };
+    let told: Vec<_> = below
+        .iter()
+        .map(|task| {
+            let checks: Vec<_> = task.postchecks.iter().map(|check| check.name.as_str()).collect();
+            (task.write_paths.join(" "), task.protected_paths.join(" "), checks)
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (
+                "src/**".into(),
+                "Cargo.toml tests/**".into(),
+                vec!["unchanged Cargo.toml tests/**", "make"]
+            ),
+            ("src/**".into(), "tests/**".into(), vec!["unchanged tests/**"]),
+        ]
+    );
+    assert!(tasks(&plan)[0].postchecks.is_empty());
+}
+
+#[test]
+fn two_levels_do_not_both_say_what_may_be_written() {
+    let found = faults(
+        r#"
+[[tasks]]
+name = "all"
+write_paths = ["src/**"]
+
+  [[tasks.subtasks]]
+  name = "a"
+  command = ["true"]
+  write_paths = ["src/a/**"]
+"#,
+    );
+
+    assert_eq!(
+        found,
+        ["w.toml:6:15: tasks[0].write_paths: task a below has write_paths of its own; \
+          give write_paths to one of the two"]
+    );
+}
