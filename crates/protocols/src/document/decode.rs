@@ -29,15 +29,17 @@ pub(crate) fn decode<T: DocumentType>(
     table: &DeTable<'_>,
     root: &Place,
     found: &[Fault],
-) -> Result<T, Vec<Diagnostic>> {
+) -> Result<Decoded<T>, Vec<Diagnostic>> {
     let mut cuts = Cuts::new(found);
     let mut faults = Vec::new();
     let mut index: Option<HashMap<Range<usize>, Spot>> = None;
     let passes = (PASS_BYTES / document.text().len().max(1)).clamp(16, 512);
     let source = Tree { table, span: root.value.clone() };
-    for _ in 0..passes {
+    for pass in 0..passes {
         let refusal = match source.attempt::<T>(&cuts.pruned) {
-            Ok(value) if faults.is_empty() => return Ok(value),
+            Ok(value) if faults.is_empty() => {
+                return Ok(Decoded { value, has_all_tables: pass == 0 });
+            }
             Ok(_) => return Err(faults),
             Err(refusal) => refusal,
         };
@@ -77,6 +79,13 @@ pub(crate) fn decode<T: DocumentType>(
         }
     }
     Err(faults)
+}
+
+/// What a tree says without the values that were refused.
+pub(crate) struct Decoded<T> {
+    pub(crate) value: T,
+    /// Whether no table was left out for what it misses.
+    pub(crate) has_all_tables: bool,
 }
 
 /// The values left out of a pass, and the tables and arrays that are incomplete without them.

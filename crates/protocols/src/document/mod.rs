@@ -82,6 +82,14 @@ pub fn parse<T: DocumentType>(source: &str, text: &str) -> Result<Parsed<T>, Dia
     parsed::parse(source, text)
 }
 
+/// Returns what `text` says besides its faults, so that its meaning can be checked as well.
+///
+/// Wrong keys and values are left out. There is nothing where that leaves a table without what it must
+/// have, or where the syntax is wrong: what follows from that would be no fault of its own.
+pub fn salvage<T: DocumentType>(source: &str, text: &str) -> Option<Parsed<T>> {
+    parsed::salvage(source, text)
+}
+
 /// Returns the JSON Schema (draft 2020-12) of `T`, `format_version` included.
 #[must_use]
 pub fn schema<T: DocumentType>() -> Value {

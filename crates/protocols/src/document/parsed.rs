@@ -8,7 +8,7 @@ use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
 use super::check::{self, Checker};
-use super::decode;
+use super::decode::{self, Decoded};
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::path::KeyPath;
 use super::tree::{self, Place};
@@ -127,10 +127,31 @@ impl Document {
 }
 
 pub(crate) fn parse<T: DocumentType>(source: &str, text: &str) -> Result<Parsed<T>, Diagnostics> {
+    read(source, text).map_err(|refused| refused.faults)
+}
+
+/// Returns what a text says besides its faults, unless they leave a table out.
+pub(crate) fn salvage<T: DocumentType>(source: &str, text: &str) -> Option<Parsed<T>> {
+    read(source, text).map_or_else(|refused| refused.rest, Some)
+}
+
+/// What is wrong with a text, and what it says besides, where that can be told.
+struct Refused<T> {
+    faults: Diagnostics,
+    rest: Option<Parsed<T>>,
+}
+
+impl<T> From<Diagnostics> for Refused<T> {
+    fn from(faults: Diagnostics) -> Self {
+        Self { faults, rest: None }
+    }
+}
+
+fn read<T: DocumentType>(source: &str, text: &str) -> Result<Parsed<T>, Refused<T>> {
     if text.len() > MAX_BYTES {
         let found = text.len();
         let message = format!("wanted at most {MAX_BYTES} bytes, found {found}");
-        return Err(refuse(source, text, message));
+        return Err(refuse(source, text, message).into());
     }
 
     let (spanned, syntax) = DeTable::parse_recoverable(text);
@@ -140,7 +161,9 @@ pub(crate) fn parse<T: DocumentType>(source: &str, text: &str) -> Result<Parsed<
         tree::dismantle(table);
         let document = Document::new(source, text, Place::of_table(&DeTable::new(), root_span));
         let message = format!("wanted at most {} tables within each other", tree::MAX_DEPTH);
-        return Err(document.fault(&KeyPath::default(), span, message, None).into());
+        return Err(
+            Diagnostics::from(document.fault(&KeyPath::default(), span, message, None)).into()
+        );
     }
 
     let document = Document::new(source, text, Place::of_table(&table, root_span.clone()));
@@ -166,17 +189,20 @@ pub(crate) fn parse<T: DocumentType>(source: &str, text: &str) -> Result<Parsed<
 
     if !syntax.is_empty() {
         faults.extend(syntax.iter().map(|error| syntax_fault(&document, error)));
-        return Err(bounded(&document, faults));
+        return Err(bounded(&document, faults).into());
     }
     if faults.len() >= MAX_FAULTS {
-        return Err(bounded(&document, faults));
+        return Err(bounded(&document, faults).into());
     }
     match decode::decode::<T>(&document, &table, &document.root, &found) {
-        Ok(value) if faults.is_empty() => Ok(Parsed { value, document }),
-        Ok(_) => Err(bounded(&document, faults)),
+        Ok(Decoded { value, .. }) if faults.is_empty() => Ok(Parsed { value, document }),
+        Ok(Decoded { value, has_all_tables }) => {
+            let faults = bounded(&document, faults);
+            Err(Refused { faults, rest: has_all_tables.then_some(Parsed { value, document }) })
+        }
         Err(more) => {
             faults.extend(more);
-            Err(bounded(&document, faults))
+            Err(bounded(&document, faults).into())
         }
     }
 }

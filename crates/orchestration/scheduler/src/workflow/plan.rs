@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use formwork_protocols::{
     AgentName, Body, Budget, TaskName, TaskSpec, Usd, WorkflowName,
     check::CheckSpec,
-    document::{self, Diagnostic, Diagnostics, Document, nearest_hint},
+    document::{self, Diagnostic, Diagnostics, Document, Parsed, nearest_hint},
     spec::Retries,
     time::Span,
 };
@@ -63,12 +63,23 @@ impl Plan {
         known: &Known,
         values: &Map<String, Value>,
     ) -> Result<Self, Diagnostics> {
-        let parsed = document::parse::<WorkflowDocument>(source, text)?;
+        let parsed = match document::parse::<WorkflowDocument>(source, text) {
+            Ok(parsed) => parsed,
+            Err(mut faults) => {
+                let rest = document::salvage(source, text);
+                let more = rest.map(|rest| meaning(&rest, known, values).2).unwrap_or_default();
+                // What a task misses it may have under the wrong key.
+                let follows = |fault: &Diagnostic| {
+                    faults.iter().any(|shape| shape.key.starts_with(&fault.key))
+                };
+                let more: Vec<_> = more.into_iter().filter(|fault| !follows(fault)).collect();
+                faults.merge(more);
+                return Err(faults);
+            }
+        };
+        let (variables, tasks, faults) = meaning(&parsed, known, values);
+        Diagnostics::from_iter(faults).or(())?;
         let workflow = &parsed.value;
-        let mut reader = Reader { document: &parsed.document, known, workflow, faults: Vec::new() };
-        let variables = reader.variables(values);
-        let tasks = reader.tasks("/tasks", &workflow.tasks, &[], &workflow.budget);
-        Diagnostics::from_iter(reader.faults).or(())?;
         // The names of workflows and of tasks follow one rule.
         let name = TaskName::parse(workflow.name.as_str())
             .map_err(|error| parsed.diagnostic("/name", error.to_string()))?;
@@ -152,6 +163,19 @@ impl Plan {
         own.wall = tighter(own.wall, budget.wall);
         own.tree = own.tree.or(budget.tree);
     }
+}
+
+/// Reads what a workflow means: its variables, its tasks, and what is wrong with them.
+fn meaning(
+    parsed: &Parsed<WorkflowDocument>,
+    known: &Known,
+    values: &Map<String, Value>,
+) -> (Map<String, Value>, Vec<TaskSpec>, Vec<Diagnostic>) {
+    let (document, workflow) = (&parsed.document, &parsed.value);
+    let mut reader = Reader { document, known, workflow, faults: Vec::new() };
+    let variables = reader.variables(values);
+    let tasks = reader.tasks("/tasks", &workflow.tasks, &[], &workflow.budget);
+    (variables, tasks, reader.faults)
 }
 
 /// Returns the smaller of two caps, or the one that there is.
