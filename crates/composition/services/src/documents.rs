@@ -1,19 +1,26 @@
 //! The documents of a workspace: read, checked and described, without running anything.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
-use formwork_agent::{AgentDocument, Agents, Checks};
+use formwork_agent::{AgentDocument, Agents, Checks, ModelChoice};
 use formwork_policy::{CommandPatterns, ToolPatterns};
 use formwork_protocols::{
-    Event,
+    AgentName, Event,
     document::{self, Diagnostic, Diagnostics, DocumentType},
 };
-use formwork_scheduler::workflow::{Known, Plan, WorkflowDocument};
+use formwork_scheduler::workflow::{Known, Plan, TaskDocument, WorkflowDocument};
 use formwork_tool::builtin;
 use formwork_transport::Script;
 use serde_json::{Map, Value};
 
-use crate::config::{Config, Layer, Origin};
+use crate::{
+    Error,
+    config::{Config, Layer, Origin},
+    error::chain,
+};
+
+/// The folder of a workspace's agents.
+const AGENTS: &str = ".formwork/agents";
 
 /// A kind of document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,10 +103,7 @@ fn workflow(source: &str, text: &str, workspace: &Path) -> Result<(), Diagnostic
     let parsed = document::parse::<WorkflowDocument>(source, text)?;
     // Faults of agents are told where agents are checked; their names are what counts here.
     let agents = agents(workspace).unwrap_or_else(|_| Agents::built_in());
-    let mut known = Known {
-        agents: agents.names().cloned().collect(),
-        natives: std::collections::BTreeSet::new(),
-    };
+    let mut known = Known { agents: agents.names().cloned().collect(), natives: BTreeSet::new() };
     natives(&parsed.value.tasks, &mut known);
     let unset = parsed.value.variables.iter().filter(|(_, variable)| variable.required);
     let values: Map<String, Value> =
@@ -108,7 +112,7 @@ fn workflow(source: &str, text: &str, workspace: &Path) -> Result<(), Diagnostic
 }
 
 /// Takes native functions for granted: only the program that embeds them knows their names.
-fn natives(tasks: &[formwork_scheduler::workflow::TaskDocument], known: &mut Known) {
+fn natives(tasks: &[TaskDocument], known: &mut Known) {
     for task in tasks {
         known.natives.extend(task.native.clone());
         natives(task.subtasks.as_deref().unwrap_or_default(), known);
@@ -120,7 +124,7 @@ fn natives(tasks: &[formwork_scheduler::workflow::TaskDocument], known: &mut Kno
 /// # Errors
 /// [`Diagnostics`] lists every fault of every file.
 pub(crate) fn agents(workspace: &Path) -> Result<Agents, Diagnostics> {
-    load(&workspace.join(".formwork/agents"))
+    load(&workspace.join(AGENTS))
 }
 
 fn load(folder: &Path) -> Result<Agents, Diagnostics> {
@@ -135,6 +139,73 @@ fn load(folder: &Path) -> Result<Agents, Diagnostics> {
         CommandPatterns::parse([pattern]).map(drop).map_err(|error| error.to_string())
     };
     Agents::load(folder, &Checks { tools: &tools, commands: &commands, variables: &[] })
+}
+
+/// Returns the names of the agents that a workspace means to have: those of its files, whatever else is
+/// wrong with these, and the built-in ones.
+pub(crate) fn agent_names(workspace: &Path) -> BTreeSet<AgentName> {
+    let files = agent_files(workspace);
+    let written = files.iter().filter_map(|(file, text)| {
+        document::salvage::<AgentDocument>(file, text).map(|parsed| parsed.value.name)
+    });
+    // A file that cannot be read at all is thought to hold the agent that it is named after.
+    let named =
+        files.iter().filter_map(|(file, _)| Path::new(file).file_stem()?.to_str()?.parse().ok());
+    Agents::built_in().names().cloned().chain(written).chain(named).collect()
+}
+
+/// Asks `check` of the model of each agent of `names` that a file defines, and puts what it says at its
+/// place in the file. What is wrong with the files otherwise is told by whoever reads the agents.
+pub(crate) fn model_faults(
+    workspace: &Path,
+    names: &BTreeSet<AgentName>,
+    check: impl Fn(&AgentName, &ModelChoice) -> Result<(), Error>,
+) -> Diagnostics {
+    let mut faults = Diagnostics::default();
+    for (file, text) in agent_files(workspace) {
+        let Some(parsed) = document::salvage::<AgentDocument>(&file, &text) else { continue };
+        let AgentDocument { name, model, .. } = &parsed.value;
+        if names.contains(name)
+            && let Err(error) = check(name, model)
+        {
+            let key = match model {
+                ModelChoice::Model(_) => "/model",
+                ModelChoice::Category(_) => "/category",
+            };
+            let message = match &error {
+                Error::Model { source, .. } => chain(&**source),
+                other => chain(other),
+            };
+            faults.merge([Diagnostic { hint: error.hint(), ..parsed.diagnostic(key, message) }]);
+        }
+    }
+    faults
+}
+
+/// Returns the agents that a workflow asks for, as far as it can be read.
+pub(crate) fn agents_of(source: &str, text: &str) -> BTreeSet<AgentName> {
+    fn collect(tasks: &[TaskDocument], found: &mut BTreeSet<AgentName>) {
+        for task in tasks {
+            found.extend(task.agent.clone());
+            collect(task.subtasks.as_deref().unwrap_or_default(), found);
+        }
+    }
+    let mut found = BTreeSet::new();
+    if let Some(parsed) = document::salvage::<WorkflowDocument>(source, text) {
+        collect(&parsed.value.tasks, &mut found);
+    }
+    found
+}
+
+/// Reads the documents of a workspace's agents that can be read, with their paths as they are shown.
+fn agent_files(workspace: &Path) -> Vec<(String, String)> {
+    let folder = workspace.join(AGENTS);
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .filter_map(|path| Some((path.display().to_string(), std::fs::read_to_string(&path).ok()?)))
+        .collect()
 }
 
 /// Returns the JSON Schema of a document.

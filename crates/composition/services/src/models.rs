@@ -149,9 +149,21 @@ impl Models {
     /// # Errors
     /// [`Error::NoSuchCategory`] when it asks for one that nothing is mapped to.
     pub(crate) fn choice(&self, agent: &Agent) -> Result<ModelRef, Error> {
-        match &agent.document().model {
+        self.chosen(agent.name(), &agent.document().model)
+    }
+
+    /// Returns the model that a choice of an agent leads to.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchCategory`] when nothing is mapped to it.
+    pub(crate) fn chosen(
+        &self,
+        agent: &AgentName,
+        choice: &ModelChoice,
+    ) -> Result<ModelRef, Error> {
+        match choice {
             ModelChoice::Model(model) => Ok(model.clone()),
-            ModelChoice::Category(category) => self.category(agent.name(), category),
+            ModelChoice::Category(category) => self.category(agent, category),
         }
     }
 

@@ -251,7 +251,7 @@ impl World {
                 agent: AgentName::parse("coder").unwrap(),
                 agent_version: "v1".to_owned(),
                 principal: Principal::system("test"),
-                model: Model { info, price, provider: Arc::clone(&script) as _ },
+                model: Model { info, price, ceiling: price, provider: Arc::clone(&script) as _ },
                 limits: Limits::default(),
                 token: None,
             },

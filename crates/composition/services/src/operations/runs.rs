@@ -3,10 +3,12 @@
 use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 
 use async_trait::async_trait;
+use formwork_agent::Agents;
 use formwork_protocols::{
     AgentName, EventBody, ModelRef, PermissionMode, Position, Rng as _, RunId, Scrub, Span, Store,
     SystemRng, WorkflowName,
     check::{CheckKind, CheckSpec, CommandCheck, Expect, Parser},
+    document::Diagnostics,
     spec::Retries,
     store::{AttemptRow, CallRow, CheckRow, RunRow, Selection, TaskRow},
 };
@@ -23,8 +25,9 @@ use crate::{
     Error, Formwork,
     baseline::Baselines,
     capability::{Caller, Effect, Operation, Scope},
+    documents,
     executor::Workshop,
-    models::lookup,
+    models::{Models, lookup},
     presence::{self, Presence},
     setup::{self, AgentSetup, RunSetup},
 };
@@ -100,23 +103,22 @@ impl Operation for Start {
     ) -> Result<Started, Error> {
         let StartParams { work, vars, model, width } = params;
         let config = formwork.inner.config.clone();
-        let agents = formwork.agents()?;
-        let mut plan = match work {
+        let connected = formwork.models(&config);
+        let (agents, mut plan) = match work {
             Work::Workflow { source, text } => {
-                let known = Known {
-                    agents: agents.iter().map(|agent| agent.name().clone()).collect(),
-                    natives: formwork.inner.natives.names().map(str::to_owned).collect(),
-                };
-                Plan::parse(&source, &text, &known, &vars)?
+                // One model for all takes the place of those that the agents name. Where none can be had
+                // at all, as for want of a key, that is told once the documents are sound.
+                let models = connected.as_ref().ok().filter(|_| model.is_none());
+                workflow(formwork, (&source, &text), &vars, models.map(|(_, models)| models))?
             }
             Work::Task { prompt, agent, checks } => {
-                single(setup::mode(&config), prompt, agent, checks)
+                (formwork.agents()?, single(setup::mode(&config), prompt, agent, checks))
             }
         };
         if let Some(budget) = &config.budget {
             plan.cap(budget);
         }
-        let (keys, models) = formwork.models(&config)?;
+        let (keys, models) = connected?;
         let mut chosen = BTreeMap::new();
         for name in plan.agents() {
             let agent = agents.get(name).cloned().ok_or_else(|| Error::NoSuchAgent {
@@ -165,6 +167,39 @@ impl Operation for Start {
             Ok(report.outcome)
         });
         Ok(Started { run })
+    }
+}
+
+/// Reads a workflow and the agents that it asks for, with every fault of both at its place; where
+/// `models` are given, those of the models that the agents name among them.
+fn workflow(
+    formwork: &Formwork,
+    (source, text): (&str, &str),
+    vars: &Map<String, Value>,
+    models: Option<&Models>,
+) -> Result<(Agents, Plan), Error> {
+    let workspace = formwork.workspace();
+    let mut faults = Diagnostics::default();
+    let agents = documents::agents(workspace).map_err(|found| faults.merge(found));
+    let known = Known {
+        agents: match &agents {
+            Ok(agents) => agents.names().cloned().collect(),
+            Err(()) => documents::agent_names(workspace),
+        },
+        natives: formwork.inner.natives.names().map(str::to_owned).collect(),
+    };
+    let plan = Plan::parse(source, text, &known, vars).map_err(|found| faults.merge(found));
+    if let Some(models) = models {
+        let names = documents::agents_of(source, text);
+        faults.merge(documents::model_faults(workspace, &names, |agent, choice| {
+            let model = models.chosen(agent, choice);
+            let ready = model.and_then(|model| models.model(&model));
+            ready.map(drop)
+        }));
+    }
+    match (agents, plan) {
+        (Ok(agents), Ok(plan)) => faults.or((agents, plan)).map_err(Error::from),
+        _ => Err(faults.into()),
     }
 }
 
@@ -217,7 +252,7 @@ fn workshop(
     formwork: &Formwork,
     setup: RunSetup,
     secrets: formwork_secrets::Registry,
-    models: crate::models::Models,
+    models: Models,
 ) -> Result<Workshop, Error> {
     let inner = &formwork.inner;
     let protection = setup::protection(
