@@ -1,14 +1,6 @@
 //! A typed LLM client: providers, streaming, usage, prices, retries, recordings.
 //!
-//! Start at [`Endpoint`], which says where a provider is and how patiently it is asked. [`Client`] is such a provider
-//! behind HTTP, whichever wire it speaks, and [`Scripted`] one that answers from a script; both are a
-//! [`Provider`](formwork_protocols::Provider). A [`Catalog`] makes of endpoints and prices the
-//! [`Model`](formwork_protocols::Model)s that can be called, and refuses one that nobody has priced.
-//!
-//! A call has one owner of its clocks and retries. It streams events, of which only the last,
-//! [`Done`](formwork_protocols::ModelEvent::Done), holds tool calls to be executed: those of an answer that was cut,
-//! or that do not parse, are marked as malformed there. Dropping the stream closes the connection.
-//!
+//! Start at [`Endpoint`] and [`Client`], or at the crate's examples, each of which shows one thing and needs no server.
 //! This crate runs no tools, keeps no history and holds no budget. It reads no environment and no configuration.
 //!
 //! ```
@@ -25,12 +17,101 @@
 //! assert_eq!(answer.served_by.endpoint, "scripted:demo.toml");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Which type for what
+//!
+//! | to | use |
+//! |---|---|
+//! | say where a server is and how patiently it is asked | [`Endpoint`], [`Clocks`], [`RetryPolicy`] |
+//! | call it, whichever wire it speaks | [`Client`], a [`Provider`] |
+//! | answer without a model, in tests and demos | [`Scripted`] of a [`Script`], a [`Provider`] too |
+//! | choose among several, with prices | [`Catalog`], which gives [`Model`]s |
+//! | get JSON that follows a schema | [`structured::OutputSchema`] |
+//! | find servers on this machine, list and load models | [`discover`], [`Client::list_models`], [`OllamaModel`] |
+//! | read an answer that came without this crate's HTTP | [`decode::Answer`] |
+//! | read only events, calls or calls in prose | [`sse::Decoder`], [`assembly::Assembly`], [`text_calls`] |
+//!
+//! # The order of things
+//!
+//! 1. An [`Endpoint`] becomes a [`Client`]; [`Seams`] bring in secrets to hide, chance and the time. Nothing is sent yet.
+//! 2. [`Provider::stream`] takes a [`ModelRequest`] and a [`Cancel`]. The request goes out when the stream is polled.
+//! 3. [`ModelEvent::Started`] says who answers, then text, reasoning and pieces of tool calls come as they are.
+//! 4. [`ModelEvent::Retrying`] makes void what came before it; a program that shows words takes them back.
+//! 5. [`ModelEvent::Done`] holds the whole [`Completion`] and is the last. Only its tool calls may be executed: those of
+//!    an answer that was cut, or that do not parse, are [`Malformed`] there, with the reason for the model.
+//! 6. The message goes into the history as it is, each result behind it, and the next request begins.
+//!
+//! [`Provider::complete`] does 2 to 5 and returns the completion. Dropping the stream or raising the signal closes the
+//! connection at once; a server may bill what it began.
+//!
+//! # Errors, by what can be done
+//!
+//! What cannot be set up is an [`Error`]; a call fails with a [`ProviderError`] whose [`ProviderFault`] says:
+//!
+//! | fault | what helps |
+//! |---|---|
+//! | `Throttled`, `Overloaded`, `Timeout`, `Transport`, `Server`, `Protocol` | waiting, or another model: the tries are used up, or the server asks for more patience than [`RetryPolicy::cap`] |
+//! | `Auth`, `Quota` | a person: the key or the account |
+//! | `ModelNotFound` | another model |
+//! | `ContextOverflow` | a shorter conversation; the same one fails again |
+//! | `Invalid` | a corrected request; the server's words are in the message and the body |
+//! | `Cancelled` | nothing: it was asked for |
+//!
+//! Status, code, request id and body are kept, with keys and known secrets taken out.
+//!
+//! # Retries
+//!
+//! They have one owner, the client: whoever calls it does not loop. [`RetryPolicy`] bounds tries and waits (full jitter);
+//! what a server asks for is the floor of a wait. A connection that is refused is tried three times within a second, an
+//! answer that cannot be understood twice. [`Clocks`] bound the connection, the first token, and the time from content
+//! to content, which pings do not stretch; there is none for a whole answer. Waits end at once on cancel.
+//!
+//! # Usage and money
+//!
+//! [`Usage`] has five disjoint classes, so that cached input is not counted twice; their sum is the provider's total.
+//! Where a server tells none it is estimated ([`usage::estimate`]), and the completion says so. [`Prices`] are a dated file of
+//! what makers publish; a [`ModelOverride`] goes before it. A model without a price is refused ([`Error::NoPrice`])
+//! before it is called: a model of one's own is free only by the operator's word, [`Price::LOCAL`].
+//!
+//! # Whose reasoning is whose
+//!
+//! A [`Reasoning`] part keeps the provider and model that made it, and its signature unchanged. It is sent back to that
+//! very model and to no other, so a conversation can move between providers: text, calls and results go along, with
+//! ids and names that the new wire takes, and foreign thoughts stay in the history.
+//!
+//! # Writing a dialect
+//!
+//! Most servers need none: a server that follows a known wire is an [`Endpoint`] of that [`ProviderKind`]. For another
+//! wire, outside of this crate, implement [`Provider`]: frame the body with [`sse::Decoder`], put calls together with
+//! [`assembly::Assembly`], fill in missing usage with [`usage::estimate`], and give it to [`Catalog::with_provider`].
+//! Within the crate a wire is a module of two halves: one builds the request, the other reads an event at a time into
+//! the draft that all wires share, so clocks, retries, assembly and errors are not written again. Three rules hold:
+//! an unknown field or event is passed over, one that cannot be read is counted, and neither ends the answer; an answer is
+//! whole only by its own end marker; and the same bytes mean the same however they are cut.
+//!
+//! [`Cancel`]: formwork_protocols::Cancel
+//! [`Completion`]: formwork_protocols::Completion
+//! [`Malformed`]: formwork_protocols::message::Arguments::Malformed
+//! [`Model`]: formwork_protocols::Model
+//! [`ModelEvent::Done`]: formwork_protocols::ModelEvent::Done
+//! [`ModelEvent::Retrying`]: formwork_protocols::ModelEvent::Retrying
+//! [`ModelEvent::Started`]: formwork_protocols::ModelEvent::Started
+//! [`ModelRequest`]: formwork_protocols::ModelRequest
+//! [`Price::LOCAL`]: formwork_protocols::Price::LOCAL
+//! [`Provider`]: formwork_protocols::Provider
+//! [`Provider::complete`]: formwork_protocols::Provider::complete
+//! [`Provider::stream`]: formwork_protocols::Provider::stream
+//! [`ProviderError`]: formwork_protocols::ProviderError
+//! [`ProviderFault`]: formwork_protocols::ProviderFault
+//! [`Reasoning`]: formwork_protocols::message::Reasoning
+//! [`Usage`]: formwork_protocols::Usage
 
 mod anthropic;
 pub mod assembly; // Tool calls from their pieces; usable alone.
 mod call_ids; // Ids of calls that move between providers.
 mod catalog; // From endpoints to models that are ready to be called.
 mod client; // A provider behind HTTP: clocks, retries, errors.
+pub mod decode; // An answer from bytes, without HTTP; usable alone.
 mod draft; // An answer while it grows, the same for every wire.
 mod endpoint;
 mod error;
