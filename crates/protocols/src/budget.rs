@@ -153,6 +153,23 @@ impl Price {
         .sum()
     }
 
+    /// Returns a price at which no call costs less than at either of the two: the dearer of each class.
+    #[must_use]
+    pub fn or_dearer(&self, other: &Self) -> Self {
+        let dearer = |own: Option<Usd>, else_own: Usd, its: Option<Usd>, else_its: Usd| {
+            // Where neither says anything of a class, the class costs what it falls back to.
+            own.or(its).map(|_| own.unwrap_or(else_own).max(its.unwrap_or(else_its)))
+        };
+        let (input, output) = (self.input.max(other.input), self.output.max(other.output));
+        Self {
+            input,
+            output,
+            cache_read: dearer(self.cache_read, self.input, other.cache_read, other.input),
+            cache_write: dearer(self.cache_write, self.input, other.cache_write, other.input),
+            reasoning: dearer(self.reasoning, self.output, other.reasoning, other.output),
+        }
+    }
+
     /// Returns the most that a call can cost: every input token at the dearest input price, and
     /// `max_output` tokens at the dearest output price.
     pub fn worst_case(&self, input: u64, max_output: u64) -> Usd {
@@ -295,5 +312,19 @@ mod tests {
             Usage { input: 0, cache_read: 0, cache_write: 1_000, output: 10, reasoning: 10 };
 
         assert!(price.worst_case(usage.total_input(), usage.total_output()) >= price.cost(&usage));
+    }
+
+    #[test]
+    fn the_dearer_of_two_prices_is_dearer_class_by_class() {
+        let price = |input: &str, output: &str, cache_read: Option<&str>| Price {
+            input: input.parse().unwrap(),
+            output: output.parse().unwrap(),
+            cache_read: cache_read.map(|price| price.parse().unwrap()),
+            ..Price::default()
+        };
+
+        let dearer = price("3", "4", Some("0.3")).or_dearer(&price("1", "15", None));
+
+        assert_eq!(dearer, price("3", "15", Some("1")));
     }
 }

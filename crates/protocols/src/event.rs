@@ -309,6 +309,8 @@ bodies! {
     ModelRequested(ModelRequested) = "model.requested",
     /// A try of a model call failed, and another follows.
     ModelRetried(ModelRetried) = "model.retried",
+    /// A model gave up on a call, and another is asked in its place.
+    ModelFellBack(ModelFellBack) = "model.fell_back",
     /// A model call ended well.
     ModelCompleted(ModelCompleted) = "model.completed",
     /// A model call failed.
@@ -560,6 +562,20 @@ pub struct ModelRetried {
     /// How long the next one waits.
     pub wait: Span,
     /// How it failed.
+    #[schemars(with = "Value")]
+    pub error: ProviderError,
+}
+
+/// Data of `model.fell_back`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ModelFellBack {
+    /// The call.
+    pub call: CallId,
+    /// The model that gave up.
+    pub from: ModelRef,
+    /// The model that is asked in its place, by whose price the call is billed.
+    pub to: ModelRef,
+    /// How the first failed.
     #[schemars(with = "Value")]
     pub error: ProviderError,
 }

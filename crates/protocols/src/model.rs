@@ -103,6 +103,9 @@ pub enum ModelEvent {
     ToolCallDelta { index: usize, text: String },
     /// A try failed and another begins after `wait`. What was streamed of this call before is void.
     Retrying { attempt: u32, wait: Duration, error: ProviderError },
+    /// A model gave up, and another, at another price, is asked in its place. What was streamed of this call
+    /// before is void.
+    FellBack { from: ModelRef, to: ModelRef, price: Price, error: ProviderError },
     /// The answer is whole.
     Done(Box<Completion>),
 }
@@ -197,6 +200,18 @@ impl ProviderFault {
             | Self::Invalid
             | Self::ContextOverflow
             | Self::Cancelled => false,
+        }
+    }
+
+    /// Tells whether another model may answer what this one could not.
+    ///
+    /// A request that is wrong or too long stays so, a missing key is to be mended and not passed over, and what
+    /// was cancelled is wanted from nobody.
+    pub const fn concerns_one_model(self) -> bool {
+        match self {
+            Self::Quota | Self::ModelNotFound => true,
+            Self::Auth | Self::Invalid | Self::ContextOverflow | Self::Cancelled => false,
+            fault => fault.is_retryable(),
         }
     }
 
@@ -345,6 +360,8 @@ pub struct Model {
     pub info: ModelInfo,
     /// Its price, known.
     pub price: Price,
+    /// The most that a call may be billed by: its price, or what is dearer of a model that may answer in its place.
+    pub ceiling: Price,
     /// Who answers for it.
     pub provider: std::sync::Arc<dyn Provider>,
 }

@@ -137,6 +137,7 @@ impl Models {
                 max_output_tokens: known.max_output_tokens,
                 price: known.price.map(crate::config::PriceConfig::price),
                 tool_calls: known.tool_calls,
+                fallback: known.fallback.clone(),
             };
             catalog = catalog.with_model(model.clone(), word);
         }
@@ -180,9 +181,11 @@ impl Models {
     /// [`Error::Model`] when its provider is not configured or it has no price, [`Error::Key`] when the
     /// provider's key cannot be had.
     pub(crate) fn model(&self, model: &ModelRef) -> Result<Model, Error> {
-        if let Some(reason) = self.missing.get(&model.provider) {
-            let what = format!("the key of provider {}", model.provider);
-            return Err(Error::Key { what, reason: reason.clone() });
+        for asked in std::iter::once(model).chain(self.catalog.fallbacks(model)) {
+            if let Some(reason) = self.missing.get(&asked.provider) {
+                let what = format!("the key of provider {}", asked.provider);
+                return Err(Error::Key { what, reason: reason.clone() });
+            }
         }
         self.catalog
             .model(model)

@@ -43,6 +43,11 @@ impl Hold {
         self.used.input = input;
     }
 
+    /// Notes that another model, at another price, answers.
+    pub(crate) const fn answered_at(&mut self, price: Price) {
+        self.price = price;
+    }
+
     /// Replaces the reservation by what was used. Returns the cost and the lines that were crossed.
     pub(crate) fn settle(mut self, usage: &Usage) -> (Usd, Vec<Crossing>) {
         self.settled = true;

@@ -8,11 +8,15 @@ use formwork_protocols::{
 };
 
 use crate::{
-    Endpoint, Error, Prices, Seams, client::Client, endpoint::ProviderKind, scripted::Scripted,
+    Endpoint, Error, Prices, Seams,
+    client::Client,
+    endpoint::ProviderKind,
+    fallback::{Fallback, Link},
+    scripted::Scripted,
 };
 
 /// What the operator says of a model; it goes before what the catalogue says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelOverride {
     /// How many tokens fit its window.
     pub context_tokens: Option<u64>,
@@ -22,6 +26,8 @@ pub struct ModelOverride {
     pub price: Option<Price>,
     /// How it takes tools.
     pub tool_calls: Option<ToolCalls>,
+    /// The models that are asked in its place, in this order, where it gives up. Their own chains do not count.
+    pub fallback: Vec<ModelRef>,
 }
 
 /// The models that can be called: each needs a configured provider and a known price.
@@ -74,15 +80,19 @@ impl Catalog {
         self
     }
 
-    /// Returns what is known of a model.
+    /// Returns what is known of a model. One whose chain ends in a script counts as scripted.
     ///
     /// # Errors
-    /// [`Error::UnknownProvider`] when no provider of its name is configured.
+    /// [`Error::UnknownProvider`] when no provider of its name, or of a name in its chain, is configured.
     pub fn info(&self, model: &ModelRef) -> Result<ModelInfo, Error> {
         let (kind, _) = self.provider(model)?;
-        let word = self.overrides.get(model).copied().unwrap_or_default();
+        let word = self.overrides.get(model).cloned().unwrap_or_default();
         let known = self.prices.as_ref().and_then(|p| p.get(*kind, model.model.as_str()));
         let scripted = *kind == ProviderKind::Scripted;
+        let mut may_be_scripted = scripted;
+        for fallback in &word.fallback {
+            may_be_scripted |= self.provider(fallback)?.0 == ProviderKind::Scripted;
+        }
         Ok(ModelInfo {
             model: model.clone(),
             context_tokens: word.context_tokens.or(known.map(|known| known.context_tokens)),
@@ -95,20 +105,50 @@ impl Catalog {
                 // The words of a script cost nothing unless the operator wants to see them cost.
                 .or(scripted.then_some(Price::LOCAL)),
             tool_calls: word.tool_calls.unwrap_or_default(),
-            scripted,
+            scripted: may_be_scripted,
         })
     }
 
-    /// Returns a model that is ready to be called.
+    /// Returns a model that is ready to be called, with its chain of fallbacks.
     ///
     /// # Errors
     /// [`Error::UnknownProvider`] when no provider of its name is configured, [`Error::NoPrice`] when nobody says
-    /// what it costs. Nothing was sent.
+    /// what it costs, [`Error::RepeatedFallback`] when its chain goes in a circle; the same for each model of the
+    /// chain. Nothing was sent.
     pub fn model(&self, model: &ModelRef) -> Result<Model, Error> {
         let info = self.info(model)?;
-        let (_, provider) = self.provider(model)?;
+        let first = self.link(model)?;
+        let chain = self.fallbacks(model);
+        let mut seen = vec![model];
+        let mut rest = Vec::with_capacity(chain.len());
+        for fallback in chain {
+            if seen.contains(&fallback) {
+                let (model, fallback) = (model.clone(), fallback.clone());
+                return Err(Error::RepeatedFallback { model, fallback });
+            }
+            seen.push(fallback);
+            rest.push(self.link(fallback)?);
+        }
+        let price = first.price;
+        if rest.is_empty() {
+            return Ok(Model { info, price, ceiling: price, provider: first.provider });
+        }
+        let chain = Fallback::new(first, rest);
+        Ok(Model { info, price, ceiling: chain.ceiling(), provider: Arc::new(chain) })
+    }
+
+    /// Returns the models that are asked in place of this one.
+    pub fn fallbacks(&self, model: &ModelRef) -> &[ModelRef] {
+        self.overrides.get(model).map_or(&[], |word| &word.fallback)
+    }
+
+    /// Returns one model of a chain.
+    fn link(&self, model: &ModelRef) -> Result<Link, Error> {
+        let info = self.info(model)?;
         let price = info.price.ok_or_else(|| Error::NoPrice { model: model.clone() })?;
-        Ok(Model { info, price, provider: Arc::clone(provider) })
+        let (_, provider) = self.provider(model)?;
+        let (model, provider) = (model.clone(), Arc::clone(provider));
+        Ok(Link { model, price, max_output_tokens: info.max_output_tokens, provider })
     }
 
     /// Returns the names of the providers.
@@ -199,6 +239,27 @@ mod tests {
             error.to_string(),
             "model local/qwen3 has no price: it is not in the catalogue and none is configured"
         );
+    }
+
+    #[test]
+    fn a_chain_is_reserved_at_its_dearest_and_names_nobody_twice() {
+        let chain = |names: &[&str]| ModelOverride {
+            fallback: names.iter().map(|name| model(name)).collect(),
+            ..ModelOverride::default()
+        };
+        let asked = |names: &[&str]| {
+            catalog().with_model(model("demo/m"), chain(names)).model(&model("demo/m"))
+        };
+
+        let found = asked(&["cloud/gpt-5-mini", "cloud/gpt-5"]).unwrap();
+        assert_eq!((found.price, found.info.scripted), (Price::LOCAL, true));
+        assert_eq!(found.ceiling, catalog().model(&model("cloud/gpt-5")).unwrap().price);
+
+        assert_eq!(
+            asked(&["cloud/gpt-5", "demo/m"]).unwrap_err().to_string(),
+            "model demo/m: its chain of fallbacks names demo/m twice"
+        );
+        assert!(matches!(asked(&["local/qwen3"]), Err(Error::NoPrice { .. })));
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub enum Error {
     /// No provider of that name is configured.
     #[error("model {model}: no provider {provider:?} is configured; there is {known}", provider = model.provider.as_str())]
     UnknownProvider { model: ModelRef, known: String },
+    /// A chain of models names one twice.
+    #[error("model {model}: its chain of fallbacks names {fallback} twice")]
+    RepeatedFallback { model: ModelRef, fallback: ModelRef },
     /// Nothing is known of what the model costs, so it is not called.
     #[error("model {model} has no price: it is not in the catalogue and none is configured")]
     NoPrice { model: ModelRef },

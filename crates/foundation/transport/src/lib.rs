@@ -115,6 +115,7 @@ pub mod decode; // An answer from bytes, without HTTP; usable alone.
 mod draft; // An answer while it grows, the same for every wire.
 mod endpoint;
 mod error;
+pub mod fallback; // A chain of models, each asked where the one before gave up.
 mod fault; // What a refusal means.
 mod frames; // Events or lines from bytes.
 mod google;

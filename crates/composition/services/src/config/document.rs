@@ -79,6 +79,10 @@ pub struct ModelConfig {
     /// How it takes tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<ToolCalls>,
+    /// The models that are asked in its place, in this order, where it has spent its tries, has no money left or
+    /// is not there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fallback: Vec<ModelRef>,
 }
 
 /// What a model costs.
@@ -146,7 +150,6 @@ impl DocumentType for Config {
             Reserved::key("hooks"),
             Reserved::key("mcp"),
             Reserved::key("permissions.network"),
-            Reserved::key("models.*.fallback"),
         ];
         RESERVED
     }

@@ -8,7 +8,7 @@ use formwork_protocols::{
     budget::Crossing,
     event::{
         BudgetExhausted, BudgetReserved, BudgetSettled, Delta, DeltaKind, ModelCompleted,
-        ModelFailed, ModelRequested, ModelRetried,
+        ModelFailed, ModelFellBack, ModelRequested, ModelRetried,
     },
     message::ToolDefinition,
     model::{ToolCalls, ToolChoice},
@@ -58,7 +58,7 @@ impl Session {
 
         hold.sent(sent.input);
         self.totals.rounds = rounds.saturating_add(1);
-        match self.receive(request, sent, stop).await? {
+        match self.receive(request, sent, &mut hold, stop).await? {
             Ok(completion) => self.keep(completion, sent, hold).await.map(ControlFlow::Continue),
             Err(broken) => {
                 let error = self.fail(broken, sent, hold);
@@ -102,7 +102,7 @@ impl Session {
         let input = self.estimator.input(raw);
         let max_output = self.max_output();
         let ask = Ask {
-            usd: self.spec.model.price.worst_case(input, u64::from(max_output)),
+            usd: self.spec.model.ceiling.worst_case(input, u64::from(max_output)),
             tokens: input.saturating_add(u64::from(max_output)),
         };
         let id = HoldId::generate(&*self.seams.clock, &*self.seams.rng);
@@ -135,6 +135,7 @@ impl Session {
         &mut self,
         request: ModelRequest,
         sent: Sent,
+        hold: &mut Hold,
         stop: &Cancel,
     ) -> Result<Result<Completion, Broken>, Error> {
         let mut cancelled = pin!(stop.cancelled());
@@ -186,6 +187,13 @@ impl Session {
                     let retried = ModelRetried { call: sent.call, attempt, wait, error };
                     self.record.put(self.task(), EventBody::ModelRetried(retried));
                     // Whoever watches has to know why nothing comes.
+                    self.record.flush().await?;
+                    continue;
+                }
+                ModelEvent::FellBack { from, to, price, error } => {
+                    hold.answered_at(price);
+                    let fell = ModelFellBack { call: sent.call, from, to, error };
+                    self.record.put(self.task(), EventBody::ModelFellBack(fell));
                     self.record.flush().await?;
                     continue;
                 }

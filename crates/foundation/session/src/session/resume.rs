@@ -138,7 +138,8 @@ impl Session {
         self.record.put(task, EventBody::ModelFailed(failed));
         if let Some((call, hold)) = hold.filter(|(call, _)| *call == pending.call) {
             let usage = Usage { input: pending.input_tokens_estimated, ..Usage::default() };
-            let usd: Usd = self.spec.model.cost(&usage);
+            // Which model of a chain had begun is not known for certain.
+            let usd: Usd = self.spec.model.ceiling.cost(&usage);
             let crossings = self.seams.ledger.settle(hold, &usage, usd);
             self.totals.usage += usage;
             self.totals.cost = self.totals.cost.saturating_add(usd);

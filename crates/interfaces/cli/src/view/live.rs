@@ -168,6 +168,9 @@ impl<W: Write> Live<W> {
             EventBody::ModelRetried(retried) => {
                 (Mark::Plain, line(format!("{}; tries again in {}", retried.error, retried.wait)))
             }
+            EventBody::ModelFellBack(fell) => {
+                (Mark::Plain, line(format!("{}; asks {} in its place", fell.error, fell.to)))
+            }
             EventBody::ModelFailed(failed) => (Mark::Bad, line(failed.error.to_string())),
             EventBody::BudgetWarned(crossing) => {
                 (Mark::Plain, line(format!("{} of {} used", crossing.used, crossing.limit)))

@@ -119,6 +119,7 @@ impl Tree {
                     format!("waits {} ({})", retried.wait, retried.error.fault.as_str()),
                 );
             }
+            EventBody::ModelFellBack(fell) => self.doing(task, format!("asks {}", fell.to)),
             EventBody::ToolRequested(asked) => {
                 let name = describe(&asked.tool, &asked.arguments);
                 if asked.decision == Decided::Allowed {
