@@ -5,6 +5,8 @@ use std::{error::Error as StdError, io};
 use formwork_protocols::{OutcomeCode, document::Diagnostics};
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Report, miette};
 
+use crate::terminal::harmless;
+
 /// Why a verb did not do what it was asked, and what to do about it.
 #[derive(Debug)]
 pub(crate) struct Fault {
@@ -84,11 +86,11 @@ impl Fault {
                 ));
             }
             What::Other(error) => {
-                text.push_str(&format!("formwork: {}\n", chain(error.as_ref())));
+                text.push_str(&format!("formwork: {}\n", harmless(&chain(error.as_ref()))));
             }
         }
         if let Some(hint) = &self.hint {
-            text.push_str(&format!("hint: {hint}\n"));
+            text.push_str(&format!("hint: {}\n", harmless(hint)));
         }
         text
     }
@@ -132,14 +134,17 @@ fn chain(error: &(dyn StdError + 'static)) -> String {
 /// Renders one fault with the line of its file.
 fn place(fault: &formwork_protocols::document::Diagnostic, color: bool) -> String {
     let label = LabeledSpan::at(fault.span.clone(), "here");
-    let source = NamedSource::new(fault.source.to_string(), fault.text.to_string());
+    let source = NamedSource::new(harmless(&fault.source), harmless(&fault.text).into_owned());
     let message = if fault.key.is_empty() {
         fault.message.clone()
     } else {
         format!("{}: {}", fault.key, fault.message)
     };
+    let message = harmless(&message);
     let report: Report = match &fault.hint {
-        Some(hint) => miette!(labels = vec![label], help = hint.clone(), "{message}"),
+        Some(hint) => {
+            miette!(labels = vec![label], help = harmless(hint).into_owned(), "{message}")
+        }
         None => miette!(labels = vec![label], "{message}"),
     }
     .with_source_code(source);
@@ -147,7 +152,7 @@ fn place(fault: &formwork_protocols::document::Diagnostic, color: bool) -> Strin
     let mut text = String::new();
     match GraphicalReportHandler::new_themed(theme).render_report(&mut text, report.as_ref()) {
         Ok(()) => text,
-        Err(_) => format!("{fault}\n"),
+        Err(_) => harmless(&format!("{fault}\n")).into_owned(),
     }
 }
 
@@ -164,6 +169,22 @@ mod tests {
             fault.render(false),
             "formwork: cannot write the log: no space left on device\n"
         );
+    }
+
+    #[test]
+    fn neither_a_path_nor_a_document_can_redraw_the_screen() {
+        let fault = Fault::failed(anyhow::anyhow!("there is no \u{1b}[2Jx")).hint("\u{1b}c");
+        let text = "format_version = 1\nname = \"w\"\n# \u{1b}[2J\ntasks = 1\n";
+        let faults = formwork_services::documents::validate(
+            formwork_services::documents::Kind::Workflow,
+            "a\u{1b}[2J.toml",
+            text,
+            std::path::Path::new("."),
+        );
+
+        let told = fault.render(false) + &Fault::documents(faults.unwrap_err()).render(false);
+
+        assert!(!told.contains('\u{1b}') && told.contains("there is no ?[2Jx"), "{told}");
     }
 
     #[test]

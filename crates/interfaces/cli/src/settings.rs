@@ -120,10 +120,14 @@ impl Settings {
 /// folder that holds a repository or a project's config, or the present folder.
 fn workspace(named: Option<&Path>) -> Result<PathBuf, Fault> {
     if let Some(named) = named {
-        return named
+        let found = named
             .canonicalize()
             .with_context(|| format!("there is no folder {}", named.display()))
-            .map_err(Fault::setup);
+            .map_err(Fault::setup)?;
+        return match found.is_dir() {
+            true => Ok(found),
+            false => Err(Fault::setup(anyhow!("{} is no folder", named.display()))),
+        };
     }
     let here = env::current_dir()
         .context("the present folder is gone or cannot be entered")
@@ -137,10 +141,10 @@ fn workspace(named: Option<&Path>) -> Result<PathBuf, Fault> {
 /// Returns the user's folders for config and for state.
 fn folders(environment: &BTreeMap<OsString, OsString>) -> Result<(PathBuf, PathBuf), Fault> {
     let named = |name: &str| {
-        environment
-            .get(OsString::from(name).as_os_str())
-            .filter(|dir| !dir.is_empty())
-            .map(PathBuf::from)
+        let dir =
+            environment.get(OsString::from(name).as_os_str()).filter(|dir| !dir.is_empty())?;
+        // What is started in another folder has to find it too.
+        std::path::absolute(dir).ok()
     };
     let (config, state) = (named("FORMWORK_CONFIG_DIR"), named("FORMWORK_STATE_DIR"));
     if let (Some(config), Some(state)) = (&config, &state) {
@@ -158,7 +162,12 @@ fn folders(environment: &BTreeMap<OsString, OsString>) -> Result<(PathBuf, PathB
 
 /// Reads a file that need not be there.
 fn read(path: &Path) -> Result<Option<String>, Fault> {
-    match fs::read_to_string(path) {
+    // A pipe or a device that came with a project would be read for ever.
+    let text = fs::metadata(path).and_then(|found| match found.is_file() || found.is_dir() {
+        true => fs::read_to_string(path),
+        false => Err(io::Error::other("it is no file")),
+    });
+    match text {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Fault::setup(

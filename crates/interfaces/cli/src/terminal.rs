@@ -1,6 +1,7 @@
 //! Where output goes, and how: the only place that prints.
 
 use std::{
+    borrow::Cow,
     env,
     io::{self, IsTerminal, Write},
 };
@@ -38,7 +39,7 @@ pub(crate) struct Terminal {
     /// Whether standard error is a terminal on which the cursor can move: that is where a run is shown.
     pub interactive: bool,
     /// Whether standard output is a terminal.
-    stdout: bool,
+    pub stdout: bool,
 }
 
 /// The columns of a terminal that does not tell how many it has.
@@ -130,7 +131,7 @@ impl Terminal {
         text: impl FnOnce() -> String,
     ) -> io::Result<()> {
         match self.format {
-            Format::Text | Format::Quiet => print(&text()),
+            Format::Text | Format::Quiet => print(&harmless(&text())),
             Format::Json => print(&format!("{}\n", serde_json::to_string_pretty(document)?)),
             Format::Jsonl => print(&format!("{}\n", serde_json::to_string(document)?)),
         }
@@ -159,9 +160,74 @@ fn print(text: &str) -> io::Result<()> {
     bytes(text.as_bytes())
 }
 
+/// Where a run is shown: standard error, until nobody is there. That ends the showing and not the run.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    gone: bool,
+}
+
+impl Write for Progress {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.gone {
+            self.gone = io::stderr().write_all(bytes).is_err();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.gone = self.gone || io::stderr().flush().is_err();
+        Ok(())
+    }
+}
+
+/// Puts something visible in place of what could move the cursor, hide itself or turn the direction of
+/// writing: what a model, a file or a program says must not be able to redraw the screen. Lines and tabs
+/// stay, and so does the length in bytes, by which places in a text are counted.
+pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
+    let text = Cow::Borrowed(text);
+    if !text.chars().any(is_harmful) {
+        return text;
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '\r' if characters.peek() == Some(&'\n') => shown.push(character),
+            character if !is_harmful(character) => shown.push(character),
+            character if character.len_utf8() == 3 => shown.push(char::REPLACEMENT_CHARACTER),
+            character => shown.extend(std::iter::repeat_n('?', character.len_utf8())),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+fn is_harmful(character: char) -> bool {
+    match character {
+        '\n' | '\t' => false,
+        '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => true,
+        character => character.is_control(),
+    }
+}
+
 /// Prints to standard error. What cannot be said there cannot be said at all.
 pub(crate) fn complain(text: &str) {
     let mut err = io::stderr().lock();
     let _ = err.write_all(text.as_bytes());
     let _ = err.flush();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_cannot_redraw_the_screen_and_keeps_its_length() {
+        let text = "a\tb\r\nc \u{1b}[2J\u{9b}1m \u{202e}d\re";
+
+        let shown = harmless(text);
+
+        assert_eq!(shown, "a\tb\r\nc ?[2J??1m \u{FFFD}d?e");
+        assert_eq!(shown.len(), text.len());
+        assert!(matches!(harmless("日本語 \u{1F469}\u{200D}\u{1F680}\n"), Cow::Borrowed(_)));
+    }
 }

@@ -54,7 +54,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Demo(args)) => demo::demo(&global, terminal, args),
         Some(Verb::Runs(args)) => runs::runs(&global, terminal, args),
         Some(Verb::Events(args)) => events::events(&global, terminal, args),
-        Some(Verb::Blob(args)) => events::blob(&global, args),
+        Some(Verb::Blob(args)) => events::blob(&global, terminal, args),
         Some(Verb::Validate(args)) => documents::validate(&global, terminal, args),
         Some(Verb::Schema(args)) => documents::schema(terminal, args),
         Some(Verb::Doctor(args)) => doctor::doctor(&global, terminal, args),

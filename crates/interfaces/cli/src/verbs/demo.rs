@@ -18,7 +18,7 @@ use crate::{
     args::{Demo, Global},
     fault::Fault,
     settings::{Need, Settings},
-    terminal::{Format, Terminal},
+    terminal::{Format, Terminal, harmless},
 };
 
 /// The repository: a crate without dependencies, so that nothing has to be fetched.
@@ -97,10 +97,10 @@ async fn play(
             let detail = formwork.call::<Get>(&caller, GetParams { run: row.run }).await?;
             let diff = formwork.diff(row.run).await?;
             let diff = if diff.is_empty() { "no file was changed\n".to_owned() } else { diff };
-            let diff = terminal.diff(&diff);
+            let diff = terminal.diff(&harmless(&diff));
             terminal.text(format!(
                 "\nthe change\n{diff}\nthe evidence\n{}",
-                super::runs::show(&detail)
+                harmless(&super::runs::show(&detail))
             ))?;
         }
     }

@@ -7,7 +7,7 @@ use crate::{
     args::{Blob, Events, Global},
     fault::Fault,
     settings::Need,
-    terminal::{Format, Terminal},
+    terminal::{Format, Terminal, harmless},
     view::visible,
 };
 
@@ -79,12 +79,18 @@ fn line(event: &Event) -> String {
     )
 }
 
-pub(super) fn blob(global: &Global, args: Blob) -> Result<OutcomeCode, Fault> {
+pub(super) fn blob(global: &Global, terminal: &Terminal, args: Blob) -> Result<OutcomeCode, Fault> {
     super::with(global, Vec::new(), Need::Look, async |formwork, _, _| {
         let found = formwork.store().blob(&args.hash).await;
         match found.map_err(formwork_services::Error::from)? {
             Some(bytes) => {
-                crate::terminal::bytes(&bytes)?;
+                // The bytes as they are, but where they could redraw the screen.
+                if terminal.stdout {
+                    let text = String::from_utf8_lossy(&bytes);
+                    crate::terminal::bytes(harmless(&text).as_bytes())?;
+                } else {
+                    crate::terminal::bytes(&bytes)?;
+                }
                 Ok(OutcomeCode::Completed)
             }
             None => Err(Fault::failed(anyhow::anyhow!("there is nothing with hash {}", args.hash))),

@@ -24,7 +24,7 @@ use crate::{
     args::{Global, OneTask, Run, RunOptions, SandboxArg},
     fault::Fault,
     settings::{Need, Settings},
-    terminal::{Format, Terminal},
+    terminal::{Format, Progress, Terminal, harmless},
     view::Live,
 };
 
@@ -99,6 +99,10 @@ fn begin(
     let flags = flags(&options, mode)?;
     let task = match task {
         Task::Words(text) if text == "-" => Task::Words(standard_input()?),
+        // A model would be paid to ask what is meant.
+        Task::Words(text) if text.trim().is_empty() => {
+            return Err(Fault::usage("the task has no words"));
+        }
         other => other,
     };
     super::with(global, flags, Need::Effect, async |formwork, caller, settings| {
@@ -144,7 +148,7 @@ async fn follow(
     mut happening: futures::stream::BoxStream<'static, Happening>,
     mut interrupts: Interrupts,
 ) -> Result<RunOutcome, Fault> {
-    let mut view = Live::new(io::stderr(), terminal.style());
+    let mut view = Live::new(Progress::default(), terminal.style());
     let mut seen = Position::default();
     for event in past(formwork, run).await? {
         seen = event.position;
@@ -159,7 +163,8 @@ async fn follow(
         tokio::select! {
             biased;
             Some(next) = happening.next() => {
-                shown(terminal, &mut view, &mut answer, (run, seen), next)?;
+                shown(terminal, &mut view, &mut answer, (run, seen), next)
+                    .map_err(|fault| unread(run, fault))?;
             }
             outcome = &mut finished => break outcome?,
             () = interrupts.next() => {
@@ -178,13 +183,31 @@ async fn follow(
     };
     // What was recorded last may not have been shown yet.
     while let Some(Some(next)) = futures::FutureExt::now_or_never(happening.next()) {
-        shown(terminal, &mut view, &mut answer, (run, seen), next)?;
+        match shown(terminal, &mut view, &mut answer, (run, seen), next) {
+            Err(fault) if fault.is_broken_pipe() => break,
+            shown => shown?,
+        }
     }
     if terminal.format == Format::Text {
         view.finish(SystemClock.now())?;
     }
-    conclude(terminal, &outcome, &answer)?;
+    match conclude(terminal, &outcome, &answer) {
+        // The run has ended as it has, whether or not somebody reads of it.
+        Err(fault) if fault.is_broken_pipe() => {}
+        concluded => concluded?,
+    }
     Ok(outcome)
+}
+
+/// Tells of events that nobody reads any more while their run goes on: it is broken off, and that is no
+/// success.
+fn unread(run: RunId, fault: Fault) -> Fault {
+    if !fault.is_broken_pipe() {
+        return fault;
+    }
+    let told = anyhow!("nobody reads the events of run {run} any more; it is paused");
+    Fault { code: OutcomeCode::Interrupted, ..Fault::failed(told) }
+        .hint(format!("take it up again with `formwork runs resume {run}`"))
 }
 
 /// Reads what happened before this process came to the run.
@@ -206,7 +229,7 @@ async fn past(formwork: &Formwork, run: RunId) -> Result<Vec<Event>, Fault> {
 /// Shows one thing that happened in `run`.
 fn shown(
     terminal: &Terminal,
-    view: &mut Live<io::Stderr>,
+    view: &mut Live<Progress>,
     answer: &mut String,
     (run, seen): (RunId, Position),
     next: Happening,
@@ -245,7 +268,7 @@ fn conclude(terminal: &Terminal, outcome: &RunOutcome, answer: &str) -> Result<(
                 text.push('\n');
             }
             text.push_str(&format!("{outcome}\n"));
-            terminal.text(text)?;
+            terminal.text(harmless(&text))?;
         }
     }
     io::stdout().flush()?;
