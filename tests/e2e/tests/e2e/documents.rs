@@ -48,7 +48,7 @@ async fn all_faults_are_told_at_their_places(world: World) {
 
     assert_eq!(ended.code, Some(3), "{ended:#?}");
     let told = ended.json();
-    assert_eq!(told["outcome"], "setup");
+    assert_eq!(told["outcome"]["code"], "setup");
     let folder = format!("{}/.formwork/", world.repo.path().canonicalize().unwrap().display());
     let errors: Vec<_> = told["errors"]
         .as_array()

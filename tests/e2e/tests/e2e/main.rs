@@ -5,8 +5,14 @@ mod session; // A conversation over the real pipeline and the real log.
 mod answers; // What a model says, in the bytes of a real server.
 mod world; // A workspace, a provider and the real program.
 
+mod budget; // What is set aside and spent.
 mod crash; // A process killed in the middle of a run.
-mod fallback; // Another model in the place of one that gave up.
+mod demo; // What the demonstrations show, and what machines read.
 mod documents; // Faults of documents, all told and nothing begun.
+mod endpoint; // Endpoints that refuse, break off or fall silent.
+mod fallback; // Another model in the place of one that gave up.
 mod interrupt; // Ctrl-C, and the run taken up again.
+mod modes; // What agents may change.
+mod secrets; // Where keys never are.
+mod trust; // What a project may say.
 mod workflow; // Three tasks from the command line to the log.

@@ -1,0 +1,126 @@
+//! What agents may do: nothing is changed in `ask`, and nothing beyond the scope in `edit`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::{
+    answers::{calls, ends, says},
+    world::World,
+};
+
+/// Returns every file below a folder with its content.
+fn tree(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_symlink() || path.is_file() {
+                let name = path.strip_prefix(folder).unwrap().display().to_string();
+                found.insert(name, std::fs::read(&path).unwrap_or_default());
+            } else {
+                folders.push(path);
+            }
+        }
+    }
+    found
+}
+
+fn offered(request: &str) -> Vec<String> {
+    let request: Value = serde_json::from_str(request).unwrap();
+    let tools = request["tools"].as_array().cloned().unwrap_or_default();
+    tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn nothing_is_changed_in_ask_whatever_the_model_calls() {
+    let world = World::new().await;
+    world.repo.write("mark.sh", "echo done > marked\n").unwrap();
+    let before = tree(world.repo.path());
+    world.server.reply(
+        &World::chat("one"),
+        calls(&[
+            ("fs.write", json!({ "path": "new.txt", "content": "new" })),
+            ("fs.delete", json!({ "path": "README.md" })),
+            ("exec", json!({ "command": ["sh", "mark.sh"] })),
+            ("git", json!({ "args": ["commit", "--allow-empty", "-m", "x"] })),
+        ]),
+    );
+    world.server.reply(&World::chat("one"), says("I could change nothing."));
+
+    let ended = world.run(["ask", "Change something."]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert!(ended.stdout.contains("I could change nothing."), "{ended:#?}");
+    assert_eq!(tree(world.repo.path()), before);
+    let asked = world.server.requests();
+    let tools = offered(&asked[0].text());
+    assert!(tools.contains(&"fs_read".to_owned()), "{tools:?}");
+    for tool in ["fs_write", "fs_edit", "fs_delete", "exec"] {
+        assert!(!tools.contains(&tool.to_owned()), "{tools:?}");
+    }
+    assert_eq!(world.events("tool.completed").await, [] as [Value; 0]);
+}
+
+#[tokio::test]
+async fn an_agent_that_asks_for_more_than_the_mode_is_not_given_it() {
+    let world = World::with("[permissions]\nmode = \"ask\"\n").await;
+    world.agent("left", "one");
+    let workflow =
+        world.workflow("[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"Go.\"\n");
+    let before = tree(world.repo.path());
+    world.server.reply(
+        &World::chat("one"),
+        calls(&[
+            ("fs.write", json!({ "path": "new.txt", "content": "new" })),
+            ("exec", json!({ "command": ["touch", "new.txt"] })),
+        ]),
+    );
+    world.server.reply(&World::chat("one"), ends("I could change nothing."));
+
+    let ended = world.run(["run", workflow]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert_eq!(tree(world.repo.path()), before);
+    assert_eq!(world.events("tool.failed").await.len(), 2);
+}
+
+#[tokio::test]
+async fn nothing_beyond_the_scope_is_changed_in_edit() {
+    let world = World::with("[permissions]\nmode = \"edit\"\nscope = [\"src/**\"]\n").await;
+    let outside = tempfile::tempdir().unwrap();
+    world.repo.write("src/old.txt", "old\n").unwrap();
+    std::os::unix::fs::symlink(outside.path(), world.path("src/away")).unwrap();
+    std::os::unix::fs::symlink("../README.md", world.path("src/readme")).unwrap();
+    let mut expected = tree(world.repo.path());
+    let write = |path: &str| ("fs.write", json!({ "path": path, "content": "new\n" }));
+    let absolute = outside.path().join("new.txt");
+    let refused = [
+        "new.txt",
+        "src/../new.txt",
+        "../new.txt",
+        "src/away/new.txt",
+        "src/readme",
+        ".git/hooks/post-commit",
+        "src/.git/config",
+        absolute.to_str().unwrap(),
+    ];
+    let mut attempts: Vec<_> = refused.iter().map(|path| write(path)).collect();
+    attempts.push(("exec", json!({ "command": ["touch", "src/by-exec"] })));
+    attempts.push(write("src/new.txt"));
+    world.server.reply(&World::chat("one"), calls(&attempts));
+    world.server.reply(&World::chat("one"), ends("One of them went well."));
+
+    let ended = world.run(["edit", "Write here and there."]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    expected.insert("src/new.txt".to_owned(), b"new\n".to_vec());
+    assert_eq!(tree(world.repo.path()), expected);
+    assert!(tree(outside.path()).is_empty());
+    let changed = world.events("file.changed").await;
+    assert_eq!(changed.len(), 1, "{changed:#?}");
+    assert_eq!(changed[0]["data"]["path"], "src/new.txt");
+    assert_eq!(world.events("tool.failed").await.len(), refused.len() + 1);
+}
