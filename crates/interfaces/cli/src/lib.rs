@@ -53,7 +53,7 @@ fn report(fault: &Fault, terminal: &Terminal) -> ExitCode {
         terminal::Format::Json | terminal::Format::Jsonl => {
             let document = serde_json::json!({
                 "version": 1,
-                "outcome": fault.code,
+                "outcome": { "code": fault.code },
                 "errors": fault.messages(),
                 "hint": fault.hint,
             });

@@ -4,3 +4,6 @@ mod live; // Draws it, on a terminal or line by line.
 mod tree; // Folds events into the tree of tasks.
 
 pub(crate) use live::{Live, Style, visible};
+
+#[cfg(test)]
+mod tests;

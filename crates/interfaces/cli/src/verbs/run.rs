@@ -16,7 +16,7 @@ use formwork_services::{
     config::{Layer, Origin},
     operations::runs::{Resume, ResumeParams, Start, StartParams, Work},
 };
-use futures::StreamExt as _;
+use futures::{StreamExt as _, stream::BoxStream};
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -122,7 +122,8 @@ pub(super) async fn start(
     // Watches before it starts, so that nothing is missed between the two.
     let happening = formwork.store().watch();
     let started = formwork.call::<Start>(caller, params).await?;
-    let outcome = follow(formwork, terminal, started.run, happening, interrupts).await?;
+    let shown = Shown::new(terminal, started.run);
+    let outcome = follow(formwork, shown, happening, interrupts).await?;
     Ok(outcome.code)
 }
 
@@ -134,27 +135,25 @@ pub(super) async fn resume(
     run: RunId,
 ) -> Result<OutcomeCode, Fault> {
     let interrupts = Interrupts::listen()?;
+    let mut shown = Shown::new(terminal, run);
+    for event in since(formwork, run, shown.seen).await? {
+        shown.seen = event.position;
+        shown.view.absorb(&event);
+    }
     let happening = formwork.store().watch();
-    let started = formwork.call::<Resume>(caller, ResumeParams { run }).await?;
-    let outcome = follow(formwork, terminal, started.run, happening, interrupts).await?;
+    formwork.call::<Resume>(caller, ResumeParams { run }).await?;
+    let outcome = follow(formwork, shown, happening, interrupts).await?;
     Ok(outcome.code)
 }
 
 /// Shows a run while it goes on, ends it on Ctrl-C, and prints its outcome.
 async fn follow(
     formwork: &Formwork,
-    terminal: &Terminal,
-    run: RunId,
-    mut happening: futures::stream::BoxStream<'static, Happening>,
+    mut shown: Shown<'_>,
+    mut happening: BoxStream<'static, Happening>,
     mut interrupts: Interrupts,
 ) -> Result<RunOutcome, Fault> {
-    let mut view = Live::new(Progress::default(), terminal.style());
-    let mut seen = Position::default();
-    for event in past(formwork, run).await? {
-        seen = event.position;
-        view.absorb(&event);
-    }
-    let mut answer = String::new();
+    let run = shown.run;
     let mut tick = tokio::time::interval(TICK);
     let mut interrupted = false;
     let finished = formwork.wait(run);
@@ -163,8 +162,7 @@ async fn follow(
         tokio::select! {
             biased;
             Some(next) = happening.next() => {
-                shown(terminal, &mut view, &mut answer, (run, seen), next)
-                    .map_err(|fault| unread(run, fault))?;
+                shown.happened(formwork, next).await.map_err(|fault| unread(run, fault))?;
             }
             outcome = &mut finished => break outcome?,
             () = interrupts.next() => {
@@ -176,22 +174,22 @@ async fn follow(
                 interrupted = true;
                 formwork.interrupt(run);
             }
-            _ = tick.tick() => if terminal.format == Format::Text {
-                view.tick(SystemClock.now())?;
+            _ = tick.tick() => if shown.terminal.format == Format::Text {
+                shown.view.tick(SystemClock.now())?;
             }
         }
     };
     // What was recorded last may not have been shown yet.
     while let Some(Some(next)) = futures::FutureExt::now_or_never(happening.next()) {
-        match shown(terminal, &mut view, &mut answer, (run, seen), next) {
+        match shown.happened(formwork, next).await {
             Err(fault) if fault.is_broken_pipe() => break,
-            shown => shown?,
+            happened => happened?,
         }
     }
-    if terminal.format == Format::Text {
-        view.finish(SystemClock.now())?;
+    if shown.terminal.format == Format::Text {
+        shown.view.finish(SystemClock.now())?;
     }
-    match conclude(terminal, &outcome, &answer) {
+    match conclude(shown.terminal, &outcome, &shown.answer) {
         // The run has ended as it has, whether or not somebody reads of it.
         Err(fault) if fault.is_broken_pipe() => {}
         concluded => concluded?,
@@ -210,10 +208,10 @@ fn unread(run: RunId, fault: Fault) -> Fault {
         .hint(format!("take it up again with `formwork runs resume {run}`"))
 }
 
-/// Reads what happened before this process came to the run.
-async fn past(formwork: &Formwork, run: RunId) -> Result<Vec<Event>, Fault> {
+/// Reads what happened in a run after a position.
+async fn since(formwork: &Formwork, run: RunId, mut after: Position) -> Result<Vec<Event>, Fault> {
     let selection = Selection { run: Some(run), ..Selection::default() };
-    let (mut events, mut after) = (Vec::new(), Position::default());
+    let mut events = Vec::new();
     loop {
         let page = formwork
             .store()
@@ -226,33 +224,62 @@ async fn past(formwork: &Formwork, run: RunId) -> Result<Vec<Event>, Fault> {
     }
 }
 
-/// Shows one thing that happened in `run`.
-fn shown(
-    terminal: &Terminal,
-    view: &mut Live<Progress>,
-    answer: &mut String,
-    (run, seen): (RunId, Position),
-    next: Happening,
-) -> Result<(), Fault> {
-    match next {
-        Happening::Event(event) if event.run == run && event.position > seen => {
-            if let EventBody::TaskMoved(moved) = &event.body
-                && let Some(claim) = &moved.claim
-            {
-                answer.clone_from(&claim.summary);
-            }
-            match terminal.format {
-                Format::Jsonl => terminal.line(&*event)?,
-                Format::Text => view.event(&event)?,
-                Format::Quiet | Format::Json => {}
-            }
-        }
-        Happening::Delta(delta) if delta.run == run && terminal.format == Format::Text => {
-            view.delta(&delta, SystemClock.now())?;
-        }
-        _ => {}
+/// A run that is shown, and how far it was.
+struct Shown<'a> {
+    terminal: &'a Terminal,
+    view: Live<Progress>,
+    run: RunId,
+    /// Where the last event stands that was shown.
+    seen: Position,
+    /// What the last task said that claimed to be done.
+    answer: String,
+}
+
+impl<'a> Shown<'a> {
+    /// Returns a run of which nothing was shown yet.
+    fn new(terminal: &'a Terminal, run: RunId) -> Self {
+        let view = Live::new(Progress::default(), terminal.style());
+        Self { terminal, view, run, seen: Position::default(), answer: String::new() }
     }
-    Ok(())
+
+    /// Shows one thing that happened, if it did in this run.
+    async fn happened(&mut self, formwork: &Formwork, next: Happening) -> Result<(), Fault> {
+        match next {
+            Happening::Event(event) if event.run == self.run => self.event(&event),
+            Happening::Delta(delta) if delta.run == self.run => {
+                if self.terminal.format == Format::Text {
+                    self.view.delta(&delta, SystemClock.now())?;
+                }
+                Ok(())
+            }
+            Happening::Event(_) | Happening::Delta(_) => Ok(()),
+            // Whoever reads slowly, as a pager does, still reads all of it.
+            Happening::Lagged(_) => {
+                for event in since(formwork, self.run, self.seen).await? {
+                    self.event(&event)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), Fault> {
+        if event.position <= self.seen {
+            return Ok(());
+        }
+        self.seen = event.position;
+        if let EventBody::TaskMoved(moved) = &event.body
+            && let Some(claim) = &moved.claim
+        {
+            self.answer.clone_from(&claim.summary);
+        }
+        match self.terminal.format {
+            Format::Jsonl => self.terminal.line(event)?,
+            Format::Text => self.view.event(event)?,
+            Format::Quiet | Format::Json => {}
+        }
+        Ok(())
+    }
 }
 
 /// Prints what came of a run: the answer where it was not streamed to the same terminal, and the outcome.

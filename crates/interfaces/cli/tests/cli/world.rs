@@ -1,0 +1,80 @@
+//! A workspace of one's own, and the program that is run in it.
+
+use std::{
+    fmt, fs,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+/// A workspace with folders of its own for config and state.
+pub(crate) struct World {
+    home: TempDir,
+    variables: Vec<(&'static str, &'static str)>,
+}
+
+/// What a run of the program gave.
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("work")).unwrap();
+        Self { home, variables: Vec::new() }
+    }
+
+    /// Sets a variable of the environment, of which the program otherwise sees next to nothing.
+    pub(crate) fn set(mut self, name: &'static str, value: &'static str) -> Self {
+        self.variables.push((name, value));
+        self
+    }
+
+    pub(crate) fn path(&self, below: &str) -> PathBuf {
+        self.home.path().join("work").join(below)
+    }
+
+    pub(crate) fn put(&self, below: &str, text: &str) {
+        let path = self.path(below);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// Runs `formwork` in the workspace.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
+        let home = self.home.path();
+        let output = Command::new(env!("CARGO_BIN_EXE_formwork"))
+            .args(arguments)
+            .current_dir(home.join("work"))
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", home)
+            .env("FORMWORK_CONFIG_DIR", home.join("config"))
+            .env("FORMWORK_STATE_DIR", home.join("state"))
+            .envs(self.variables.iter().copied())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        // Where the folders are is different each time.
+        let real = home.canonicalize().unwrap();
+        let text = |bytes: &[u8]| {
+            let text = String::from_utf8(bytes.to_vec()).unwrap();
+            text.replace(&*real.to_string_lossy(), "HOME").replace(&*home.to_string_lossy(), "HOME")
+        };
+        Ran {
+            code: output.status.code().unwrap(),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+        }
+    }
+}
+
+impl fmt::Display for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "exit code {}\n\n--- out\n{}\n--- err\n{}", self.code, self.stdout, self.stderr)
+    }
+}
