@@ -106,7 +106,7 @@ pub enum Refusal {
 /// [`Refusal`] when the input does not fit; then nothing has changed and nothing was appended.
 pub fn decide(state: &mut State, input: Input, out: &mut Vec<Command>) -> Result<(), Refusal> {
     match input {
-        Input::Start => state.take_up(),
+        Input::Start => state.take_up(out),
         Input::Checked { task, phase, failed } => state.checked(task, phase, failed, out)?,
         Input::Ended { task, end } => state.body_ended(task, end, out)?,
         Input::Interrupted { task } => state.interrupted(task, out)?,
@@ -154,7 +154,7 @@ impl State {
     }
 
     /// Finds everything that can go on, whatever was under way when the run was left.
-    fn take_up(&mut self) {
+    fn take_up(&mut self, out: &mut Vec<Command>) {
         self.paused = false;
         self.pause_told = false;
         for task in self.tasks() {
@@ -183,14 +183,40 @@ impl State {
                 self.enqueue(task);
             }
         }
+        self.draw_consequences(out);
+        for task in self.tasks() {
+            if self.was_being_stopped(task) {
+                let why = Cancellation::Requested;
+                self.stop(task, Ending::Cancelled { why }, out);
+            }
+        }
+    }
+
+    /// Tells whether a process died while it ended a parent: the request is lost, and some of its
+    /// children have ended for it. It could not complete without them.
+    fn was_being_stopped(&self, task: TaskIndex) -> bool {
+        let node = self.node(task);
+        matches!(node.kind, Kind::Parent(_))
+            && !node.state.is_terminal()
+            && node.stop.is_none()
+            && node.open < node.children
+            && node.failed_child.get().is_none()
+            && self.children(task).any(|child| {
+                let why = Cancellation::ParentEnded;
+                self.node(child).ending.as_deref() == Some(&Ending::Cancelled { why })
+            })
+    }
+
+    fn draw_consequences(&mut self, out: &mut Vec<Command>) {
+        while let Some(task) = self.ended.pop_front() {
+            self.after_end(task, out);
+        }
     }
 
     /// Draws the consequences of what has ended and begins what is ready, as far as the width allows.
     fn go_on(&mut self, out: &mut Vec<Command>) {
         loop {
-            while let Some(task) = self.ended.pop_front() {
-                self.after_end(task, out);
-            }
+            self.draw_consequences(out);
             if self.paused {
                 break;
             }

@@ -661,3 +661,33 @@ fn a_task_that_was_cancelled_before_its_parent_began_still_fails_it() {
     );
     assert_eq!(tree.ending("group"), "task x failed");
 }
+
+#[test]
+fn a_cancel_that_a_crash_cut_short_is_carried_on_and_the_parent_does_not_complete() {
+    let rng = SeededRng::new(7);
+    let mut builder = Builder::new(NonZeroUsize::MIN);
+    let spec = parent("root", OnFailure::default(), vec![leaf("a"), leaf("b")]);
+    for planted in flatten(spec, || TaskId::generate(&SystemClock, &rng)) {
+        builder.add(planted.id, planted.parent, planted.spec).unwrap();
+    }
+    let standing = |state, attempt, ending| Standing {
+        state,
+        ending,
+        attempt,
+        attempt_open: attempt > 0,
+        failed_check: 0,
+    };
+    let ended = Ending::Cancelled { why: Cancellation::ParentEnded };
+    builder.stand(builder.at(0).unwrap(), standing(TaskState::Active, 0, None));
+    builder.stand(builder.at(1).unwrap(), standing(TaskState::Active, 1, None));
+    builder.stand(builder.at(2).unwrap(), standing(TaskState::Cancelled, 0, Some(ended.clone())));
+    let mut state = builder.build().unwrap();
+
+    let mut out = Vec::new();
+    decide(&mut state, Input::Start, &mut out).unwrap();
+
+    let endings: Vec<_> = state.tasks().map(|task| state.ending(task)).collect();
+    let root = Ending::Cancelled { why: Cancellation::Requested };
+    assert_eq!(endings, [Some(root), Some(ended.clone()), Some(ended)]);
+    assert_eq!(out.last(), Some(&Command::Finish));
+}

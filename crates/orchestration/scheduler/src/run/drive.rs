@@ -185,7 +185,11 @@ impl Drive {
                 self.set_timer(task);
             }
         }
-        self.decide_late(Input::Start);
+        // What had no time left does not begin again, and ends for that reason and no other.
+        self.time_out();
+        if self.end.is_none() {
+            self.decide_late(Input::Start);
+        }
     }
 
     /// Waits for the next thing to happen and decides on it, and on all else that has happened.
@@ -217,15 +221,8 @@ impl Drive {
             () = sleep_until(wake) => {}
         }
         // A busy run never gets to its sleep, so what is due is looked at after every step.
+        self.time_out();
         let now = Instant::now();
-        while let Some(Reverse((at, task))) = self.timers.peek().copied()
-            && at <= now
-        {
-            self.timers.pop();
-            if let Some((_, why)) = self.tree.state.deadline(task) {
-                self.decide_late(Input::TimedOut { task, why });
-            }
-        }
         if self.renewal <= now {
             self.lease = self
                 .scheduler
@@ -236,6 +233,19 @@ impl Drive {
             self.renewal = now + RENEWAL;
         }
         Ok(())
+    }
+
+    /// Ends the tasks whose time is over.
+    fn time_out(&mut self) {
+        let now = Instant::now();
+        while let Some(Reverse((at, task))) = self.timers.peek().copied()
+            && at <= now
+        {
+            self.timers.pop();
+            if let Some((_, why)) = self.tree.state.deadline(task) {
+                self.decide_late(Input::TimedOut { task, why });
+            }
+        }
     }
 
     /// Decides on something that may come too late to matter.
