@@ -38,6 +38,8 @@ mod executor; // The seam to whatever does the work.
 mod native; // Functions of the embedder as bodies.
 mod run; // Carries out what the core decides, and records it.
 
+pub mod sim; // The core in a simulated world.
+
 mod error;
 
 pub use {

@@ -7,8 +7,8 @@ use std::{
 };
 
 use formwork_protocols::{
-    Ask, CallId, Event, EventBody, HoldId, Ledger as _, Position, RunId, Span, Store, TaskId,
-    TaskState, Timestamp, check::Phase, event::Decided, store::Selection,
+    Ask, CallId, EventBody, HoldId, Ledger as _, Position, RunId, Span, Store, TaskId, TaskState,
+    Timestamp, check::Phase, event::Decided, store::Selection,
 };
 use serde_json::{Map, Value};
 
@@ -23,11 +23,11 @@ use crate::{
 const PAGE: usize = 2_000;
 
 /// A run as its log tells it.
-pub(super) struct Folded {
-    pub(super) tree: Tree,
+pub(crate) struct Folded {
+    pub(crate) tree: Tree,
     pub(super) variables: Map<String, Value>,
     /// The time that processes worked on it.
-    pub(super) worked: Span,
+    pub(crate) worked: Span,
     pub(super) was_started: bool,
     /// The model calls of reservations that were never settled.
     pub(super) calls: HashMap<HoldId, CallId>,
@@ -54,7 +54,7 @@ pub(super) async fn fold(
         after = last.position;
         let is_last = page.len() < PAGE;
         for event in page {
-            folding.take(event)?;
+            folding.take(event.task, event.at, event.body)?;
         }
         if is_last {
             break;
@@ -63,7 +63,8 @@ pub(super) async fn fold(
     folding.finish()
 }
 
-struct Folding {
+/// A run that is being read.
+pub(crate) struct Folding {
     run: RunId,
     builder: Builder,
     standings: Vec<Standing>,
@@ -78,7 +79,7 @@ struct Folding {
 }
 
 impl Folding {
-    fn new(run: RunId, width: NonZeroUsize) -> Self {
+    pub(crate) fn new(run: RunId, width: NonZeroUsize) -> Self {
         Self {
             run,
             builder: Builder::new(width),
@@ -98,16 +99,22 @@ impl Folding {
         self.builder.find(task?)
     }
 
-    fn take(&mut self, event: Event) -> Result<(), Error> {
+    /// Takes the next event.
+    pub(crate) fn take(
+        &mut self,
+        task: Option<TaskId>,
+        at: Timestamp,
+        body: EventBody,
+    ) -> Result<(), Error> {
         // Between a pause or a crash and the next start nobody worked on it.
-        let is_start = matches!(event.body, EventBody::RunStarted(_) | EventBody::RunResumed(_));
+        let is_start = matches!(body, EventBody::RunStarted(_) | EventBody::RunResumed(_));
         if let Some(last) = self.last
             && !is_start
         {
-            self.worked = self.worked.saturating_add(event.at.since(last));
+            self.worked = self.worked.saturating_add(at.since(last));
         }
-        self.last = Some(event.at);
-        match event.body {
+        self.last = Some(at);
+        match body {
             EventBody::RunCreated(created) => {
                 let variables = created.setup.get("vars").and_then(Value::as_object).cloned();
                 self.variables = Some(variables.unwrap_or_default());
@@ -118,7 +125,7 @@ impl Folding {
                 return Err(Error::Ended { run: self.run, outcome });
             }
             EventBody::TaskCreated(created) => {
-                let Some(id) = event.task else { return Ok(()) };
+                let Some(id) = task else { return Ok(()) };
                 self.accounts.open(id, created.parent, &created.spec.budget);
                 self.builder
                     .add(id, created.parent, Arc::new(created.spec))
@@ -133,7 +140,7 @@ impl Folding {
                 });
             }
             EventBody::BudgetReserved(reserved) => {
-                if let Some(task) = event.task {
+                if let Some(task) = task {
                     let ask = Ask { usd: reserved.usd, tokens: reserved.tokens };
                     self.accounts.restore_hold(task, reserved.hold, ask);
                     self.calls.insert(reserved.hold, reserved.call);
@@ -144,13 +151,13 @@ impl Folding {
                 self.calls.remove(&settled.hold);
             }
             EventBody::ToolRequested(requested) if requested.decision == Decided::Allowed => {
-                if let Some(task) = event.task {
+                if let Some(task) = task {
                     self.accounts.restore_tool_call(task);
                 }
             }
             body => {
-                if let Some(task) = self.place(event.task) {
-                    self.of_task(task, event.task, body);
+                if let Some(place) = self.place(task) {
+                    self.of_task(place, task, body);
                 }
             }
         }
@@ -202,7 +209,7 @@ impl Folding {
         }
     }
 
-    fn finish(mut self) -> Result<Folded, Error> {
+    pub(crate) fn finish(mut self) -> Result<Folded, Error> {
         let run = self.run;
         let variables = self.variables.ok_or(Error::Incomplete { run, missing: "run.created" })?;
         for (place, standing) in self.standings.into_iter().enumerate() {

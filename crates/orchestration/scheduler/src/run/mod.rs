@@ -2,7 +2,7 @@
 
 mod control; // Tasks within a conversation.
 mod drive; // The loop that owns the state.
-mod fold; // From the log back to where the run was left.
+pub(crate) mod fold; // From the log back to where the run was left.
 mod scheduler; // The front door.
 mod tree; // The state, with what the record adds to it.
 

@@ -15,28 +15,28 @@ use crate::{
 
 /// What the record knows of a task, beyond where it stands.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     pub(super) attempt: Option<AttemptId>,
     pub(super) session: Option<SessionId>,
     pub(super) claim: Option<Box<Claim>>,
     /// The verdicts of its last phase.
     pub(super) verdicts: Vec<Verdict>,
     /// When it began and ended, in time that the run was carried out.
-    pub(super) began: Option<Span>,
+    pub(crate) began: Option<Span>,
     pub(super) ended: Option<Span>,
     pub(super) files_changed: u64,
 }
 
 /// The tree of a run, with all that is known of its tasks.
 #[derive(Debug)]
-pub(super) struct Tree {
-    pub(super) state: State,
-    pub(super) progress: Vec<Progress>,
-    pub(super) accounts: Arc<Accounts>,
+pub(crate) struct Tree {
+    pub(crate) state: State,
+    pub(crate) progress: Vec<Progress>,
+    pub(crate) accounts: Arc<Accounts>,
 }
 
 impl Tree {
-    pub(super) fn of(&self, task: TaskIndex) -> Option<&Progress> {
+    pub(crate) fn of(&self, task: TaskIndex) -> Option<&Progress> {
         self.progress.get(task.position())
     }
 

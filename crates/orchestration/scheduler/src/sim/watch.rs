@@ -1,0 +1,337 @@
+//! The promises, held against books that know nothing of how the core keeps its.
+
+use formwork_protocols::{
+    Body, Cancellation, Ending, TaskSignal, TaskState, budget::TreeCaps, check::Phase,
+    spec::OnFailure,
+};
+
+use super::{Kept, purse::Purses};
+use crate::{
+    core::{Command, State, TaskIndex},
+    ledger::Accounts,
+};
+
+/// What of a task is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Check(Phase),
+    Body,
+}
+
+/// A task as its commands tell it.
+#[derive(Debug)]
+struct Seen {
+    parent: Option<TaskIndex>,
+    children: Vec<TaskIndex>,
+    depends_on: Vec<TaskIndex>,
+    state: TaskState,
+    ending: Option<Ending>,
+    /// How it has to end, since somebody asked for it.
+    asked: Option<Ending>,
+    attempts: u32,
+    work: Option<Work>,
+    /// Tasks below it, itself included, and levels above it.
+    size: u32,
+    depth: u32,
+}
+
+/// All tasks of a run as their commands tell them.
+#[derive(Debug)]
+pub(super) struct Watch {
+    tasks: Vec<Seen>,
+    width: usize,
+    working: usize,
+    is_paused: bool,
+    is_finished: bool,
+    pub(super) purses: Purses,
+}
+
+impl Watch {
+    /// Takes note of a tree before anything happens to it.
+    pub(super) fn begin(state: &State, width: usize) -> Self {
+        let mut watch = Self {
+            tasks: Vec::new(),
+            width,
+            working: 0,
+            is_paused: false,
+            is_finished: false,
+            purses: Purses::default(),
+        };
+        for task in state.tasks() {
+            watch.add(state, task);
+        }
+        watch
+    }
+
+    fn add(&mut self, state: &State, task: TaskIndex) {
+        let spec = state.spec(task);
+        let parent = state.parent(task);
+        let siblings = parent.into_iter().flat_map(|parent| state.children(parent));
+        let depends_on = if spec.depends_on.is_empty() {
+            Vec::new()
+        } else {
+            siblings.filter(|other| spec.depends_on.contains(&state.spec(*other).name)).collect()
+        };
+        let depth = parent.map_or(0, |parent| self.of(parent).depth + 1);
+        let mut above = parent;
+        while let Some(ancestor) = above {
+            self.of_mut(ancestor).size += 1;
+            above = self.of(ancestor).parent;
+        }
+        if let Some(parent) = parent {
+            self.of_mut(parent).children.push(task);
+        }
+        self.purses.open(parent, &spec.budget);
+        self.tasks.push(Seen {
+            parent,
+            children: Vec::new(),
+            depends_on,
+            state: TaskState::Created,
+            ending: None,
+            asked: None,
+            attempts: 0,
+            work: None,
+            size: 1,
+            depth,
+        });
+    }
+
+    fn of(&self, task: TaskIndex) -> &Seen {
+        &self.tasks[task.position()]
+    }
+
+    fn of_mut(&mut self, task: TaskIndex) -> &mut Seen {
+        &mut self.tasks[task.position()]
+    }
+
+    /// Takes note that work came back.
+    pub(super) fn landed(&mut self, task: TaskIndex) {
+        self.of_mut(task).work = None;
+        self.working -= 1;
+    }
+
+    /// Takes note that somebody ends a task.
+    pub(super) fn asked(&mut self, task: TaskIndex, ending: Ending, was_stopping: bool) {
+        if !was_stopping {
+            self.of_mut(task).asked = Some(ending);
+        }
+    }
+
+    /// Takes note of a pause, or of its end.
+    pub(super) const fn paused(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+    }
+
+    /// Forgets what only the process knew that died.
+    pub(super) fn crashed(&mut self) {
+        self.is_paused = false;
+        self.is_finished = false;
+        self.working = 0;
+        for task in &mut self.tasks {
+            task.work = None;
+            task.asked = None;
+        }
+    }
+
+    /// Holds the next command against what came before.
+    pub(super) fn command(&mut self, state: &State, command: &Command) -> Kept {
+        kept(!self.is_finished, || format!("{command:?} comes after the end"))?;
+        match command {
+            Command::Create { task } => {
+                self.add(state, *task);
+                self.grown(state, *task)
+            }
+            Command::Move { task, from, signal, to, ending } => {
+                self.moved(state, *task, (*from, *signal, *to), ending.as_ref())
+            }
+            Command::Timer { task } => kept(state.deadline(*task).is_some(), || {
+                format!("{task:?} has a timer and no time limit")
+            }),
+            Command::Check { task, phase } => {
+                let wanted = match phase {
+                    Phase::Entry => TaskState::Prechecking,
+                    Phase::Exit => TaskState::Postchecking,
+                };
+                self.launched(*task, Work::Check(*phase), wanted)
+            }
+            Command::Attempt { task, number, continues } => {
+                let before = self.of(*task).attempts;
+                let wanted = if *continues { before } else { before + 1 };
+                let most = state.spec(*task).retries.max + 1;
+                kept(*number == wanted && *number <= most, || {
+                    format!("attempt {number} of {task:?} comes after {before}, of at most {most}")
+                })?;
+                self.of_mut(*task).attempts = *number;
+                self.launched(*task, Work::Body, TaskState::Active)
+            }
+            Command::Interrupt { task } => kept(self.of(*task).work.is_some(), || {
+                format!("{task:?} is told to stop and has nothing under way")
+            }),
+            Command::Paused => kept(self.is_paused && self.working == 0, || {
+                format!("paused with {} tasks at work", self.working)
+            }),
+            Command::Finish => {
+                self.is_finished = true;
+                let open = state.tasks().find(|task| !self.of(*task).state.is_terminal());
+                kept(open.is_none(), || format!("the run has ended, and {open:?} has not"))
+            }
+        }
+    }
+
+    fn launched(&mut self, task: TaskIndex, work: Work, wanted: TaskState) -> Kept {
+        let is_paused = self.is_paused;
+        let seen = self.of_mut(task);
+        kept(!is_paused, || format!("{work:?} of {task:?} begins during a pause"))?;
+        kept(seen.state == wanted, || {
+            format!("{work:?} of {task:?} begins while it is {}", seen.state)
+        })?;
+        let before = seen.work.replace(work);
+        kept(before.is_none(), || format!("{work:?} of {task:?} begins beside {before:?}"))?;
+        self.working += 1;
+        kept(self.working <= self.width, || {
+            format!("{} tasks are at work, of at most {}", self.working, self.width)
+        })
+    }
+
+    fn moved(
+        &mut self,
+        state: &State,
+        task: TaskIndex,
+        (from, signal, to): (TaskState, TaskSignal, TaskState),
+        ending: Option<&Ending>,
+    ) -> Kept {
+        let seen = self.of(task);
+        kept(seen.state == from && from.after(signal) == Ok(to), || {
+            format!("{task:?} is {} and moves from {from} by {signal:?} to {to}", seen.state)
+        })?;
+        kept(ending.is_some() == to.is_terminal(), || {
+            format!("{task:?} moves to {to} with the ending {ending:?}")
+        })?;
+        if signal == TaskSignal::Start {
+            self.may_begin(state, task)?;
+        }
+        if let Some(ending) = ending {
+            self.may_end(state, task, ending)?;
+        }
+        let seen = self.of_mut(task);
+        seen.state = to;
+        seen.ending = ending.cloned();
+        Ok(())
+    }
+
+    fn may_begin(&self, state: &State, task: TaskIndex) -> Kept {
+        let seen = self.of(task);
+        let unmet = seen.depends_on.iter().find(|before| !self.ended_well(**before));
+        kept(unmet.is_none(), || format!("{task:?} begins, and {unmet:?} is not done"))?;
+        let Some(parent) = seen.parent else { return Ok(()) };
+        let above = self.of(parent);
+        kept(above.state == TaskState::Active, || {
+            format!("{task:?} begins below {parent:?}, which is {}", above.state)
+        })?;
+        if let Body::Subtasks { on_failure: OnFailure::Halt | OnFailure::AbortAll, .. } =
+            state.spec(parent).body
+        {
+            let failed = above.children.iter().find(|child| self.failed_by_itself(**child));
+            kept(failed.is_none(), || format!("{task:?} begins, and {failed:?} failed beside it"))?;
+        }
+        Ok(())
+    }
+
+    fn may_end(&self, state: &State, task: TaskIndex, ending: &Ending) -> Kept {
+        let seen = self.of(task);
+        kept(seen.work.is_none(), || format!("{task:?} ends while {:?} is under way", seen.work))?;
+        let open = seen.children.iter().find(|child| !self.of(**child).state.is_terminal());
+        kept(open.is_none(), || format!("{task:?} ends before {open:?} below it"))?;
+        if let Some(asked) = &seen.asked {
+            kept(asked == ending, || format!("{task:?} ends as {ending}, wanted {asked}"))?;
+        }
+        if *ending == Ending::Completed && matches!(state.spec(task).body, Body::Subtasks { .. }) {
+            let bad = seen.children.iter().find(|child| !self.ended_well(**child));
+            kept(bad.is_none(), || format!("{task:?} completes, and {bad:?} below it did not"))?;
+        }
+        Ok(())
+    }
+
+    fn ended_well(&self, task: TaskIndex) -> bool {
+        self.of(task).ending.as_ref().is_some_and(Ending::satisfies)
+    }
+
+    fn failed_by_itself(&self, task: TaskIndex) -> bool {
+        let because_of_another = |ending: &Ending| {
+            matches!(
+                ending,
+                Ending::Cancelled {
+                    why: Cancellation::DependencyFailed { .. } | Cancellation::ParentEnded
+                }
+            )
+        };
+        let ending = self.of(task).ending.as_ref();
+        ending.is_some_and(|ending| !ending.satisfies() && !because_of_another(ending))
+    }
+
+    /// Holds a tree that has grown against every cap above the new task.
+    fn grown(&self, state: &State, task: TaskIndex) -> Kept {
+        let new = self.of(task);
+        let fan_out = new.parent.map_or(0, |parent| self.of(parent).children.len());
+        let mut above = new.parent;
+        while let Some(ancestor) = above {
+            let seen = self.of(ancestor);
+            let own = state.spec(ancestor).budget.tree;
+            let caps = own.or_else(|| seen.parent.is_none().then(TreeCaps::default));
+            if let Some(TreeCaps { depth, fan_out: most, tasks }) = caps {
+                let holds = new.depth - seen.depth <= depth
+                    && fan_out <= most as usize
+                    && seen.size <= tasks;
+                kept(holds, || format!("{task:?} grows beyond the caps of {ancestor:?}"))?;
+            }
+            above = seen.parent;
+        }
+        Ok(())
+    }
+
+    /// Holds what is cheap to see against the state, after each step.
+    pub(super) fn step(&self, state: &State) -> Kept {
+        let used = state.slots_used();
+        kept(self.working <= used && used <= self.width, || {
+            format!("{used} places are taken by {} tasks, of {}", self.working, self.width)
+        })
+    }
+
+    /// Holds every task against the state and the accounts.
+    pub(super) fn all(&self, state: &State, accounts: &Accounts) -> Kept {
+        kept(state.len() == self.tasks.len(), || {
+            format!("{} tasks are there, wanted {}", state.len(), self.tasks.len())
+        })?;
+        for (task, seen) in state.tasks().zip(&self.tasks) {
+            let found = (state.parent(task), state.state_of(task), state.attempts(task));
+            let wanted = (seen.parent, seen.state, seen.attempts);
+            kept(found == wanted, || format!("{task:?} is {found:?}, wanted {wanted:?}"))?;
+            let ending = state.ending(task);
+            kept(ending == seen.ending, || {
+                format!("{task:?} ended as {ending:?}, wanted {:?}", seen.ending)
+            })?;
+            let (found, wanted) = (accounts.spent(state.id(task)), self.purses.spent(task));
+            kept(found == wanted, || format!("{task:?} spent {found:?}, wanted {wanted:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// Looks for a task that could begin, while there is room for it.
+    pub(super) fn none_waits_for_nothing(&self, state: &State) -> Kept {
+        if self.is_paused || self.is_finished || state.slots_used() >= self.width {
+            return Ok(());
+        }
+        let waits = state.tasks().find(|task| {
+            let seen = self.of(*task);
+            seen.state == TaskState::Created
+                && !state.is_stopping(*task)
+                && seen.depends_on.iter().all(|before| self.ended_well(*before))
+                && seen.parent.is_none_or(|parent| state.is_acting(parent))
+        });
+        kept(waits.is_none(), || format!("{waits:?} is ready, and there is room for it"))
+    }
+}
+
+fn kept(holds: bool, promise: impl FnOnce() -> String) -> Kept {
+    if holds { Ok(()) } else { Err(promise()) }
+}
