@@ -15,6 +15,9 @@ use crate::{layers, package, process, smoke, tools};
 /// How long an example may take. Each shows one thing and ends by itself.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(120);
 
+/// The simulated steps of the gate; the code of its tests takes them in half a minute.
+const SIMULATED: u64 = 1_000_000;
+
 /// One step of the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Step {
@@ -32,6 +35,8 @@ pub(crate) enum Step {
     Tests,
     /// All examples in documentation
     Doctests,
+    /// A million steps of whole runs in a simulated world
+    Simulate,
     /// All examples in files
     Examples,
     /// The built program, run as a stranger would
@@ -64,6 +69,7 @@ impl Step {
             }
             Self::Tests => tests(),
             Self::Doctests => process::run(&mut process::cargo(&["test", "--workspace", "--doc"])),
+            Self::Simulate => simulate(SIMULATED, 0),
             Self::Examples => examples(),
             Self::Smoke => smoke::run(&Built::all()?.program("formwork")?),
             Self::Package => package::run(),
@@ -118,12 +124,21 @@ fn deny() -> Result<()> {
 }
 
 fn tests() -> Result<()> {
+    // Tests of the whole run the program that lies beside them; cargo builds it only for tests of its own.
+    process::run(&mut process::cargo(&["build", "--workspace", "--bins"]))?;
     let mut nextest = tools::NEXTEST.command()?;
     nextest.args(["nextest", "run", "--workspace"]);
     if std::env::var_os("CI").is_some() {
         nextest.args(["--profile", "ci"]);
     }
     process::run(&mut nextest)
+}
+
+/// Simulates whole runs from a seed, which is told with whatever breaks.
+pub(crate) fn simulate(steps: u64, seed: u64) -> Result<()> {
+    let mut cargo =
+        process::cargo(&["run", "--package", "formwork-scheduler", "--example", "simulate", "--"]);
+    process::run(cargo.args([steps.to_string(), seed.to_string()]))
 }
 
 fn examples() -> Result<()> {
