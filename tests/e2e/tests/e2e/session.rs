@@ -322,7 +322,7 @@ fn results(session: &Session) -> Vec<(String, bool)> {
         Group::Turn(turn) if !turn.results().is_empty() => Some(turn),
         _ => None,
     });
-    let last = turns.last().expect("something was called");
+    let last = turns.next_back().expect("something was called");
     last.results().iter().map(|result| (result.content.clone(), result.is_error)).collect()
 }
 
