@@ -22,7 +22,7 @@ pub struct AgentDocument {
     pub prompt: PromptFile,
     /// What it may do.
     pub tools: Tools,
-    /// The caps of each of its sessions.
+    /// The caps of each task that it works on.
     pub budget: Budget,
 }
 
@@ -83,7 +83,7 @@ struct Written {
     /// What it may do.
     #[serde(default, skip_serializing_if = "is_default")]
     tools: Tools,
-    /// The caps of each of its sessions.
+    /// The caps of each task that it works on.
     #[serde(default, skip_serializing_if = "is_default")]
     budget: Budget,
 }

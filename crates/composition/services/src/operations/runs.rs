@@ -137,6 +137,7 @@ impl Operation for Start {
             models.model(&model)?;
             chosen.insert(name.clone(), AgentSetup { agent, model });
         }
+        plan.cap_agents(|name| chosen.get(name).map(|own| &own.agent.document().budget));
         let setup = RunSetup { config, agents: chosen, width: width.unwrap_or(WIDTH).max(1) };
         let workshop = workshop(formwork, setup.clone(), keys.registry, models)?;
         for agent in setup.agents.values() {

@@ -155,14 +155,34 @@ impl Plan {
 
     /// Caps the whole run by `budget` too: the tighter of both holds.
     pub fn cap(&mut self, budget: &Budget) {
-        let own = &mut self.root.budget;
-        own.usd = tighter(own.usd, budget.usd);
-        own.tokens = tighter(own.tokens, budget.tokens);
-        own.rounds = tighter(own.rounds, budget.rounds);
-        own.tool_calls = tighter(own.tool_calls, budget.tool_calls);
-        own.wall = tighter(own.wall, budget.wall);
-        own.tree = own.tree.or(budget.tree);
+        tighten(&mut self.root.budget, budget);
     }
+
+    /// Caps each task that an agent works on by what `budget` says of that agent too.
+    pub fn cap_agents<'a>(&mut self, budget: impl Fn(&AgentName) -> Option<&'a Budget>) {
+        let mut open = vec![&mut self.root];
+        while let Some(task) = open.pop() {
+            match &mut task.body {
+                Body::Agent { agent, .. } => {
+                    if let Some(budget) = budget(agent) {
+                        tighten(&mut task.budget, budget);
+                    }
+                }
+                Body::Subtasks { tasks, .. } => open.extend(tasks),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Lets the tighter of both hold.
+fn tighten(own: &mut Budget, budget: &Budget) {
+    own.usd = tighter(own.usd, budget.usd);
+    own.tokens = tighter(own.tokens, budget.tokens);
+    own.rounds = tighter(own.rounds, budget.rounds);
+    own.tool_calls = tighter(own.tool_calls, budget.tool_calls);
+    own.wall = tighter(own.wall, budget.wall);
+    own.tree = own.tree.or(budget.tree);
 }
 
 /// Reads what a workflow means: its variables, its tasks, and what is wrong with them.

@@ -13,7 +13,7 @@ use super::{check::TIMEOUT, document::TaskDocument};
 pub(super) fn handed_down(mut task: TaskSpec) -> TaskSpec {
     match &mut task.body {
         Body::Subtasks { tasks, .. } => {
-            for below in tasks.drain(..).collect::<Vec<_>>() {
+            for below in std::mem::take(tasks) {
                 tasks.push(handed_down(within(below, &task.write_paths, &task.protected_paths)));
             }
         }

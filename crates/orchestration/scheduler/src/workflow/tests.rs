@@ -240,6 +240,35 @@ proptest! {
 }
 
 #[test]
+fn a_task_is_capped_by_its_agents_budget_too() {
+    let mut plan = plan(
+        r#"
+[[tasks]]
+name = "all"
+
+  [[tasks.subtasks]]
+  name = "a"
+  agent = "coder"
+  prompt = "Do it."
+  budget = { usd = "1", rounds = 9 }
+
+  [[tasks.subtasks]]
+  name = "b"
+  agent = "writer"
+  prompt = "Do it."
+"#,
+        json!({}),
+    );
+    let coder = Budget { usd: Some("2".parse().unwrap()), rounds: Some(5), ..Budget::default() };
+
+    plan.cap_agents(|agent| (agent.as_str() == "coder").then_some(&coder));
+
+    let Body::Subtasks { tasks: below, .. } = &tasks(&plan)[0].body else { panic!("{plan:?}") };
+    let capped = Budget { usd: Some("1".parse().unwrap()), ..coder };
+    assert_eq!((&below[0].budget, &below[1].budget), (&capped, &Budget::default()));
+}
+
+#[test]
 fn what_is_protected_is_checked_when_each_task_below_ends() {
     let plan = plan(
         r#"
