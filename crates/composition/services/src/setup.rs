@@ -104,18 +104,29 @@ pub(crate) fn protection(
     }
 }
 
+/// What a build reads in the home of cargo.
+const CARGO_READ: [&str; 6] = ["bin", "config", "config.toml", "env", "git", "registry"];
+
 /// The folders that a build needs. Those that do not exist are left out.
 fn limits(workspace: &Path, temporary: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Limits {
     let home = variable("HOME").map(std::path::PathBuf::from);
     let below_home = |name: &str| home.as_ref().map(|home| home.join(name));
     let named = |name: &str| variable(name).map(std::path::PathBuf::from);
     let mut read = Limits::system_roots();
-    read.extend(named("CARGO_HOME").or_else(|| below_home(".cargo")));
+    let cargo = named("CARGO_HOME").or_else(|| below_home(".cargo"));
+    if let Some(cargo) = &cargo {
+        // Not the folder itself: the tokens of registries are in it.
+        read.extend(CARGO_READ.map(|name| cargo.join(name)));
+    }
     read.extend(named("RUSTUP_HOME").or_else(|| below_home(".rustup")));
     for folder in variable("PATH").unwrap_or_default().split(':').map(std::path::PathBuf::from) {
         // A program's libraries stand beside its folder, as in /opt/python/{bin,lib}.
         match folder.parent() {
-            Some(prefix) if prefix.parent().is_some() && Some(prefix) != home.as_deref() => {
+            Some(prefix)
+                if prefix.parent().is_some()
+                    && Some(prefix) != home.as_deref()
+                    && cargo.as_deref() != Some(prefix) =>
+            {
                 read.push(prefix.to_owned());
             }
             _ => read.push(folder),
@@ -140,4 +151,30 @@ fn limits(workspace: &Path, temporary: &Path, variable: &dyn Fn(&str) -> Option<
     let mut limits = Limits::new(read, write);
     limits.network = Network::Off;
     limits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_reads_what_cargo_builds_with_and_not_its_tokens() {
+        let home = tempfile::tempdir().unwrap();
+        let cargo = home.path().join(".cargo");
+        std::fs::create_dir_all(cargo.join("bin")).unwrap();
+        std::fs::write(cargo.join("credentials.toml"), "").unwrap();
+        let (own, bin) = (home.path().display().to_string(), cargo.join("bin"));
+        let path = format!("{}:/usr/bin", bin.display());
+        let variable = |name: &str| match name {
+            "HOME" => Some(own.clone()),
+            "PATH" => Some(path.clone()),
+            _ => None,
+        };
+
+        let limits = limits(Path::new("/nowhere"), Path::new("/nowhere"), &variable);
+
+        let below_home: Vec<_> =
+            limits.read_roots.iter().filter(|folder| folder.starts_with(home.path())).collect();
+        assert_eq!(below_home, [&bin]);
+    }
 }

@@ -97,11 +97,11 @@ impl Layer {
     }
 
     /// Returns the keys, dotted, by which this layer reaches beyond its project: where requests and keys
-    /// go, where the log is, what runs and what is allowed. A project's file may not set them before a
+    /// go and what they are thought to cost, where the log is, what runs and what is allowed. A project's file may not set them before a
     /// person trusts it.
     pub fn reaching(&self) -> Vec<String> {
-        const REACHING: [&str; 5] =
-            ["database_url", "permissions", "providers", "sandbox", "secrets"];
+        const REACHING: [&str; 6] =
+            ["database_url", "models", "permissions", "providers", "sandbox", "secrets"];
         let mut keys = Vec::new();
         leaves("", &Value::Object(self.values.clone()), &mut |key, _| {
             if REACHING.iter().any(|reaching| key.split('.').next() == Some(*reaching)) {
@@ -274,6 +274,18 @@ mod tests {
 
         let provider = merged.config.providers.values().next().unwrap();
         assert_eq!(provider.api_key, Some(formwork_secrets::Source::File("k".into())));
+    }
+
+    #[test]
+    fn a_price_reaches_beyond_its_project_and_a_budget_does_not() {
+        let origin = Origin::Project { file: "formwork.toml".into() };
+        let text =
+            "[budget]\nusd = '5'\n[categories]\ndefault = 'a/m'\n[models.'a/m']\nprice = 'local'\n";
+
+        let reaching = file(origin, text).reaching();
+
+        // By a price of nothing, a budget of any size is none.
+        assert_eq!(reaching, [r#"models."a/m".price"#]);
     }
 
     #[test]
