@@ -15,7 +15,7 @@ use crate::{layers, package, process, smoke, tools};
 /// How long an example may take. Each shows one thing and ends by itself.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(120);
 
-/// The simulated steps of the gate; the code of its tests takes them in half a minute.
+/// The simulated steps of the gate: some twenty seconds of one core, without optimisation.
 const SIMULATED: u64 = 1_000_000;
 
 /// One step of the gate.

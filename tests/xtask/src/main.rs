@@ -54,6 +54,15 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Runs trees of tasks in a simulated world, with crashes, and checks every promise
+    Simulate {
+        /// How many things happen, at the least
+        #[arg(long, value_name = "N", default_value_t = 10_000_000)]
+        steps: u64,
+        /// The seed of the first tree; each tree after it has the next
+        #[arg(long, value_name = "S", default_value_t = 0)]
+        seed: u64,
+    },
     /// Checks that each crate can be published alone
     Package,
 }
@@ -83,6 +92,7 @@ fn run(command: Command) -> Result<()> {
         Command::Layers { action: None, write: true } => layers::write(),
         Command::Layers { action: None, write: false } => layers::check(),
         Command::Bench { name, json } => bench(name, json),
+        Command::Simulate { steps, seed } => gate::simulate(steps, seed),
         Command::Package => package::run(),
     }
 }
