@@ -6,7 +6,7 @@ use formwork_testkit::http::Reply;
 use serde_json::Value;
 
 use crate::{
-    answers::{captured, ends, saying, says},
+    answers::{captured, ends, saying},
     world::{Ended, World},
 };
 

@@ -1,5 +1,7 @@
 //! What only the whole can show: real parts together, the model's words scripted.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod session; // A conversation over the real pipeline and the real log.
 
 mod answers; // What a model says, in the bytes of a real server.

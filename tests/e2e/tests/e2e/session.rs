@@ -318,7 +318,7 @@ impl World {
 
 /// Returns what the model was told of its calls at the last turn.
 fn results(session: &Session) -> Vec<(String, bool)> {
-    let turns = session.history().groups().iter().filter_map(|group| match group {
+    let mut turns = session.history().groups().iter().filter_map(|group| match group {
         Group::Turn(turn) if !turn.results().is_empty() => Some(turn),
         _ => None,
     });
