@@ -60,7 +60,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         match event? {
             ModelEvent::Text { text } => println!("text: {text:?}"),
             ModelEvent::Retrying { wait, .. } => {
-                println!("the provider is busy: again in {wait:?}")
+                println!("the provider is busy: again in {wait:?}");
             }
             // Only here are calls whole, parsed and to be trusted.
             ModelEvent::Done(answer) => {
