@@ -10,19 +10,24 @@ mod figure; // What a bench prints.
 mod noise; // What else the machine did meanwhile.
 
 mod append; // Durable appends.
+mod client_path; // A model call over loopback.
 mod decide; // The pure core of the scheduler.
 mod headless; // A whole run of many turns against a model that answers at once.
+mod sse_decode; // An answer from its bytes, on every wire.
 mod start; // What it costs to begin.
 mod tree; // The task tree, driven.
 
 mod allocations; // How much the heap was asked for.
 mod child; // Whole processes, with what they used.
+mod cpu; // The processor time of one thread.
 mod device; // What the kernel counts of a disk.
 mod model_server; // The model that answers at once.
 mod null_store; // A store that keeps nothing.
 mod place; // Where benches keep their files.
 mod raw; // Floors: the same bytes without Formwork.
 mod shape; // The trees that are measured.
+mod stream_server; // The same stream for every request.
+mod wires; // Answers as they are streamed, and the least that reads one.
 
 use std::{fs, io::Write as _, path::PathBuf, process::Command};
 
@@ -69,8 +74,12 @@ enum Bench {
     All,
     /// Durable appends: events a second, acknowledgements, grouping.
     Append(append::Options),
+    /// A model call over loopback: an event of a long answer, and a whole short call.
+    ClientPath,
     /// The pure core of the scheduler, without IO.
     Decide,
+    /// An answer from its bytes, on every wire, however they are cut.
+    SseDecode,
     /// Driver and core over a tree of tasks that do nothing.
     Tree(tree::Options),
     /// Wall time, CPU and memory of short verbs, with an empty log and a large one.
@@ -83,7 +92,8 @@ enum Bench {
 }
 
 /// In the order to run them: those that measure other processes come first.
-const ALL: [&str; 5] = ["start", "headless", "decide", "append", "tree"];
+const ALL: [&str; 7] =
+    ["start", "headless", "decide", "sse-decode", "client-path", "append", "tree"];
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args_os().skip(1);
@@ -96,7 +106,9 @@ fn main() -> Result<()> {
     match bench.unwrap_or(Bench::All) {
         Bench::All => return all(&how),
         Bench::Append(options) => append::run(&options, how.quick, &mut report)?,
+        Bench::ClientPath => client_path::run(how.quick, &mut report)?,
         Bench::Decide => decide::run(how.quick, &mut report)?,
+        Bench::SseDecode => sse_decode::run(how.quick, &mut report)?,
         Bench::Tree(options) => tree::run(&options, how.quick, &mut report)?,
         Bench::Start(options) => start::run(&options, how.quick, &mut report)?,
         Bench::Headless(options) => headless::run(&options, how.quick, &mut report)?,

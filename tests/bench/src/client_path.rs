@@ -1,0 +1,146 @@
+//! What the client adds to the HTTP library below it: for each event of a long answer, and for a whole short call.
+
+use std::hint::black_box;
+
+use anyhow::{Context as _, Result, ensure};
+use formwork_protocols::{
+    Cancel, Message, ModelEvent, ModelRequest, Price, Provider as _, Role, Usage,
+};
+use formwork_transport::{Client, Endpoint, ProviderKind, Seams};
+use futures::StreamExt as _;
+use tokio::runtime::Builder;
+
+use crate::{
+    allocations,
+    cpu::cpu,
+    figure::{Figure, Limit, Report, Target},
+    noise::Noise,
+    stream_server::StreamServer,
+    wires::{WIRES, Wire},
+};
+
+/// How many short calls are measured together.
+const CALLS: usize = 200;
+
+/// Runs the bench. All of a client runs on this thread, whose processor time is what is measured; the server does not.
+pub(crate) fn run(is_quick: bool, report: &mut Report) -> Result<()> {
+    let (repetitions, count) = if is_quick { (5, 2_000) } else { (15, 10_000) };
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let wire = &WIRES[0];
+    let noise = Noise::begin();
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    let events = wire.events(count)?;
+    let server = StreamServer::start(&events)?;
+    let (client, plain) = (Formwork::new(&server)?, Plain::new(&server)?);
+    for _ in 0..repetitions {
+        let read = runtime.block_on(client.measure(1))?;
+        let floor = runtime.block_on(plain.measure(wire, 1))?;
+        ensure!(read.text == floor.text, "{} and {} bytes of text", read.text, floor.text);
+        ours.push(read.nanoseconds / events.len() as f64);
+        bare.push(floor.nanoseconds / events.len() as f64);
+    }
+    report.add(
+        Figure::new("client_path/event", "ns of CPU", ours)
+            .against("reqwest, memchr and borrowed serde", bare)
+            .aims(Target::ratio(Limit::AtMost(1.3), Limit::AtMost(1.05))),
+    );
+
+    let events = wire.events(3)?;
+    let server = StreamServer::start(&events)?;
+    let (client, plain) = (Formwork::new(&server)?, Plain::new(&server)?);
+    let (mut added, mut allocated) = (Vec::new(), Vec::new());
+    for _ in 0..repetitions {
+        let call = runtime.block_on(client.measure(CALLS))?;
+        let floor = runtime.block_on(plain.measure(wire, CALLS))?;
+        added.push((call.nanoseconds - floor.nanoseconds) / CALLS as f64 / 1e3);
+        allocated.push((call.allocations - floor.allocations) / CALLS as f64);
+    }
+    report.add(
+        Figure::new("client_path/call, beyond bare reqwest", "µs of CPU", added)
+            .aims(Target::figure(Limit::AtMost(100.0), Some(Limit::AtMost(30.0)))),
+    );
+    report.add(Figure::new("client_path/call/allocations, beyond", "per call", allocated));
+    report.noise("client_path", &noise);
+    Ok(())
+}
+
+struct Sample {
+    nanoseconds: f64,
+    allocations: f64,
+    text: usize,
+}
+
+struct Formwork {
+    client: Client,
+    price: Price,
+}
+
+impl Formwork {
+    fn new(server: &StreamServer) -> Result<Self> {
+        let kind = ProviderKind::OpenAiCompatible;
+        let endpoint = Endpoint::new("bench".parse()?, kind, server.url());
+        let client = Client::new(endpoint, Seams::default())?;
+        let price = Price { input: "3".parse()?, output: "15".parse()?, ..Price::LOCAL };
+        Ok(Self { client, price })
+    }
+
+    /// Makes so many calls, each with its cost.
+    async fn measure(&self, calls: usize) -> Result<Sample> {
+        let mut text = 0;
+        let allocated = allocations::count();
+        let began = cpu();
+        for _ in 0..calls {
+            let messages = vec![Message::text(Role::User, "What is the capital of France?")];
+            let request = ModelRequest::new("m".parse()?, messages);
+            let mut events = self.client.stream(request, Cancel::new());
+            let mut usage = Usage::default();
+            while let Some(event) = events.next().await {
+                match black_box(event?) {
+                    ModelEvent::Text { text: more } => text += more.len(),
+                    ModelEvent::Done(answer) => usage = answer.usage,
+                    _ => {}
+                }
+            }
+            ensure!(usage.total() > 0, "the answer told no usage");
+            black_box(self.price.cost(&usage));
+        }
+        let nanoseconds = cpu() - began;
+        Ok(Sample { nanoseconds, allocations: allocations::count() - allocated, text })
+    }
+}
+
+/// What is written where no library is used but the one for HTTP.
+struct Plain {
+    http: reqwest::Client,
+    url: String,
+}
+
+impl Plain {
+    fn new(server: &StreamServer) -> Result<Self> {
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .tls_certs_only([])
+            .retry(reqwest::retry::never())
+            .build()
+            .context("cannot make an HTTP client")?;
+        Ok(Self { http, url: format!("{}/v1/chat/completions", server.url()) })
+    }
+
+    async fn measure(&self, wire: &Wire, calls: usize) -> Result<Sample> {
+        let body = r#"{"model":"m","messages":[{"role":"user","content":"What is the capital of France?"}],"stream":true}"#;
+        let mut text = 0;
+        let allocated = allocations::count();
+        let began = cpu();
+        for _ in 0..calls {
+            let sending = self.http.post(&self.url).header("content-type", "application/json");
+            let mut chunks = sending.body(body).send().await?.bytes_stream();
+            let mut bare = wire.bare();
+            while let Some(chunk) = chunks.next().await {
+                bare.push(&chunk?);
+            }
+            text += bare.text;
+        }
+        let nanoseconds = cpu() - began;
+        Ok(Sample { nanoseconds, allocations: allocations::count() - allocated, text })
+    }
+}

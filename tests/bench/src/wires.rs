@@ -1,0 +1,236 @@
+//! Answers as the five wires stream them, and the least that any program must do to read one.
+
+use std::borrow::Cow;
+
+use anyhow::{Context as _, Result};
+use formwork_transport::ProviderKind;
+use serde::Deserialize;
+
+/// One wire: an answer that was captured, with one of its events repeated.
+pub(crate) struct Wire {
+    pub(crate) name: &'static str,
+    pub(crate) kind: ProviderKind,
+    captured: &'static str,
+    /// What tells the event that brings text.
+    grows: &'static str,
+    /// How long the text of an event is found, for each line of JSON.
+    parse: fn(&str) -> Option<usize>,
+}
+
+pub(crate) const WIRES: [Wire; 5] = [
+    Wire {
+        name: "openai_chat",
+        kind: ProviderKind::OpenAiCompatible,
+        captured: include_str!(
+            "../../../crates/foundation/transport/tests/wire/llama.cpp/chat.stream.usage.sse"
+        ),
+        grows: "\"content\":\" capital\"",
+        parse: chat,
+    },
+    Wire {
+        name: "openai_responses",
+        kind: ProviderKind::OpenAiResponses,
+        captured: include_str!(
+            "../../../crates/foundation/transport/tests/wire/aimock/responses.stream.sse"
+        ),
+        grows: "event: response.output_text.delta",
+        parse: responses,
+    },
+    Wire {
+        name: "anthropic",
+        kind: ProviderKind::Anthropic,
+        captured: include_str!(
+            "../../../crates/foundation/transport/tests/wire/aimock/messages.stream.sse"
+        ),
+        grows: "event: content_block_delta",
+        parse: messages,
+    },
+    Wire {
+        name: "google",
+        kind: ProviderKind::Google,
+        captured: include_str!(
+            "../../../crates/foundation/transport/tests/wire/google/text.stream.sse"
+        ),
+        grows: "The capital",
+        parse: gemini,
+    },
+    Wire {
+        name: "ollama",
+        kind: ProviderKind::Ollama,
+        captured: include_str!(
+            "../../../crates/foundation/transport/tests/wire/aimock/ollama.chat.stream.ndjson"
+        ),
+        grows: "\"done\":false",
+        parse: ollama,
+    },
+];
+
+impl Wire {
+    /// Returns the events of an answer, as they are sent, with so many that bring text.
+    ///
+    /// # Errors
+    /// When the captured answer has no such event.
+    pub(crate) fn events(&self, count: usize) -> Result<Vec<&'static str>> {
+        let end = if self.kind == ProviderKind::Ollama { "\n" } else { "\n\n" };
+        let mut events: Vec<_> = self.captured.split_inclusive(end).collect();
+        let grows = events.iter().position(|event| event.contains(self.grows));
+        let at = grows.with_context(|| format!("{} has no event with text", self.name))?;
+        let event = events[at];
+        events.splice(at..=at, std::iter::repeat_n(event, count));
+        Ok(events)
+    }
+
+    /// Makes the floor's reader of this wire.
+    pub(crate) const fn bare(&self) -> Bare {
+        Bare { carry: Vec::new(), parse: self.parse, lines: 0, text: 0 }
+    }
+}
+
+/// A splitter by `memchr`, and borrowed structs that hold nothing but what is looked at.
+pub(crate) struct Bare {
+    carry: Vec<u8>,
+    parse: fn(&str) -> Option<usize>,
+    /// Lines that held JSON of this wire.
+    pub(crate) lines: usize,
+    /// Bytes of text in them.
+    pub(crate) text: usize,
+}
+
+impl Bare {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            let (line, after) = (&rest[..end], &rest[end + 1..]);
+            rest = after;
+            if self.carry.is_empty() {
+                self.line(line);
+            } else {
+                self.carry.extend_from_slice(line);
+                let line = std::mem::take(&mut self.carry);
+                self.line(&line);
+                self.carry = line;
+                self.carry.clear();
+            }
+        }
+        self.carry.extend_from_slice(rest);
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        let json = match line.strip_prefix(b"data: ") {
+            Some(json) => json,
+            None if line.first() == Some(&b'{') => line,
+            None => return,
+        };
+        if let Ok(json) = std::str::from_utf8(json)
+            && let Some(text) = (self.parse)(json)
+        {
+            self.lines += 1;
+            self.text += text;
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[derive(Deserialize)]
+struct Chunk<'a> {
+    #[serde(borrow)]
+    choices: Vec<Choice<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    #[serde(borrow)]
+    delta: ChoiceDelta<'a>,
+}
+
+#[derive(Deserialize)]
+struct ChoiceDelta<'a> {
+    #[serde(borrow, default)]
+    content: Option<Text<'a>>,
+}
+
+fn chat(json: &str) -> Option<usize> {
+    let chunk: Chunk<'_> = serde_json::from_str(json).ok()?;
+    Some(chunk.choices.iter().map(|choice| length(choice.delta.content.as_ref())).sum())
+}
+
+fn length(text: Option<&Text<'_>>) -> usize {
+    text.map_or(0, |text| text.0.len())
+}
+
+#[derive(Deserialize)]
+struct ResponseEvent<'a> {
+    #[serde(borrow, default)]
+    delta: Option<Text<'a>>,
+}
+
+fn responses(json: &str) -> Option<usize> {
+    let event: ResponseEvent<'_> = serde_json::from_str(json).ok()?;
+    Some(length(event.delta.as_ref()))
+}
+
+#[derive(Deserialize)]
+struct MessageEvent<'a> {
+    #[serde(borrow, default)]
+    delta: Option<BlockDelta<'a>>,
+}
+
+#[derive(Deserialize)]
+struct BlockDelta<'a> {
+    #[serde(borrow, default)]
+    text: Option<Text<'a>>,
+}
+
+fn messages(json: &str) -> Option<usize> {
+    let event: MessageEvent<'_> = serde_json::from_str(json).ok()?;
+    Some(length(event.delta.and_then(|delta| delta.text).as_ref()))
+}
+
+#[derive(Deserialize)]
+struct Generated<'a> {
+    #[serde(borrow, default)]
+    candidates: Vec<Candidate<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Candidate<'a> {
+    #[serde(borrow)]
+    content: Content<'a>,
+}
+
+#[derive(Deserialize)]
+struct Content<'a> {
+    #[serde(borrow, default)]
+    parts: Vec<ContentPart<'a>>,
+}
+
+#[derive(Deserialize)]
+struct ContentPart<'a> {
+    #[serde(borrow, default)]
+    text: Option<Text<'a>>,
+}
+
+fn gemini(json: &str) -> Option<usize> {
+    let answer: Generated<'_> = serde_json::from_str(json).ok()?;
+    let parts = answer.candidates.iter().flat_map(|candidate| &candidate.content.parts);
+    Some(parts.map(|part| length(part.text.as_ref())).sum())
+}
+
+#[derive(Deserialize)]
+struct ChatLine<'a> {
+    #[serde(borrow)]
+    message: ChatMessage<'a>,
+}
+
+#[derive(Deserialize)]
+struct ChatMessage<'a> {
+    #[serde(borrow)]
+    content: Text<'a>,
+}
+
+fn ollama(json: &str) -> Option<usize> {
+    let line: ChatLine<'_> = serde_json::from_str(json).ok()?;
+    Some(line.message.content.0.len())
+}
