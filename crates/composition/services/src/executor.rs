@@ -23,6 +23,7 @@ use formwork_tool::{Parts, Pipeline, Registry, builtin};
 use formwork_verify::{Changes, Ground, Verifier};
 use formwork_write_safety::{Reads, Root, Trash, Workspace, WriteRules};
 use serde_json::{Map, Value};
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -30,6 +31,7 @@ use crate::{
     baseline::Baselines,
     models::Models,
     setup::{self, RunSetup},
+    unasked::Unasked,
 };
 
 /// How long a program may run that an agent started, unless its rules say otherwise.
@@ -59,6 +61,8 @@ pub(crate) struct Workshop {
     /// The embedder's own tools, beside the built-in ones.
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     pub(crate) natives: Natives,
+    /// What git would run, when the first task of this process began.
+    pub(crate) unasked: OnceCell<Unasked>,
     /// The conversations that wait for what their checks say.
     pub(crate) waiting: Mutex<HashMap<SessionId, Session>>,
 }
@@ -338,6 +342,32 @@ impl Workshop {
         }
     }
 
+    /// Looks at what git would run, before anything else of this process has.
+    async fn look(&self) {
+        let root = Arc::clone(&self.root);
+        let take = || tokio::task::spawn_blocking(move || Unasked::take(root.path()));
+        // Without a first look there is nothing to compare with, and the next task looks again.
+        let _ = self.unasked.get_or_try_init(take).await;
+    }
+
+    /// Refuses the work of a task during which something came to be that git would run unasked.
+    async fn judged(&self, end: AttemptEnd) -> AttemptEnd {
+        let Some(before) = self.unasked.get().cloned() else { return end };
+        let root = Arc::clone(&self.root);
+        let changed = tokio::task::spawn_blocking(move || before.changed(root.path())).await;
+        let Ok(Some(changed)) = changed else { return end };
+        let (session, files_changed) = match end {
+            AttemptEnd::Claimed { session, files_changed, .. }
+            | AttemptEnd::Failed { session, files_changed, .. } => (session, files_changed),
+            AttemptEnd::Interrupted => return end,
+        };
+        let detail = format!(
+            "{} was changed while it worked, and git would run it unasked: look at it before you use git here",
+            changed.display()
+        );
+        AttemptEnd::Failed { why: Escalation::Refused { detail }, session, files_changed }
+    }
+
     /// Keeps the output that a verdict refers to.
     async fn keep(&self, job: &CheckJob, output: Option<Blob>) -> Result<(), Error> {
         let Some(blob) = output else { return Ok(()) };
@@ -355,13 +385,14 @@ impl Workshop {
 #[async_trait]
 impl Executor for Workshop {
     async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> AttemptEnd {
+        self.look().await;
         let done = match &job.spec.body {
             Body::Agent { agent, prompt } => self.by_agent(&job, agent, prompt, cancel).await,
             Body::Command { argv } => self.by_command(&job, argv, cancel).await,
             Body::Native { .. } => Ok(self.natives.attempt(job.clone(), cancel).await),
             body => Err(Error::Body { body: body.as_str() }),
         };
-        done.unwrap_or_else(|error| {
+        let end = done.unwrap_or_else(|error| {
             let detail = crate::error::chain(&error);
             failed(match error {
                 Error::Model { .. } | Error::Transport { .. } => {
@@ -369,7 +400,8 @@ impl Executor for Workshop {
                 }
                 _ => Escalation::BodyFailed { detail },
             })
-        })
+        });
+        self.judged(end).await
     }
 
     async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict {

@@ -36,6 +36,7 @@ mod executor; // The work of tasks.
 mod models; // From config to models.
 mod presence; // Who still works.
 mod setup; // What shapes a run.
+mod unasked; // What git would run.
 
 pub mod demo; // Which model a demonstration uses.
 pub mod doctor; // What would break a run.

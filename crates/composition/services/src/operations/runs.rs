@@ -286,6 +286,7 @@ fn workshop(
         rng: Arc::clone(&inner.rng),
         tools: inner.tools.clone(),
         natives: inner.natives.clone(),
+        unasked: tokio::sync::OnceCell::new(),
         waiting: std::sync::Mutex::default(),
     })
 }
