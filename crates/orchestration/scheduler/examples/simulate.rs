@@ -1,5 +1,7 @@
 //! The simulator from the command line: `simulate [STEPS [SEED]]`.
 
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example prints what it shows")]
+
 use std::{process::ExitCode, time::Instant};
 
 use formwork_scheduler::sim::simulate;
