@@ -349,7 +349,7 @@ pub struct ModelInfo {
     pub price: Option<Price>,
     /// How it takes tools.
     pub tool_calls: ToolCalls,
-    /// Whether its words come from a script and not from a model.
+    /// Whether its words come from a script or a recording and not from a model.
     pub scripted: bool,
 }
 

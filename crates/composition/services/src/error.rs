@@ -35,6 +35,9 @@ pub enum Error {
     /// A model cannot be used, as `source` says.
     #[error("model {model} cannot be used")]
     Model { model: ModelRef, source: Box<formwork_transport::Error> },
+    /// A model was to be recorded that is none.
+    #[error("model {model} cannot be recorded: its words come from a script or a recording")]
+    NotRecordable { model: ModelRef },
     /// A model is asked for that cannot be reached.
     #[error(
         "model {model} cannot be reached: its provider is neither configured, nor found on this machine, nor known with a key in the environment"
@@ -109,6 +112,7 @@ impl Error {
             | Self::NoSuchCategory { .. }
             | Self::Model { .. }
             | Self::NoModel { .. }
+            | Self::NotRecordable { .. }
             | Self::Transport { .. }
             | Self::Key { .. }
             | Self::Workspace { .. }

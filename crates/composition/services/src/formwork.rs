@@ -35,6 +35,7 @@ pub struct Builder {
     base: Option<PathBuf>,
     environment: BTreeMap<OsString, OsString>,
     launcher: Option<PathBuf>,
+    record: Option<PathBuf>,
     providers: Vec<Arc<dyn Provider>>,
     tools: Vec<Arc<dyn Tool>>,
     natives: Natives,
@@ -52,6 +53,7 @@ impl Builder {
             base: None,
             environment: BTreeMap::new(),
             launcher: None,
+            record: None,
             providers: Vec::new(),
             tools: Vec::new(),
             natives: Natives::new(),
@@ -97,6 +99,14 @@ impl Builder {
     #[must_use]
     pub fn launcher(mut self, program: impl Into<PathBuf>) -> Self {
         self.launcher = Some(program.into());
+        self
+    }
+
+    /// Keeps the traffic with providers in this folder, without secrets, so that it can be replayed: by a provider of
+    /// kind `recorded` whose address the folder is.
+    #[must_use]
+    pub fn record(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.record = Some(folder.into());
         self
     }
 
@@ -148,6 +158,9 @@ impl Builder {
             let ignore = state.join(".gitignore");
             fs::write(&ignore, "*\n").map_err(made("write", &ignore))?;
         }
+        if let Some(folder) = &self.record {
+            fs::create_dir_all(folder).map_err(made("make the folder", folder))?;
+        }
         let scrub = Arc::new(LateScrub::default());
         let url = self.config.database_url.clone().unwrap_or_else(|| default_database_url(&state));
         let options = Options {
@@ -176,6 +189,7 @@ impl Builder {
             store: Arc::new(trace.clone()),
             trace,
             scrub,
+            record: self.record,
             providers: self.providers,
             tools: self.tools,
             natives: self.natives,
@@ -207,6 +221,7 @@ pub(crate) struct Inner {
     pub(crate) scrub: Arc<LateScrub>,
     pub(crate) trash: Arc<Trash>,
     pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) record: Option<PathBuf>,
     pub(crate) providers: Vec<Arc<dyn Provider>>,
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     pub(crate) natives: Natives,
@@ -291,7 +306,13 @@ impl Formwork {
             Arc::clone(&inner.rng),
             Arc::clone(&inner.clock),
         );
-        let models = Models::connect(config, &keys, &inner.base, &inner.providers, seams)?;
+        let models = Models::connect(
+            config,
+            &keys,
+            (&inner.base, inner.record.as_deref()),
+            &inner.providers,
+            seams,
+        )?;
         Ok((keys, models))
     }
 

@@ -84,7 +84,7 @@ pub(crate) fn endpoints(config: &Config, keys: &Keys, base: &Path) -> Vec<Endpoi
         let given = settings.base_url.clone();
         let address = given.or_else(|| settings.kind.default_base_url().map(str::to_owned));
         let mut address = address.unwrap_or_default();
-        if settings.kind == ProviderKind::Scripted {
+        if matches!(settings.kind, ProviderKind::Scripted | ProviderKind::Recorded) {
             address = base.join(address).display().to_string();
         }
         let mut endpoint = Endpoint::new(name.clone(), settings.kind, address);
@@ -110,6 +110,8 @@ pub(crate) struct Models {
     catalog: Catalog,
     categories: BTreeMap<CategoryName, ModelRef>,
     missing: BTreeMap<ProviderName, String>,
+    /// Whether what is asked and answered is kept.
+    recording: bool,
 }
 
 impl Models {
@@ -120,14 +122,17 @@ impl Models {
     pub(crate) fn connect(
         config: &Config,
         keys: &Keys,
-        base: &Path,
+        (base, record): (&Path, Option<&Path>),
         own: &[Arc<dyn Provider>],
         seams: (Arc<dyn Scrub>, Arc<dyn Rng>, Arc<dyn Clock>),
     ) -> Result<Self, Error> {
         let (scrub, rng, clock) = seams;
         let seams = Seams { scrub, rng, clock };
-        let mut catalog =
-            Catalog::new(endpoints(config, keys, base), &seams).map_err(Error::transport)?;
+        let mut endpoints = endpoints(config, keys, base);
+        for endpoint in &mut endpoints {
+            endpoint.record = record.map(Path::to_owned);
+        }
+        let mut catalog = Catalog::new(endpoints, &seams).map_err(Error::transport)?;
         for provider in own {
             catalog = catalog.with_provider(ProviderKind::OpenAiCompatible, Arc::clone(provider));
         }
@@ -142,7 +147,12 @@ impl Models {
             catalog = catalog.with_model(model.clone(), word);
         }
         let missing = keys.missing.clone();
-        Ok(Self { catalog, categories: config.categories.clone(), missing })
+        Ok(Self {
+            catalog,
+            categories: config.categories.clone(),
+            missing,
+            recording: record.is_some(),
+        })
     }
 
     /// Returns the model that an agent thinks with.
@@ -187,9 +197,14 @@ impl Models {
                 return Err(Error::Key { what, reason: reason.clone() });
             }
         }
-        self.catalog
+        let ready = self
+            .catalog
             .model(model)
-            .map_err(|source| Error::Model { model: model.clone(), source: Box::new(source) })
+            .map_err(|source| Error::Model { model: model.clone(), source: Box::new(source) })?;
+        if self.recording && ready.info.scripted {
+            return Err(Error::NotRecordable { model: model.clone() });
+        }
+        Ok(ready)
     }
 
     /// Says why the key of a provider cannot be had, if it cannot.

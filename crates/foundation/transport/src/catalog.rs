@@ -12,6 +12,7 @@ use crate::{
     client::Client,
     endpoint::ProviderKind,
     fallback::{Fallback, Link},
+    recorded::Recorded,
     scripted::Scripted,
 };
 
@@ -34,16 +35,25 @@ pub struct ModelOverride {
 #[derive(Default)]
 pub struct Catalog {
     prices: Option<Prices>,
-    providers: BTreeMap<ProviderName, (ProviderKind, Arc<dyn Provider>)>,
+    providers: BTreeMap<ProviderName, Known>,
     overrides: BTreeMap<ModelRef, ModelOverride>,
+}
+
+struct Known {
+    /// The kind by which its models are looked up: that of the server whose words are replayed.
+    kind: ProviderKind,
+    /// Whether its words come from no model.
+    is_canned: bool,
+    provider: Arc<dyn Provider>,
 }
 
 /// Makes the provider for an endpoint.
 ///
 /// # Errors
-/// What [`Client::new`] and [`Scripted::read`] return.
+/// What [`Client::new`], [`Scripted::read`] and [`Recorded::read`] return.
 pub fn connect(endpoint: Endpoint, seams: &Seams) -> Result<Arc<dyn Provider>, Error> {
     Ok(match endpoint.kind {
+        ProviderKind::Recorded => Arc::new(Recorded::read(endpoint, seams.clone())?),
         ProviderKind::Scripted => {
             Arc::new(Scripted::read(endpoint.name, Path::new(&endpoint.base_url))?)
         }
@@ -59,6 +69,13 @@ impl Catalog {
     pub fn new(endpoints: Vec<Endpoint>, seams: &Seams) -> Result<Self, Error> {
         let mut catalog = Self { prices: Some(Prices::built_in()?), ..Self::default() };
         for endpoint in endpoints {
+            if endpoint.kind == ProviderKind::Recorded {
+                let recorded = Recorded::read(endpoint, seams.clone())?;
+                let (name, kind) = (recorded.name().clone(), recorded.kind());
+                let known = Known { kind, is_canned: true, provider: Arc::new(recorded) };
+                catalog.providers.insert(name, known);
+                continue;
+            }
             let kind = endpoint.kind;
             let provider = connect(endpoint, seams)?;
             catalog = catalog.with_provider(kind, provider);
@@ -69,7 +86,8 @@ impl Catalog {
     /// Returns it with a provider of the caller's own, which takes the place of one of the same name.
     #[must_use]
     pub fn with_provider(mut self, kind: ProviderKind, provider: Arc<dyn Provider>) -> Self {
-        self.providers.insert(provider.name().clone(), (kind, provider));
+        let is_canned = matches!(kind, ProviderKind::Scripted | ProviderKind::Recorded);
+        self.providers.insert(provider.name().clone(), Known { kind, is_canned, provider });
         self
     }
 
@@ -80,18 +98,19 @@ impl Catalog {
         self
     }
 
-    /// Returns what is known of a model. One whose chain ends in a script counts as scripted.
+    /// Returns what is known of a model. One whose chain has a script or a recording
+    /// in it counts as scripted.
     ///
     /// # Errors
     /// [`Error::UnknownProvider`] when no provider of its name, or of a name in its chain, is configured.
     pub fn info(&self, model: &ModelRef) -> Result<ModelInfo, Error> {
-        let (kind, _) = self.provider(model)?;
+        let known = self.provider(model)?;
+        let (kind, scripted) = (known.kind, known.is_canned);
         let word = self.overrides.get(model).cloned().unwrap_or_default();
-        let known = self.prices.as_ref().and_then(|p| p.get(*kind, model.model.as_str()));
-        let scripted = *kind == ProviderKind::Scripted;
+        let known = self.prices.as_ref().and_then(|p| p.get(kind, model.model.as_str()));
         let mut may_be_scripted = scripted;
         for fallback in &word.fallback {
-            may_be_scripted |= self.provider(fallback)?.0 == ProviderKind::Scripted;
+            may_be_scripted |= self.provider(fallback)?.is_canned;
         }
         Ok(ModelInfo {
             model: model.clone(),
@@ -101,9 +120,9 @@ impl Catalog {
                 .or(known.map(|known| known.max_output_tokens)),
             price: word
                 .price
-                .or(known.map(|known| known.price()))
-                // The words of a script cost nothing unless the operator wants to see them cost.
-                .or(scripted.then_some(Price::LOCAL)),
+                // Words that come from no model cost nothing unless the operator wants to see them cost.
+                .or(scripted.then_some(Price::LOCAL))
+                .or(known.map(|known| known.price())),
             tool_calls: word.tool_calls.unwrap_or_default(),
             scripted: may_be_scripted,
         })
@@ -146,8 +165,8 @@ impl Catalog {
     fn link(&self, model: &ModelRef) -> Result<Link, Error> {
         let info = self.info(model)?;
         let price = info.price.ok_or_else(|| Error::NoPrice { model: model.clone() })?;
-        let (_, provider) = self.provider(model)?;
-        let (model, provider) = (model.clone(), Arc::clone(provider));
+        let provider = Arc::clone(&self.provider(model)?.provider);
+        let model = model.clone();
         Ok(Link { model, price, max_output_tokens: info.max_output_tokens, provider })
     }
 
@@ -161,7 +180,7 @@ impl Catalog {
         self.overrides.keys()
     }
 
-    fn provider(&self, model: &ModelRef) -> Result<&(ProviderKind, Arc<dyn Provider>), Error> {
+    fn provider(&self, model: &ModelRef) -> Result<&Known, Error> {
         self.providers.get(&model.provider).ok_or_else(|| {
             let known: Vec<_> = self.providers.keys().map(ProviderName::as_str).collect();
             Error::UnknownProvider {

@@ -3,6 +3,7 @@
 mod call;
 pub(crate) mod ollama;
 mod reading;
+pub(crate) mod tape;
 
 use std::{
     fmt,
@@ -14,6 +15,7 @@ use formwork_protocols::{
     Cancel, ModelRequest, Provider, ProviderError, ProviderFault, ProviderName, model::ModelStream,
     text,
 };
+use futures::StreamExt as _;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
@@ -21,6 +23,7 @@ use url::Url;
 
 use crate::{Endpoint, Error, Seams, fault::Fault, google, retry, wire};
 use call::Call;
+use tape::{Answer, Tape};
 
 /// The most of an answer's body that an error keeps, in bytes.
 const ERROR_BODY: usize = 4 * 1024;
@@ -44,6 +47,7 @@ pub(crate) struct Inner {
     base: Url,
     http: reqwest::Client,
     seams: Seams,
+    tape: Tape,
 }
 
 /// A try that failed.
@@ -73,6 +77,11 @@ impl Client {
     /// [`Error::BaseUrl`] and [`Error::Header`] when the endpoint cannot be used as it is configured,
     /// [`Error::HttpClient`] when the machine's certificates cannot be read.
     pub fn new(endpoint: Endpoint, seams: Seams) -> Result<Self, Error> {
+        let tape = endpoint.record.clone().map_or(Tape::Off, Tape::Record);
+        Self::with_tape(endpoint, seams, tape)
+    }
+
+    pub(crate) fn with_tape(endpoint: Endpoint, seams: Seams, tape: Tape) -> Result<Self, Error> {
         let base = endpoint.url()?;
         install_crypto();
         let mut builder = reqwest::Client::builder()
@@ -83,7 +92,7 @@ impl Client {
             // Retries have one owner, and it is not the HTTP library.
             .retry(reqwest::retry::never())
             .default_headers(headers(&endpoint)?);
-        if base.scheme() == "http" {
+        if base.scheme() == "http" || tape.is_replay() {
             builder = builder.tls_certs_only([]); // Reading the machine's certificates takes longer than a call.
         }
         if endpoint.is_loopback() {
@@ -93,7 +102,7 @@ impl Client {
             provider: endpoint.name.clone(),
             reason: root_cause(&error),
         })?;
-        Ok(Self { inner: Arc::new(Inner { endpoint, base, http, seams }) })
+        Ok(Self { inner: Arc::new(Inner { endpoint, base, http, seams, tape }) })
     }
 
     /// Returns the endpoint.
@@ -117,12 +126,13 @@ impl Client {
             for (name, value) in wire::auth(&inner.endpoint).map_err(Failure::new)? {
                 request = request.header(name, value);
             }
-            let response = request.send().await.map_err(|error| inner.unreachable(&error))?;
-            if !response.status().is_success() {
-                return Err(inner.refusal(response).await);
+            let answer: Answer =
+                request.send().await.map_err(|error| inner.unreachable(&error))?.into();
+            if !answer.is_success() {
+                return Err(inner.refusal(answer).await);
             }
-            let status = Some(response.status().as_u16());
-            let body = read(response, WHOLE_READ).await;
+            let status = Some(answer.status);
+            let body = read(answer, WHOLE_READ).await;
             serde_json::from_str(&body).map_err(|_| {
                 let message = "the server did not answer with JSON";
                 let fault = Fault::new(ProviderFault::Protocol, message).with_body(&body);
@@ -158,6 +168,9 @@ impl fmt::Debug for Client {
 impl Inner {
     /// Returns the address as it is shown.
     fn label(&self) -> String {
+        if let Tape::Replay(deck) = &self.tape {
+            return deck.label();
+        }
         self.base.as_str().trim_end_matches('/').to_owned()
     }
 
@@ -214,12 +227,12 @@ impl Inner {
     }
 
     /// Reads an answer with an error status.
-    async fn refusal(&self, response: reqwest::Response) -> Failure {
-        let status = response.status().as_u16();
-        let request_id = request_id(response.headers());
-        let asked = retry::asked(response.headers(), self.seams.clock.now());
+    async fn refusal(&self, answer: Answer) -> Failure {
+        let status = answer.status;
+        let request_id = request_id(&answer.headers);
+        let asked = retry::asked(&answer.headers, self.seams.clock.now());
         let body =
-            tokio::time::timeout(ERROR_TIME, read(response, ERROR_READ)).await.unwrap_or_default();
+            tokio::time::timeout(ERROR_TIME, read(answer, ERROR_READ)).await.unwrap_or_default();
         Failure {
             status: Some(status),
             request_id,
@@ -230,9 +243,9 @@ impl Inner {
 }
 
 /// Reads up to `limit` bytes of a body, as far as it comes.
-async fn read(mut response: reqwest::Response, limit: usize) -> String {
+async fn read(mut answer: Answer, limit: usize) -> String {
     let mut body = Vec::new();
-    while let Ok(Some(chunk)) = response.chunk().await {
+    while let Some(Ok(chunk)) = answer.body.next().await {
         body.extend_from_slice(&chunk);
         if body.len() >= limit {
             body.truncate(limit);

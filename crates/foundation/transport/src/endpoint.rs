@@ -1,6 +1,6 @@
 //! Where a provider is reached and how patiently.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, path::PathBuf, str::FromStr};
 
 use formwork_protocols::{ProviderName, Span};
 use schemars::JsonSchema;
@@ -43,11 +43,13 @@ pub enum ProviderKind {
     OpenAiCompatible,
     /// A script of turns, for tests, demos and benches; `base_url` is its path.
     Scripted,
+    /// Recorded traffic of another provider; `base_url` is the folder of the recordings.
+    Recorded,
 }
 
 impl ProviderKind {
     /// Every kind.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::OpenAi,
         Self::OpenAiResponses,
         Self::Anthropic,
@@ -59,6 +61,7 @@ impl ProviderKind {
         Self::LmStudio,
         Self::OpenAiCompatible,
         Self::Scripted,
+        Self::Recorded,
     ];
 
     /// Returns the kind's name, as configuration writes it.
@@ -75,6 +78,7 @@ impl ProviderKind {
             Self::LmStudio => "lm-studio",
             Self::OpenAiCompatible => "openai-compatible",
             Self::Scripted => "scripted",
+            Self::Recorded => "recorded",
         }
     }
 
@@ -90,7 +94,8 @@ impl ProviderKind {
             | Self::LlamaCpp
             | Self::LmStudio
             | Self::OpenAiCompatible
-            | Self::Scripted => None,
+            | Self::Scripted
+            | Self::Recorded => None,
         }
     }
 }
@@ -183,6 +188,8 @@ pub struct Endpoint {
     pub retry: RetryPolicy,
     /// The window that an Ollama server is asked to hold, in tokens; as large as each request needs where absent.
     pub context_tokens: Option<u64>,
+    /// The folder, which is there, in which calls and their answers are recorded, without secrets.
+    pub record: Option<PathBuf>,
 }
 
 impl Endpoint {
@@ -197,6 +204,7 @@ impl Endpoint {
             clocks: Clocks::default(),
             retry: RetryPolicy::default(),
             context_tokens: None,
+            record: None,
         }
     }
 
@@ -262,6 +270,7 @@ impl fmt::Debug for Endpoint {
             .field("clocks", &self.clocks)
             .field("retry", &self.retry)
             .field("context_tokens", &self.context_tokens)
+            .field("record", &self.record)
             .finish()
     }
 }
@@ -294,7 +303,7 @@ mod tests {
         assert_eq!(
             "gpt".parse::<ProviderKind>().unwrap_err().to_string(),
             "\"gpt\" is not a kind of provider: expected one of openai, openai-responses, anthropic, google, \
-             openrouter, ollama, vllm, llama-cpp, lm-studio, openai-compatible, scripted"
+             openrouter, ollama, vllm, llama-cpp, lm-studio, openai-compatible, scripted, recorded"
         );
     }
 

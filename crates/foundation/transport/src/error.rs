@@ -21,6 +21,9 @@ pub enum Error {
     /// The script or recording could not be read.
     #[error("provider {provider}: {path} could not be read")]
     Unreadable { provider: ProviderName, path: String, source: std::io::Error },
+    /// A recording cannot be used.
+    #[error("provider {provider}: {path} cannot be replayed: {reason}")]
+    Recording { provider: ProviderName, path: String, reason: String },
     /// The script or the catalogue has faults.
     #[error("{0}")]
     Document(Diagnostics),

@@ -25,7 +25,9 @@
 //! | say where a server is and how patiently it is asked | [`Endpoint`], [`Clocks`], [`RetryPolicy`] |
 //! | call it, whichever wire it speaks | [`Client`], a [`Provider`] |
 //! | answer without a model, in tests and demos | [`Scripted`] of a [`Script`], a [`Provider`] too |
+//! | answer without a server, from what was recorded of one | [`Endpoint::record`], then [`Recorded`] |
 //! | choose among several, with prices | [`Catalog`], which gives [`Model`]s |
+//! | go on with another model where one gives up | [`fallback::Fallback`], or [`ModelOverride::fallback`] |
 //! | get JSON that follows a schema | [`structured::OutputSchema`] |
 //! | find servers on this machine, list and load models | [`discover`], [`Client::list_models`], [`OllamaModel`] |
 //! | read an answer that came without this crate's HTTP | [`decode::Answer`] |
@@ -71,7 +73,8 @@
 //! [`Usage`] has five disjoint classes, so that cached input is not counted twice; their sum is the provider's total.
 //! Where a server tells none it is estimated ([`usage::estimate`]), and the completion says so. [`Prices`] are a dated file of
 //! what makers publish; a [`ModelOverride`] goes before it. A model without a price is refused ([`Error::NoPrice`])
-//! before it is called: a model of one's own is free only by the operator's word, [`Price::LOCAL`].
+//! before it is called: a model of one's own is free only by the operator's word, [`Price::LOCAL`]. A budget holds the most
+//! that a call may cost, [`Model::ceiling`], which is the dearest of a chain, and is settled with what it did cost.
 //!
 //! # Whose reasoning is whose
 //!
@@ -93,6 +96,7 @@
 //! [`Completion`]: formwork_protocols::Completion
 //! [`Malformed`]: formwork_protocols::message::Arguments::Malformed
 //! [`Model`]: formwork_protocols::Model
+//! [`Model::ceiling`]: formwork_protocols::Model::ceiling
 //! [`ModelEvent::Done`]: formwork_protocols::ModelEvent::Done
 //! [`ModelEvent::Retrying`]: formwork_protocols::ModelEvent::Retrying
 //! [`ModelEvent::Started`]: formwork_protocols::ModelEvent::Started
@@ -109,6 +113,7 @@
 mod anthropic;
 pub mod assembly; // Tool calls from their pieces; usable alone.
 mod call_ids; // Ids of calls that move between providers.
+mod cassette; // Recorded traffic.
 mod catalog; // From endpoints to models that are ready to be called.
 mod client; // A provider behind HTTP: clocks, retries, errors.
 pub mod decode; // An answer from bytes, without HTTP; usable alone.
@@ -124,6 +129,7 @@ mod ollama;
 mod openai_chat;
 mod openai_responses;
 mod prices;
+mod recorded; // A provider that answers from recordings.
 #[cfg(test)]
 mod replay;
 mod retry;
@@ -147,6 +153,7 @@ pub use {
     error::Error,
     info::{Discovered, LOOPBACK_PORTS, ListedModel, discover, discover_at},
     prices::{PricedModel, Prices, Vendor},
+    recorded::Recorded,
     scripted::{Script, Scripted},
     seams::Seams,
     tool_schemas::{Quarantined, quarantined},

@@ -117,7 +117,8 @@ const fn vendor(kind: ProviderKind) -> Option<Vendor> {
         | ProviderKind::LlamaCpp
         | ProviderKind::LmStudio
         | ProviderKind::OpenAiCompatible
-        | ProviderKind::Scripted => None,
+        | ProviderKind::Scripted
+        | ProviderKind::Recorded => None,
     }
 }
 

@@ -12,6 +12,8 @@ mod run;
 mod runs;
 mod trust;
 
+use std::path::Path;
+
 use clap::CommandFactory as _;
 use formwork_protocols::OutcomeCode;
 use formwork_services::{Builder, Formwork, capability::Caller, config::Layer};
@@ -98,6 +100,10 @@ fn block_on<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault>
 
 /// Opens Formwork as the settings say.
 async fn open(settings: &Settings) -> Result<Formwork, Fault> {
+    builder(settings).build().await.map_err(Fault::from)
+}
+
+fn builder(settings: &Settings) -> Builder {
     let mut builder = Builder::new(&settings.workspace)
         .state(&settings.state)
         .config(settings.layered.config.clone())
@@ -105,7 +111,7 @@ async fn open(settings: &Settings) -> Result<Formwork, Fault> {
     if let Ok(program) = std::env::current_exe() {
         builder = builder.launcher(program);
     }
-    builder.build().await.map_err(Fault::from)
+    builder
 }
 
 /// Reads the settings, opens Formwork and asks it something.
@@ -118,9 +124,27 @@ fn with<T, F>(
 where
     F: Future<Output = Result<T, Fault>>,
 {
+    with_record(global, flags, need, None, work)
+}
+
+/// The same, and keeps the traffic with models in a folder.
+fn with_record<T, F>(
+    global: &Global,
+    flags: Vec<Layer>,
+    need: Need,
+    record: Option<&Path>,
+    work: impl FnOnce(Formwork, Caller, Settings) -> F,
+) -> Result<T, Fault>
+where
+    F: Future<Output = Result<T, Fault>>,
+{
     let settings = Settings::load(global, flags, need)?;
     block_on(async {
-        let formwork = open(&settings).await?;
+        let mut builder = builder(&settings);
+        if let Some(folder) = record {
+            builder = builder.record(folder);
+        }
+        let formwork = builder.build().await?;
         let caller = Caller::owner(settings.principal.clone());
         let done = work(formwork.clone(), caller, settings).await;
         formwork.close().await;

@@ -15,6 +15,7 @@ mod endpoint; // Endpoints that refuse, break off or fall silent.
 mod fallback; // Another model in the place of one that gave up.
 mod interrupt; // Ctrl-C, and the run taken up again.
 mod modes; // What agents may change.
+mod recorded; // A run carried out again without its server.
 mod secrets; // Where keys never are.
 mod trust; // What a project may say.
 mod workflow; // Three tasks from the command line to the log.

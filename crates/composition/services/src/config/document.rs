@@ -49,7 +49,7 @@ pub struct ProviderConfig {
     /// The wire that it speaks.
     pub kind: ProviderKind,
     /// Its address; that of the provider itself where it has one and this is absent. For `scripted`, the
-    /// path of the script.
+    /// path of the script; for `recorded`, the folder of the recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
     /// Where its key comes from. Never the key itself.

@@ -116,7 +116,7 @@ async fn ask(mut endpoint: Endpoint, seams: &Seams, models: &Models) -> Endpoint
         models: Vec::new(),
         error: None,
     };
-    if endpoint.kind == ProviderKind::Scripted {
+    if matches!(endpoint.kind, ProviderKind::Scripted | ProviderKind::Recorded) {
         return listed;
     }
     let row = |name: ModelName, context_tokens: Option<u64>| {

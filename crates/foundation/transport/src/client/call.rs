@@ -150,7 +150,9 @@ impl Call {
         };
         match next {
             Next::Wait(wait) => {
-                self.phase = Phase::Wait(Box::pin(tokio::time::sleep(wait)));
+                // A server of which only a recording is left needs no patience.
+                let pause = if self.inner.tape.is_replay() { Duration::ZERO } else { wait };
+                self.phase = Phase::Wait(Box::pin(tokio::time::sleep(pause)));
                 let error = self.inner.error(failure, self.tries);
                 Ok(ModelEvent::Retrying { attempt: self.tries, wait, error })
             }
@@ -185,32 +187,21 @@ async fn open(
         empty => empty
             .insert(wire::outgoing(&inner.endpoint, &inner.base, request).map_err(Failure::new)?),
     };
-    let mut sending = inner
-        .http
-        .post(outgoing.url.clone())
-        .header(reqwest::header::CONTENT_TYPE, "application/json")
-        .header(reqwest::header::ACCEPT, "text/event-stream, application/json")
-        .body(outgoing.body.clone());
-    for (name, value) in &outgoing.headers {
-        sending = sending.header(name, value);
-    }
     let limit = inner.endpoint.clocks.first_token;
-    let response = tokio::time::timeout(limit.as_duration(), sending.send())
-        .await
-        .map_err(|_| {
+    let answer =
+        tokio::time::timeout(limit.as_duration(), inner.send(outgoing)).await.map_err(|_| {
             let message = format!("no answer within {limit}");
             Failure::new(Fault::new(ProviderFault::Timeout, message))
-        })?
-        .map_err(|error| inner.unreachable(&error))?;
-    if !response.status().is_success() {
-        return Err(inner.refusal(response).await);
+        })??;
+    if !answer.is_success() {
+        return Err(inner.refusal(answer).await);
     }
     let draft = Draft::new(request, outgoing.names.clone());
     let served_by = ServedBy {
         provider: inner.endpoint.name.clone(),
         endpoint: inner.label(),
         model: request.model.as_str().to_owned(),
-        request_id: super::request_id(response.headers()),
+        request_id: super::request_id(&answer.headers),
     };
-    Ok(Reading::new(Arc::clone(inner), response, draft, served_by, begun))
+    Ok(Reading::new(Arc::clone(inner), answer, draft, served_by, begun))
 }

@@ -11,7 +11,7 @@ use futures::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Client, Failure, Inner, root_cause};
+use super::{Client, Failure, Inner, tape::Answer};
 use crate::{
     fault::Fault,
     frames::Frames,
@@ -112,7 +112,7 @@ struct Pull {
     inner: Arc<Inner>,
     model: ModelName,
     cancelled: Pin<Box<dyn Future<Output = ()> + Send>>,
-    body: Option<BoxStream<'static, reqwest::Result<Bytes>>>,
+    body: Option<BoxStream<'static, Result<Bytes, String>>>,
     frames: Frames,
     over: bool,
 }
@@ -151,7 +151,7 @@ async fn sleep(limit: Duration) {
 async fn step(
     inner: &Inner,
     model: &ModelName,
-    body: &mut Option<BoxStream<'static, reqwest::Result<Bytes>>>,
+    body: &mut Option<BoxStream<'static, Result<Bytes, String>>>,
     frames: &mut Frames,
 ) -> Result<PullProgress, Failure> {
     let body = match body {
@@ -169,8 +169,7 @@ async fn step(
         match body.next().await {
             Some(Ok(bytes)) => frames.push(&bytes),
             Some(Err(error)) => {
-                let message =
-                    format!("the connection was cut during the pull: {}", root_cause(&error));
+                let message = format!("the connection was cut during the pull: {error}");
                 return Err(Failure::new(Fault::new(ProviderFault::Transport, message)));
             }
             None => {
@@ -184,18 +183,18 @@ async fn step(
 async fn open(
     inner: &Inner,
     model: &ModelName,
-) -> Result<BoxStream<'static, reqwest::Result<Bytes>>, Failure> {
+) -> Result<BoxStream<'static, Result<Bytes, String>>, Failure> {
     let url = join(&root(&inner.base), "api/pull");
     let body = json!({ "model": model.as_str(), "stream": true });
     let mut asking = inner.http.post(url).json(&body);
     for (name, value) in wire::auth(&inner.endpoint).map_err(Failure::new)? {
         asking = asking.header(name, value);
     }
-    let response = asking.send().await.map_err(|error| inner.unreachable(&error))?;
-    if !response.status().is_success() {
-        return Err(inner.refusal(response).await);
+    let answer: Answer = asking.send().await.map_err(|error| inner.unreachable(&error))?.into();
+    if !answer.is_success() {
+        return Err(inner.refusal(answer).await);
     }
-    Ok(response.bytes_stream().boxed())
+    Ok(answer.body)
 }
 
 fn listed(answer: &Value, loaded: Option<bool>) -> Vec<ListedModel> {

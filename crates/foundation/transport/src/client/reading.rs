@@ -8,7 +8,7 @@ use futures::{FutureExt as _, StreamExt as _, stream::BoxStream};
 use reqwest::header::CONTENT_TYPE;
 use tokio::time::{Instant, Sleep};
 
-use super::{Failure, Inner, WHOLE_READ, root_cause};
+use super::{Failure, Inner, WHOLE_READ, tape::Answer};
 use crate::{
     draft::Draft,
     fault::{Fault, is_html},
@@ -21,7 +21,7 @@ const EVENT_LIMIT: usize = 32 * 1024 * 1024;
 
 pub(super) struct Reading {
     inner: Arc<Inner>,
-    body: BoxStream<'static, reqwest::Result<Bytes>>,
+    body: BoxStream<'static, Result<Bytes, String>>,
     framing: Framing,
     reader: Box<dyn Reader>,
     pub(super) draft: Draft,
@@ -48,12 +48,12 @@ enum Framing {
 impl Reading {
     pub(super) fn new(
         inner: Arc<Inner>,
-        response: reqwest::Response,
+        answer: Answer,
         draft: Draft,
         served_by: ServedBy,
         begun: Instant,
     ) -> Self {
-        let content_type = response.headers().get(CONTENT_TYPE);
+        let content_type = answer.headers.get(CONTENT_TYPE);
         let content_type = content_type.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let framing = match content_type.split(';').next().unwrap_or_default().trim() {
             "text/event-stream" => Framing::Frames(Frames::events(EVENT_LIMIT)),
@@ -67,7 +67,7 @@ impl Reading {
             reader: wire::reader(&inner.endpoint),
             draft,
             served_by,
-            status: response.status().as_u16(),
+            status: answer.status,
             begun,
             first_content: None,
             last_content: begun,
@@ -75,7 +75,7 @@ impl Reading {
             told_start: false,
             over: false,
             undecodable: 0,
-            body: response.bytes_stream().boxed(),
+            body: answer.body,
             inner,
         }
     }
@@ -149,10 +149,7 @@ impl Reading {
             }
             Some(Err(error)) => Err(self.failure(Fault::new(
                 ProviderFault::Transport,
-                format!(
-                    "the connection was cut in the middle of the answer: {}",
-                    root_cause(&error)
-                ),
+                format!("the connection was cut in the middle of the answer: {error}"),
             ))),
             None => self.end(),
         }

@@ -105,7 +105,8 @@ fn begin(
         }
         other => other,
     };
-    super::with(global, flags, Need::Effect, async |formwork, caller, settings| {
+    let record = options.record.as_deref();
+    super::with_record(global, flags, Need::Effect, record, async |formwork, caller, settings| {
         let params = params(&settings, task, &options)?;
         start(&formwork, &caller, terminal, params).await
     })
