@@ -291,7 +291,9 @@ fn conclude(terminal: &Terminal, outcome: &RunOutcome, answer: &str) -> Result<(
         Format::Quiet => terminal.result(&document, || format!("{outcome}\n"))?,
         Format::Text => {
             let mut text = String::new();
-            if !answer.is_empty() && !terminal.streams() {
+            // A claim that was refused is no answer; `formwork runs show` tells what became of it.
+            let holds = outcome.code == OutcomeCode::Completed;
+            if holds && !answer.is_empty() && !terminal.streams() {
                 text.push_str(answer.trim_end());
                 text.push('\n');
             }
