@@ -10,7 +10,7 @@ use formwork_scheduler::workflow::{Known, Plan};
 use serde_json::Map;
 
 /// The name of the function that does nothing.
-pub(crate) const NOTHING: &str = "nothing";
+pub(crate) const NOTHING: &str = "noop";
 
 const FAN_OUT: usize = 10;
 
@@ -78,18 +78,19 @@ pub(crate) fn plan(leaves: usize) -> Result<Plan> {
         .map_err(|faults| anyhow::anyhow!("the workflow of {leaves} tasks is faulty: {faults}"))
 }
 
+/// Writes as tersely as it goes: a document has a largest size, and a hundred thousand tasks come near it.
 fn subtasks(text: &mut String, leaves: usize) {
     for place in 0..FAN_OUT {
-        text.push_str(&format!("{{ name = \"{}\"", name(place)));
+        text.push_str(&format!("{{name=\"{}\"", name(place)));
         if let Some(before) = waits_for(place) {
-            text.push_str(&format!(", depends_on = [\"{}\"]", name(before)));
+            text.push_str(&format!(",depends_on=[\"{}\"]", name(before)));
         }
         if leaves > FAN_OUT {
-            text.push_str(", subtasks = [");
+            text.push_str(",subtasks=[");
             subtasks(text, leaves / FAN_OUT);
-            text.push_str("] },");
+            text.push_str("]},");
         } else {
-            text.push_str(&format!(", native = \"{NOTHING}\" }},"));
+            text.push_str(&format!(",native=\"{NOTHING}\"}},"));
         }
     }
 }
