@@ -216,12 +216,14 @@ impl Assembly {
     fn announce(&mut self, at: usize, steps: &mut Vec<Step>) {
         let Some(call) = self.calls.get(at).filter(|call| call.announced.is_none()) else { return };
         let is_taken = |id: &str| self.calls.iter().any(|c| c.announced.as_deref() == Some(id));
-        // A result is paired by its call's id, so no two calls may share one.
-        let id = match &call.id {
-            Some(id) if !is_taken(id) => id.clone(),
-            Some(id) => format!("{id}_{at}"),
-            None => format!("{}{at}", self.made),
-        };
+        // A result is paired by its call's id, so no two calls may share one; a server may give what is made here, too.
+        let wanted = call.id.clone().unwrap_or_else(|| format!("{}{at}", self.made));
+        let mut id = wanted.clone();
+        let mut number = at;
+        while is_taken(&id) {
+            id = format!("{wanted}_{number}");
+            number += 1; // As many are taken as there are calls, so this ends.
+        }
         steps.push(Step::Started { index: at, id: id.clone(), name: call.name.clone() });
         if let Some(call) = self.calls.get_mut(at) {
             call.announced = Some(id);

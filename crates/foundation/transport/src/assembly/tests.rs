@@ -219,6 +219,16 @@ fn arguments_are_an_object_or_malformed() {
     }
 }
 
+#[test]
+fn an_id_that_is_made_is_not_one_that_the_server_gave() {
+    let made = [delta(0, "call_3_1", "a", "{}"), delta(1, "", "b", "{}")];
+    assert_eq!(assemble(&made, Ended::Whole), ["call_3_1 a {}", "call_3_1_1 b {}"]);
+
+    let told_apart =
+        [delta(0, "x_1", "a", "{}"), delta(1, "x", "b", "{}"), delta(2, "x", "c", "{}")];
+    assert_eq!(assemble(&told_apart, Ended::Whole), ["x_1 a {}", "x b {}", "x_2 c {}"]);
+}
+
 proptest! {
     #[test]
     fn no_series_of_pieces_panics_or_shares_an_id(
