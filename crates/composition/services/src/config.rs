@@ -6,6 +6,7 @@ mod layers;
 pub use {
     document::{
         Config, ModelConfig, Permissions, PriceConfig, PriceWord, ProviderConfig, SandboxMode,
+        ToolCallsConfig,
     },
     layers::{Layer, Layered, Layers, Origin},
 };

@@ -141,7 +141,7 @@ impl Models {
                 context_tokens: known.context_tokens,
                 max_output_tokens: known.max_output_tokens,
                 price: known.price.map(crate::config::PriceConfig::price),
-                tool_calls: known.tool_calls,
+                tool_calls: known.tool_calls.map(crate::config::ToolCallsConfig::tool_calls),
                 fallback: known.fallback.clone(),
             };
             catalog = catalog.with_model(model.clone(), word);

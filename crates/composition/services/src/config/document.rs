@@ -78,11 +78,31 @@ pub struct ModelConfig {
     pub price: Option<PriceConfig>,
     /// How it takes tools.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tool_calls: Option<ToolCalls>,
+    pub tool_calls: Option<ToolCallsConfig>,
     /// The models that are asked in its place, in this order, where it has spent its tries, has no money left or
     /// is not there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<ModelRef>,
+}
+
+/// How a model takes tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolCallsConfig {
+    /// By the wire's own means.
+    Native,
+    /// Not at all: it is offered none.
+    None,
+}
+
+impl ToolCallsConfig {
+    /// Returns the same in the words of a model call.
+    pub const fn tool_calls(self) -> ToolCalls {
+        match self {
+            Self::Native => ToolCalls::Native,
+            Self::None => ToolCalls::None,
+        }
+    }
 }
 
 /// What a model costs.
@@ -150,6 +170,7 @@ impl DocumentType for Config {
             Reserved::key("hooks"),
             Reserved::key("mcp"),
             Reserved::key("permissions.network"),
+            Reserved::value("models.*.tool_calls", "text"),
         ];
         RESERVED
     }
