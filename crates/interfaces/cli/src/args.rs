@@ -249,7 +249,7 @@ pub enum Runs {
     },
     /// Take an interrupted run up where it stopped.
     Resume {
-        /// The run; the last one where absent.
+        /// The run; the newest of this workspace that has not ended where absent.
         run: Option<RunId>,
     },
 }

@@ -28,7 +28,10 @@ pub(super) fn runs(global: &Global, terminal: &Terminal, args: Runs) -> Result<O
             Ok(OutcomeCode::Completed)
         }
         Runs::Resume { run } => {
-            let run = named_or_last(&formwork, &caller, run).await?;
+            let run = match run {
+                Some(run) => run,
+                None => resumable(&formwork, &caller).await?,
+            };
             super::run::resume(&formwork, &caller, terminal, run).await
         }
     })
@@ -71,6 +74,25 @@ async fn named_or_last(
     newest.runs.first().map(|row| row.run).ok_or_else(|| {
         Fault::failed(anyhow!("there are no runs yet")).hint("`formwork demo` makes one")
     })
+}
+
+/// Finds the newest run of this workspace that has not ended.
+async fn resumable(formwork: &Formwork, caller: &Caller) -> Result<RunId, Fault> {
+    let here = formwork.workspace().display().to_string();
+    let mut before = None;
+    loop {
+        let params = ListParams { before, limit: Some(200) };
+        let page = formwork.call::<List>(caller, params).await?.runs;
+        let Some(last) = page.last() else {
+            return Err(Fault::failed(anyhow!("no run of {here} waits to be resumed"))
+                .hint("`formwork runs list` shows them all"));
+        };
+        before = Some(last.run);
+        let found = page.iter().find(|row| !row.state.is_terminal() && row.workspace == here);
+        if let Some(row) = found {
+            return Ok(row.run);
+        }
+    }
 }
 
 /// Draws a run as it stands: its tree, the checks with their evidence, the spend.
