@@ -66,10 +66,13 @@ fn classify(error: &sqlx::Error) -> Class {
     }
 }
 
+/// What is said of a database that another connection holds.
+pub(crate) const LOCKED: &str = "it is locked by another process";
+
 /// Source: the result codes of SQLite, <https://sqlite.org/rescode.html>; the low byte is the kind.
 fn sqlite(code: i64, message: &str) -> Class {
     match code & 0xff {
-        5 | 6 => Class::Passing("it is locked by another process".to_owned()),
+        5 | 6 => Class::Passing(LOCKED.to_owned()),
         8 => Class::Passing("it is read-only".to_owned()),
         10 => Class::Passing(format!("the disk failed: {message}")),
         13 => Class::Passing("the disk is full".to_owned()),

@@ -9,10 +9,11 @@ use sqlx::{
     postgres::PgConnectOptions,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
+use tokio::time::Instant;
 
 use crate::{
     database::{Connection, Database, Engine, Pool},
-    error::not_opened,
+    error::{LOCKED, not_opened},
 };
 
 /// The migrations, oldest first; a store's version is how many of them it has.
@@ -34,10 +35,27 @@ const READERS: u32 = 4;
 /// How many prepared statements a connection keeps: 64 sizes of insert for each busy table.
 const STATEMENTS: usize = 512;
 
+/// How long an opening that met a lock waits before it tries again: a switch of the journal takes less.
+const AGAIN: Duration = Duration::from_millis(10);
+
 /// Opens the database that a URL names, made or migrated if need be.
 pub(crate) async fn open(url: &str, wait: Duration) -> Result<Database, StoreError> {
     match url.split_once(':').map(|(scheme, _)| scheme) {
-        Some("sqlite") => open_sqlite(url, wait).await,
+        Some("sqlite") => {
+            // SQLite does not wait by itself where a connection switches to the write-ahead log, so two who
+            // make one store at the same time would refuse each other.
+            let begun = Instant::now();
+            loop {
+                match open_sqlite(url, wait).await {
+                    Err(StoreError::Open { reason, .. })
+                        if reason == LOCKED && begun.elapsed() < wait =>
+                    {
+                        tokio::time::sleep(AGAIN).await;
+                    }
+                    opened => return opened,
+                }
+            }
+        }
         Some("postgres" | "postgresql") => open_postgres(url, wait).await,
         other => Err(StoreError::Open {
             // The rest may hold a password.
