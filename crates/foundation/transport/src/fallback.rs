@@ -23,14 +23,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::{collections::VecDeque, fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use formwork_protocols::{
-    Cancel, ModelEvent, ModelRef, ModelRequest, Part, Price, Provider, ProviderError, ProviderName,
-    model::ModelStream,
+    Cancel, ModelEvent, ModelRef, ModelRequest, Part, Price, Provider, ProviderError,
+    ProviderFault, ProviderName, model::ModelStream,
 };
 use futures::{StreamExt as _, stream};
 use tokio::time::Instant;
+
+/// How long a model that has spent its tries is passed over. Long enough that a conversation does not wait for its
+/// tries at every turn, short enough that it comes back to the model that it was meant for.
+const REST: Duration = Duration::from_secs(300);
 
 /// One model of a chain.
 #[derive(Clone)]
@@ -47,37 +55,87 @@ pub struct Link {
 
 /// A provider that asks the next model of a chain where one has spent its tries, has no money left or is not there.
 ///
-/// It keeps nothing between calls: each begins with the first model. A request that is wrong, too long or cancelled,
-/// and one without its key, is not asked again. Reasoning is shown to the model that made it and to no other.
+/// What it learns holds for its life, and so for the conversation that it is made for: a model that is not there, or
+/// has no money left, is not asked again; one that has spent its tries is passed over for five minutes. Each call
+/// tells with an event whom it passed over. Where that would be everybody, all are asked again.
+///
+/// A request that is wrong, too long or cancelled, and one without its key, is not asked again. Reasoning is shown to
+/// the model that made it and to no other.
 #[derive(Debug, Clone)]
 pub struct Fallback {
-    first: Link,
-    rest: Vec<Link>,
+    links: Arc<[Link]>,
+    /// What is known of each, in the same order.
+    known: Arc<Mutex<Vec<Option<Failed>>>>,
+}
+
+/// That a model gave up.
+#[derive(Debug, Clone)]
+struct Failed {
+    error: ProviderError,
+    /// Until when it is passed over; nothing for always.
+    until: Option<Instant>,
+}
+
+impl Failed {
+    fn new(error: ProviderError) -> Self {
+        let is_final = matches!(error.fault, ProviderFault::ModelNotFound | ProviderFault::Quota);
+        let until = (!is_final).then(|| Instant::now() + REST);
+        Self { error, until }
+    }
+
+    fn holds(&self) -> bool {
+        self.until.is_none_or(|until| Instant::now() < until)
+    }
 }
 
 impl Fallback {
     /// Makes a chain.
-    pub const fn new(first: Link, rest: Vec<Link>) -> Self {
-        Self { first, rest }
+    pub fn new(first: Link, rest: Vec<Link>) -> Self {
+        let links: Arc<[Link]> = std::iter::once(first).chain(rest).collect();
+        let known = Arc::new(Mutex::new(vec![None; links.len()]));
+        Self { links, known }
     }
 
     /// Returns the most that a call may be billed by, whoever answers.
     pub fn ceiling(&self) -> Price {
-        let links = self.rest.iter();
-        links.fold(self.first.price, |dearest, link| dearest.or_dearer(&link.price))
+        let prices = self.links.iter().map(|link| link.price);
+        prices.reduce(|dearest, price| dearest.or_dearer(&price)).unwrap_or_default()
+    }
+
+    /// Returns why each model in front of the first that is to be asked is passed over.
+    fn passed_over(&self) -> Vec<ProviderError> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = |failed: &&Option<Failed>| failed.as_ref().is_some_and(Failed::holds);
+        let passed: Vec<_> = known.iter().take_while(failed).flatten().collect();
+        if passed.len() == known.len() {
+            return Vec::new();
+        }
+        let errors = passed.into_iter().map(|failed| {
+            let message = format!("not asked again: {}", failed.error.message);
+            ProviderError { message, tries: 0, ..failed.error.clone() }
+        });
+        errors.collect()
+    }
+
+    fn learn(&self, at: usize, failed: Option<Failed>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get_mut(at) {
+            *known = failed;
+        }
     }
 }
 
 impl Provider for Fallback {
     fn name(&self) -> &ProviderName {
-        self.first.provider.name()
+        self.links.first().expect("a chain has a first model").provider.name()
     }
 
     fn stream(&self, request: ModelRequest, cancel: Cancel) -> ModelStream {
         let call = Call {
             events: None,
-            link: self.first.clone(),
-            rest: self.rest.iter().cloned().collect(),
+            chain: self.clone(),
+            at: 0,
+            passed: None,
             request,
             cancel,
             begun: None,
@@ -95,8 +153,11 @@ impl Provider for Fallback {
 struct Call {
     /// What the present model answers; nothing where it was not asked yet.
     events: Option<ModelStream>,
-    link: Link,
-    rest: VecDeque<Link>,
+    chain: Fallback,
+    /// The present model's place.
+    at: usize,
+    /// Why those in front were passed over, until it is told; nothing where nobody has looked yet.
+    passed: Option<std::vec::IntoIter<ProviderError>>,
     request: ModelRequest,
     cancel: Cancel,
     /// When the first model was asked.
@@ -107,14 +168,20 @@ struct Call {
 
 impl Call {
     async fn next(&mut self) -> Option<Result<ModelEvent, ProviderError>> {
+        let passed = self.passed.get_or_insert_with(|| self.chain.passed_over().into_iter());
+        if let Some(error) = passed.next() {
+            return Some(self.go_on(error));
+        }
         let now = Instant::now();
         let begun = *self.begun.get_or_insert(now);
-        let events = self.events.get_or_insert_with(|| {
-            let request = fitted(&self.request, &self.link);
-            self.link.provider.stream(request, self.cancel.clone())
-        });
-        match events.next().await? {
+        if self.events.is_none() {
+            let link = self.chain.links.get(self.at)?;
+            let request = fitted(&self.request, link);
+            self.events = Some(link.provider.stream(request, self.cancel.clone()));
+        }
+        match self.events.as_mut()?.next().await? {
             Ok(ModelEvent::Done(mut done)) => {
+                self.chain.learn(self.at, None);
                 // What those before it took is part of the call.
                 let before = begun.elapsed().saturating_sub(done.elapsed);
                 done.elapsed = begun.elapsed();
@@ -124,6 +191,7 @@ impl Call {
             }
             Ok(event) => Some(Ok(event)),
             Err(error) if error.fault.concerns_one_model() && !self.cancel.is_cancelled() => {
+                self.chain.learn(self.at, Some(Failed::new(error.clone())));
                 Some(self.go_on(error))
             }
             Err(error) => Some(Err(error)),
@@ -132,12 +200,15 @@ impl Call {
 
     /// Turns to the next model, or gives up with the last one's error.
     fn go_on(&mut self, error: ProviderError) -> Result<ModelEvent, ProviderError> {
-        let Some(next) = self.rest.pop_front() else { return Err(error) };
+        let links = Arc::clone(&self.chain.links);
+        let (Some(from), Some(to)) = (links.get(self.at), links.get(self.at + 1)) else {
+            return Err(error);
+        };
+        self.at += 1;
         self.tries = self.tries.saturating_add(error.tries);
         self.events = None;
-        let from = std::mem::replace(&mut self.link, next);
-        let (to, price) = (self.link.model.clone(), self.link.price);
-        Ok(ModelEvent::FellBack { from: from.model, to, price, error })
+        let (from, to, price) = (from.model.clone(), to.model.clone(), to.price);
+        Ok(ModelEvent::FellBack { from, to, price, error })
     }
 }
 

@@ -177,3 +177,69 @@ async fn the_time_of_a_call_counts_from_its_first_model() {
     assert!(done.elapsed >= Duration::from_secs(30), "{done:?}");
     assert!(done.first_token >= Some(Duration::from_secs(30)), "{done:?}");
 }
+
+/// Returns whom a call passed over or gave up on, with how often each was tried.
+async fn given_up(chain: &Fallback) -> Vec<(String, u32)> {
+    let events: Vec<_> = chain.stream(request(), Cancel::new()).collect().await;
+    let fell = events.iter().filter_map(|event| match event {
+        Ok(ModelEvent::FellBack { from, error, .. }) => Some((from.to_string(), error.tries)),
+        _ => None,
+    });
+    fell.collect()
+}
+
+#[tokio::test]
+async fn a_model_that_is_not_there_is_not_asked_again_and_each_call_says_so() {
+    let server = Server::start().await.unwrap();
+    let missing = r#"{"error":{"message":"no such model"}}"#;
+    server.reply_always(&chat("one"), Reply::json(404, missing));
+    server.reply_always(&chat("two"), Reply::sse(ANSWER));
+    let chain = chain(&server);
+
+    let first = given_up(&chain).await;
+    let second = chain.clone().stream(request(), Cancel::new()).next().await.unwrap().unwrap();
+    let third = given_up(&chain).await;
+
+    assert_eq!(first, [("one/m-one".to_owned(), 1)]);
+    let ModelEvent::FellBack { to, price, error, .. } = second else { panic!("{second:?}") };
+    assert_eq!((to.to_string().as_str(), price.input), ("two/m-two", "7".parse().unwrap()));
+    assert_eq!((error.message.as_str(), error.tries), ("not asked again: no such model", 0));
+    assert_eq!(third, [("one/m-one".to_owned(), 0)]);
+    assert_eq!(paths(&server), [chat("one"), chat("two"), chat("two")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_has_spent_its_tries_is_asked_again_after_a_while() {
+    let server = Server::start().await.unwrap();
+    server.reply(&chat("one"), Reply::json(503, "{}"));
+    server.reply(&chat("one"), Reply::json(503, "{}"));
+    server.reply_always(&chat("one"), Reply::sse(ANSWER));
+    server.reply_always(&chat("two"), Reply::sse(ANSWER));
+    let chain = chain(&server);
+
+    let spent = given_up(&chain).await;
+    let soon = given_up(&chain).await;
+    tokio::time::advance(Duration::from_secs(301)).await;
+    let later = given_up(&chain).await;
+
+    assert_eq!(spent, [("one/m-one".to_owned(), 2)]);
+    assert_eq!(soon, [("one/m-one".to_owned(), 0)]);
+    assert_eq!(later, []);
+    assert_eq!(paths(&server).last(), Some(&chat("one")));
+}
+
+#[tokio::test]
+async fn where_everybody_gave_up_everybody_is_asked_again() {
+    let server = Server::start().await.unwrap();
+    for name in ["one", "two", "three"] {
+        server.reply(&chat(name), Reply::json(402, "{}"));
+        server.reply(&chat(name), Reply::json(402, "{}"));
+    }
+    let chain = chain(&server);
+
+    for asked in [3, 6] {
+        let error = chain.complete(request(), Cancel::new()).await.unwrap_err();
+
+        assert_eq!((error.fault, server.requests().len()), (ProviderFault::Quota, asked));
+    }
+}

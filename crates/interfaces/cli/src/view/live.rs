@@ -168,6 +168,8 @@ impl<W: Write> Live<W> {
             EventBody::ModelRetried(retried) => {
                 (Mark::Plain, line(format!("{}; tries again in {}", retried.error, retried.wait)))
             }
+            // Whom the conversation has given up on already is not told at each of its turns.
+            EventBody::ModelFellBack(fell) if fell.error.tries == 0 => return None,
             EventBody::ModelFellBack(fell) => {
                 (Mark::Plain, line(format!("{}; asks {} in its place", fell.error, fell.to)))
             }
