@@ -12,8 +12,8 @@ use std::{
 };
 
 use formwork_protocols::{
-    Cancel, ModelRequest, Provider, ProviderError, ProviderFault, ProviderName, model::ModelStream,
-    text,
+    Cancel, ModelRequest, Provider, ProviderError, ProviderFault, ProviderName, Span,
+    model::ModelStream, text,
 };
 use futures::StreamExt as _;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
@@ -32,7 +32,7 @@ const ERROR_READ: usize = 64 * 1024;
 /// How long the body of an error may take.
 const ERROR_TIME: Duration = Duration::from_secs(10);
 /// How long a question about models may take.
-const INFO_TIME: Duration = Duration::from_secs(10);
+pub(crate) const INFO_TIME: Duration = Duration::from_secs(10);
 /// The most of a whole answer that is read.
 const WHOLE_READ: usize = 32 * 1024 * 1024;
 
@@ -116,11 +116,24 @@ impl Client {
 
     /// Asks for `url` once, without retries, and returns the JSON that it answers.
     pub(crate) async fn get(&self, url: Url) -> Result<Value, ProviderError> {
-        self.ask(self.inner.http.get(url)).await
+        self.get_within(url, INFO_TIME).await
+    }
+
+    /// The same, within another time.
+    pub(crate) async fn get_within(
+        &self,
+        url: Url,
+        limit: Duration,
+    ) -> Result<Value, ProviderError> {
+        self.ask(self.inner.http.get(url), limit).await
     }
 
     /// Sends a request once, without retries, and returns the JSON that the server answers.
-    async fn ask(&self, mut request: reqwest::RequestBuilder) -> Result<Value, ProviderError> {
+    async fn ask(
+        &self,
+        mut request: reqwest::RequestBuilder,
+        limit: Duration,
+    ) -> Result<Value, ProviderError> {
         let inner = &self.inner;
         let asking = async {
             for (name, value) in wire::auth(&inner.endpoint).map_err(Failure::new)? {
@@ -139,10 +152,10 @@ impl Client {
                 Failure { status, ..Failure::new(fault) }
             })
         };
-        let answer = tokio::time::timeout(INFO_TIME, asking).await.unwrap_or_else(|_| {
+        let answer = tokio::time::timeout(limit, asking).await.unwrap_or_else(|_| {
             Err(Failure::new(Fault::new(
                 ProviderFault::Timeout,
-                format!("the server did not answer within {} s", INFO_TIME.as_secs()),
+                format!("the server did not answer within {}", Span::from(limit)),
             )))
         });
         answer.map_err(|failure| inner.error(failure, 1))

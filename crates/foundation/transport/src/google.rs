@@ -266,11 +266,8 @@ pub(crate) fn listed(answer: &Value) -> Vec<ListedModel> {
     let listed = models.iter().filter_map(|model| {
         let name = model.get("name")?.as_str()?;
         Some(ListedModel {
-            name: name.strip_prefix("models/").unwrap_or(name).parse().ok()?,
             context_tokens: model.get("inputTokenLimit").and_then(Value::as_u64),
-            parameters: None,
-            quantisation: None,
-            loaded: None,
+            ..ListedModel::named(name.strip_prefix("models/").unwrap_or(name).parse().ok()?)
         })
     });
     listed.collect()

@@ -1,5 +1,8 @@
 //! What a server says of itself and its models.
 
+mod cache; // What was asked a moment ago is not asked again.
+mod inspect; // What a server is, by what it answers.
+
 use std::time::Duration;
 
 use formwork_protocols::{ModelName, ProviderError};
@@ -11,6 +14,8 @@ use crate::{
     Clocks, Endpoint, RetryPolicy, Seams, client::Client, endpoint::ProviderKind, google,
     openai_chat, wire::join,
 };
+
+pub use {cache::InfoCache, inspect::ProviderInfo};
 
 /// Where servers of models listen on one's own machine: Ollama, LM Studio, llama.cpp, vLLM.
 pub const LOOPBACK_PORTS: [u16; 4] = [11_434, 1_234, 8_080, 8_000];
@@ -32,6 +37,31 @@ pub struct ListedModel {
     pub quantisation: Option<String>,
     /// Whether it is in memory, where the server says.
     pub loaded: Option<bool>,
+    /// What it can do, in the server's words, such as `tools`, `vision` and `thinking`; empty where it says nothing.
+    pub capabilities: Vec<String>,
+    /// The memory that one token of its window takes, in bytes, at 16 bits a number, where the server tells the
+    /// model's measures.
+    pub cache_bytes_per_token: Option<u64>,
+}
+
+impl ListedModel {
+    /// Returns a model of which nothing but its name is known.
+    pub(crate) const fn named(name: ModelName) -> Self {
+        Self {
+            name,
+            context_tokens: None,
+            parameters: None,
+            quantisation: None,
+            loaded: None,
+            capabilities: Vec::new(),
+            cache_bytes_per_token: None,
+        }
+    }
+
+    /// Returns the memory that its whole window takes beside its weights, in bytes, where the server tells enough.
+    pub fn cache_bytes(&self) -> Option<u64> {
+        self.cache_bytes_per_token?.checked_mul(self.context_tokens?)
+    }
 }
 
 /// A server that answered a probe.
@@ -94,9 +124,18 @@ fn listed(answer: &Value) -> Vec<ListedModel> {
             parameters: number(&["/meta/n_params"]),
             quantisation: text(&["/quantization", "/meta/ftype"]).map(str::to_owned),
             loaded: state.map(|state| state == "loaded"),
+            capabilities: texts(model, &["/capabilities"]),
+            cache_bytes_per_token: None,
         })
     });
     listed.collect()
+}
+
+/// Returns the words of the first of these lists that is there.
+fn texts(value: &Value, keys: &[&str]) -> Vec<String> {
+    let list = keys.iter().find_map(|key| value.pointer(key)?.as_array());
+    let words = list.into_iter().flatten().filter_map(Value::as_str);
+    words.map(str::to_owned).collect()
 }
 
 /// Looks for servers of models on this machine's usual ports; what does not answer within 300 ms is not there.
@@ -115,38 +154,13 @@ async fn probe(base_url: String, seams: &Seams) -> Option<Discovered> {
         Endpoint::new("probe".parse().ok()?, ProviderKind::OpenAiCompatible, base_url);
     endpoint.retry = RetryPolicy::NONE;
     let client = Client::new(endpoint, seams.clone()).ok()?;
-    let root = client.base();
-    let ask = |path: &str| {
-        let asking = client.get(join(root, path));
-        async { tokio::time::timeout(PROBE_TIME, asking).await.ok()?.ok() }
-    };
-    // All at once, so that a slow server costs the limit once.
-    let (models, ollama, studio) =
-        tokio::join!(ask("v1/models"), ask("api/version"), ask("api/v0/models"));
-    let models = models?;
-    models.get("data")?.as_array()?;
-    let kind = kind(&models, ollama.as_ref(), studio.as_ref());
-    // LM Studio says more of its models in a list of its own.
-    let studio = studio.filter(|_| kind == ProviderKind::LmStudio);
-    let models = listed(studio.as_ref().unwrap_or(&models));
+    let info = inspect::of_own(&client, PROBE_TIME).await.ok()?;
     let mut endpoint = client.endpoint().clone();
-    endpoint.name = kind.as_str().parse().ok()?;
-    endpoint.kind = kind;
+    endpoint.name = info.kind.as_str().parse().ok()?;
+    endpoint.kind = info.kind;
     endpoint.clocks = Clocks::default();
     endpoint.retry = RetryPolicy::default();
-    Some(Discovered { endpoint, models })
-}
-
-/// Tells a server by what it answers.
-fn kind(models: &Value, ollama: Option<&Value>, studio: Option<&Value>) -> ProviderKind {
-    let owner = models.pointer("/data/0/owned_by").and_then(Value::as_str).unwrap_or_default();
-    match owner {
-        "llamacpp" => ProviderKind::LlamaCpp,
-        "vllm" => ProviderKind::Vllm,
-        _ if studio.is_some_and(|answer| answer.get("data").is_some()) => ProviderKind::LmStudio,
-        _ if ollama.is_some_and(|answer| answer.get("version").is_some()) => ProviderKind::Ollama,
-        _ => ProviderKind::OpenAiCompatible,
-    }
+    Some(Discovered { endpoint, models: info.models })
 }
 
 #[cfg(test)]

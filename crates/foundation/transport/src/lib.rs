@@ -29,7 +29,7 @@
 //! | choose among several, with prices | [`Catalog`], which gives [`Model`]s |
 //! | go on with another model where one gives up | [`fallback::Fallback`], or [`ModelOverride::fallback`] |
 //! | get JSON that follows a schema | [`structured::OutputSchema`] |
-//! | find servers on this machine, list and load models | [`discover`], [`Client::list_models`], [`OllamaModel`] |
+//! | find servers on this machine, list and load models | [`discover`], [`Client::inspect`], [`InfoCache`], [`Client::ollama_pull`] |
 //! | read an answer that came without this crate's HTTP | [`decode::Answer`] |
 //! | read only events, calls or calls in prose | [`sse::Decoder`], [`assembly::Assembly`], [`text_calls`] |
 //!
@@ -145,13 +145,12 @@ mod wire; // What every wire has to say for itself.
 
 pub use {
     catalog::{Catalog, ModelOverride, connect},
-    client::{
-        Client,
-        ollama::{OllamaModel, PullProgress},
-    },
+    client::{Client, ollama::PullProgress},
     endpoint::{Clocks, Endpoint, ProviderKind, RetryPolicy},
     error::Error,
-    info::{Discovered, LOOPBACK_PORTS, ListedModel, discover, discover_at},
+    info::{
+        Discovered, InfoCache, LOOPBACK_PORTS, ListedModel, ProviderInfo, discover, discover_at,
+    },
     prices::{PricedModel, Prices, Vendor},
     recorded::Recorded,
     scripted::{Script, Scripted},

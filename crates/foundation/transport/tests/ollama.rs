@@ -99,11 +99,12 @@ async fn the_server_tells_the_window_the_size_and_the_cache_of_a_model() {
     let shown = client(&server).ollama_show(&model()).await.unwrap();
 
     assert_eq!(server.requests()[0].text(), "{\"model\":\"qwen3:8b\"}");
-    assert_eq!(shown.model.context_tokens, Some(40_960));
-    assert_eq!(shown.model.parameters, Some(8_190_735_360));
-    assert_eq!(shown.model.quantisation.as_deref(), Some("Q4_K_M"));
+    assert_eq!(shown.context_tokens, Some(40_960));
+    assert_eq!(shown.parameters, Some(8_190_735_360));
+    assert_eq!(shown.quantisation.as_deref(), Some("Q4_K_M"));
     assert_eq!(shown.capabilities, ["completion", "tools", "thinking"]);
     assert_eq!(shown.cache_bytes_per_token, Some(36 * 8 * (128 + 128) * 2));
+    assert_eq!(shown.cache_bytes(), Some(40_960 * 147_456));
 }
 
 #[tokio::test]

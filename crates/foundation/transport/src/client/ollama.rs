@@ -11,7 +11,7 @@ use futures::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Client, Failure, Inner, tape::Answer};
+use super::{Client, Failure, INFO_TIME, Inner, tape::Answer};
 use crate::{
     fault::Fault,
     frames::Frames,
@@ -25,18 +25,6 @@ const LINE_LIMIT: usize = 64 * 1024;
 
 /// The bytes of a number in a cache of keys and values that is not quantised.
 const CACHE_NUMBER: u64 = 2;
-
-/// What an Ollama server says of one model.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct OllamaModel {
-    /// The model, with the window that it was trained for.
-    pub model: ListedModel,
-    /// What it can do: `completion`, `tools`, `vision`, `thinking`.
-    pub capabilities: Vec<String>,
-    /// The memory that one token of the window takes, in bytes, at 16 bits a number.
-    pub cache_bytes_per_token: Option<u64>,
-}
 
 /// How far a pull has come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,14 +44,15 @@ pub struct PullProgress {
 }
 
 impl Client {
-    /// Asks an Ollama server what it knows of `model`.
+    /// Asks an Ollama server what it knows of `model`: the window that it was trained for, its size, what it can do
+    /// (`completion`, `tools`, `vision`, `thinking`), and what its window takes.
     ///
     /// # Errors
     /// What the server refuses with, or why it could not be reached; nothing is tried twice.
-    pub async fn ollama_show(&self, model: &ModelName) -> Result<OllamaModel, ProviderError> {
+    pub async fn ollama_show(&self, model: &ModelName) -> Result<ListedModel, ProviderError> {
         let url = join(&root(self.base()), "api/show");
         let asking = self.inner.http.post(url).json(&json!({ "model": model.as_str() }));
-        Ok(shown(model, &self.ask(asking).await?))
+        Ok(shown(model, &self.ask(asking, INFO_TIME).await?))
     }
 
     /// Asks an Ollama server which models it holds on disk.
@@ -217,15 +206,13 @@ fn detailed(name: ModelName, model: &Value) -> ListedModel {
         (!text.is_empty()).then_some(text)
     };
     ListedModel {
-        name,
-        context_tokens: None,
         parameters: detail("parameter_size").and_then(parameters),
         quantisation: detail("quantization_level").map(str::to_owned),
-        loaded: None,
+        ..ListedModel::named(name)
     }
 }
 
-fn shown(name: &ModelName, answer: &Value) -> OllamaModel {
+fn shown(name: &ModelName, answer: &Value) -> ListedModel {
     let info = answer.get("model_info");
     let text = |key: &str| info?.get(key)?.as_str();
     let architecture = text("general.architecture").unwrap_or_default();
@@ -246,14 +233,12 @@ fn shown(name: &ModelName, answer: &Value) -> OllamaModel {
     let capabilities = capabilities.map_or(&[][..], Vec::as_slice).iter().filter_map(Value::as_str);
     let listed = detailed(name.clone(), answer);
     let exact = info.and_then(|info| info.get("general.parameter_count")?.as_u64());
-    OllamaModel {
-        model: ListedModel {
-            context_tokens: number("context_length"),
-            parameters: exact.or(listed.parameters),
-            ..listed
-        },
+    ListedModel {
+        context_tokens: number("context_length"),
+        parameters: exact.or(listed.parameters),
         capabilities: capabilities.map(str::to_owned).collect(),
         cache_bytes_per_token: cache(),
+        ..listed
     }
 }
 
