@@ -84,6 +84,8 @@ pub enum StopReason {
     ContentFilter,
     /// The stream ended without saying why; the answer may be cut.
     Missing,
+    /// It wrote a call of an offered tool as text, which called nothing.
+    ProseCall,
 }
 
 /// What a stream brings, in order; the last event of a good stream is [`ModelEvent::Done`].

@@ -14,6 +14,7 @@ use crate::{
     fallback::{Fallback, Link},
     recorded::Recorded,
     scripted::Scripted,
+    text_calls::InText,
 };
 
 /// What the operator says of a model; it goes before what the catalogue says.
@@ -165,7 +166,10 @@ impl Catalog {
     fn link(&self, model: &ModelRef) -> Result<Link, Error> {
         let info = self.info(model)?;
         let price = info.price.ok_or_else(|| Error::NoPrice { model: model.clone() })?;
-        let provider = Arc::clone(&self.provider(model)?.provider);
+        let mut provider = Arc::clone(&self.provider(model)?.provider);
+        if info.tool_calls == ToolCalls::Text {
+            provider = Arc::new(InText::new(provider));
+        }
         let model = model.clone();
         Ok(Link { model, price, max_output_tokens: info.max_output_tokens, provider })
     }
@@ -289,6 +293,32 @@ mod tests {
             error.to_string(),
             "model cluod/gpt-5: no provider \"cluod\" is configured; there is cloud, demo, local"
         );
+    }
+
+    #[test]
+    fn a_model_that_is_declared_so_has_its_calls_read_from_its_words() {
+        let word = ModelOverride {
+            price: Some(Price::LOCAL),
+            tool_calls: Some(ToolCalls::Text),
+            ..ModelOverride::default()
+        };
+        let script = r#"{"format_version": 1, "turns": [
+            {"text": "<tool_call>{\"name\": \"fs.read\", \"arguments\": {}}</tool_call>"}]}"#;
+        let script = Script::parse("turns.json", script).unwrap();
+        let script = Scripted::new("demo".parse().unwrap(), "demo", script);
+        let found = catalog()
+            .with_provider(ProviderKind::Scripted, Arc::new(script))
+            .with_model(model("demo/m"), word)
+            .model(&model("demo/m"))
+            .unwrap();
+
+        let mut request = crate::replay::rich_request();
+        request.messages.truncate(3);
+        let answer = found.provider.complete(request, formwork_protocols::Cancel::new());
+        let answer = futures::executor::block_on(answer).unwrap();
+
+        assert_eq!(answer.message.tool_calls().count(), 1);
+        assert_eq!(answer.stop, formwork_protocols::model::StopReason::ToolUse);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use formwork_protocols::{
 use crate::{
     assembly::{Assembly, Delta, Ended, Step},
     fault::Fault,
+    text_calls,
     tool_names::ToolNames,
     usage,
 };
@@ -155,13 +156,17 @@ impl Draft {
             StopReason::ToolUse if self.calls.is_empty() => StopReason::EndTurn,
             stop => stop,
         };
+        let stop = match stop {
+            StopReason::EndTurn if self.writes_a_call(request) => StopReason::ProseCall,
+            stop => stop,
+        };
         if self.parts.is_empty()
             && matches!(stop, StopReason::EndTurn | StopReason::ToolUse | StopReason::Missing)
         {
             return Err(Fault::new(ProviderFault::Protocol, "the answer is empty"));
         }
         let ended = match stop {
-            StopReason::EndTurn | StopReason::ToolUse => Ended::Whole,
+            StopReason::EndTurn | StopReason::ToolUse | StopReason::ProseCall => Ended::Whole,
             StopReason::Length => Ended::ForLength,
             _ => Ended::WithoutMarker,
         };
@@ -186,5 +191,14 @@ impl Draft {
         let told = self.usage.filter(|usage| usage.total() > 0);
         let usage = told.unwrap_or_else(|| usage::estimate(request, &message));
         Ok(Finished { message, stop, usage, usage_estimated: told.is_none() })
+    }
+
+    /// Tells whether its text holds what should have been a call.
+    fn writes_a_call(&self, request: &ModelRequest) -> bool {
+        !request.tools.is_empty()
+            && self.parts.iter().any(|part| match part {
+                DraftPart::Text(text) => text_calls::is_prose(text, request),
+                DraftPart::Reasoning { .. } | DraftPart::Call => false,
+            })
     }
 }

@@ -32,6 +32,7 @@
 //! | find servers on this machine, list and load models | [`discover`], [`Client::inspect`], [`InfoCache`], [`Client::ollama_pull`] |
 //! | read an answer that came without this crate's HTTP | [`decode::Answer`] |
 //! | read only events, calls or calls in prose | [`sse::Decoder`], [`assembly::Assembly`], [`text_calls`] |
+//! | let a model call tools that has no calls of its own | [`text_calls::InText`], or [`ModelOverride::tool_calls`] |
 //!
 //! # The order of things
 //!

@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Error, usage};
+use crate::{Error, text_calls, usage};
 
 /// How many bytes of an answer stand in one event.
 const PIECE: usize = 24;
@@ -226,8 +226,11 @@ impl Scripted {
             parts.push(Part::ToolCall(ToolCall { id, name, arguments }));
         }
         let message = Message { role: Role::Assistant, parts };
-        let by_content =
-            if turn.calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
+        let by_content = match &turn.text {
+            _ if !turn.calls.is_empty() => StopReason::ToolUse,
+            Some(text) if text_calls::is_prose(text, request) => StopReason::ProseCall,
+            _ => StopReason::EndTurn,
+        };
         let completion = Completion {
             stop: turn.stop.unwrap_or(by_content),
             usage: turn.usage.unwrap_or_else(|| usage::estimate(request, &message)),

@@ -5,6 +5,10 @@
 //! meant, whatever it holds; the other forms are calls only where they name a tool that was offered and hold nothing
 //! but a call, so that an example in an explanation is none.
 //!
+//! [`InText`] puts a provider behind them, for a model that is declared so. A model that has calls of its own and
+//! writes one as text all the same called nothing: its answer ends with
+//! [`StopReason::ProseCall`](formwork_protocols::model::StopReason::ProseCall), for whoever asked to remind it.
+//!
 //! ```
 //! use formwork_protocols::message::ToolDefinition;
 //! use formwork_transport::text_calls::recognise;
@@ -23,12 +27,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod provider; // Calls in text for a model that has no others.
+
 use std::{fmt::Display, ops::Range};
 
-use formwork_protocols::message::{Arguments, ToolCall, ToolDefinition};
+use formwork_protocols::{
+    ModelRequest,
+    message::{Arguments, ToolCall, ToolDefinition},
+    model::ToolChoice,
+};
 use serde_json::{Map, Value};
 
 use crate::assembly::parse_arguments;
+
+pub use provider::InText;
 
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
@@ -73,6 +85,25 @@ pub fn recognise(text: &str, tools: &[ToolDefinition], salt: impl Display) -> Fo
         arguments,
     });
     Found { text: rest.trim().to_owned(), calls: calls.collect() }
+}
+
+/// Tells whether the text of an answer without calls writes what should have been a call of an offered tool.
+///
+/// A tag that does not parse is one if it names a tool that was offered; an explanation of such tags is none.
+pub(crate) fn is_prose(text: &str, request: &ModelRequest) -> bool {
+    let may_call = !request.tools.is_empty() && request.tool_choice != ToolChoice::None;
+    // An answer by a schema may look like anything, and a call without a brace is none.
+    if !may_call || request.output_schema.is_some() || !text.contains('{') {
+        return false;
+    }
+    let is_offered = |name: &str| request.tools.iter().any(|tool| tool.name.as_str() == name);
+    recognise(text, &request.tools, "").calls.iter().any(|call| match &call.arguments {
+        Arguments::Json(_) => is_offered(&call.name),
+        Arguments::Malformed { text, .. } => {
+            is_offered(&call.name)
+                || request.tools.iter().any(|tool| text.contains(tool.name.as_str()))
+        }
+    })
 }
 
 /// Finds the calls in tags. A tag that is not closed ends with the text.

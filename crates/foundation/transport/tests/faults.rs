@@ -8,7 +8,7 @@ use formwork_protocols::{
     Cancel, Completion, Message, ModelEvent, ModelRequest, Part, Provider as _, ProviderError,
     ProviderFault, Role, Scrub, SeededRng, Span, ToolCall, Usage,
     message::{Arguments, ToolDefinition},
-    model::StopReason,
+    model::{StopReason, ToolChoice},
 };
 use formwork_testkit::http::{Gate, Reply, Server};
 use formwork_transport::{Client, Clocks, Endpoint, ProviderKind, RetryPolicy, Seams};
@@ -376,6 +376,41 @@ async fn a_tool_with_a_dot_in_its_name_is_called_by_its_own_name() {
     let sent: Value = serde_json::from_slice(&server.requests()[0].body).unwrap();
     assert_eq!(sent["tools"][0]["function"]["name"], "fs_read");
     assert_eq!(answer.message.tool_calls().next().unwrap().name, "fs.read");
+}
+
+/// How an answer of this text ends that was offered a tool.
+async fn ended(text: &str, choice: ToolChoice) -> StopReason {
+    let server = Server::start().await.unwrap();
+    server.reply(CHAT, Reply::sse(chunks(&[says(text), stops("stop")])));
+    let mut request = request();
+    request.tool_choice = choice;
+    request.tools.push(ToolDefinition {
+        name: "fs.read".parse().unwrap(),
+        description: "Read a file.".to_owned(),
+        parameters: json!({ "type": "object" }),
+    });
+    client(endpoint(&server)).complete(request, Cancel::new()).await.unwrap().stop
+}
+
+#[tokio::test]
+async fn a_call_that_is_written_as_text_is_none_and_says_so() {
+    for text in [
+        "<tool_call>{\"name\": \"fs_read\", \"arguments\": {\"path\": \"a\"}}</tool_call>",
+        "I read it:\n```json\n{\"name\": \"fs.read\", \"arguments\": {\"path\": \"a\"}}\n```",
+        "{\"name\": \"fs.read\", \"arguments\": {\"path\": \"a\"}}",
+        "<tool_call>{\"name\": \"fs.read\", \"arguments\": {\"path\"</tool_call>",
+    ] {
+        assert_eq!(ended(text, ToolChoice::Auto).await, StopReason::ProseCall, "{text}");
+        assert_eq!(ended(text, ToolChoice::None).await, StopReason::EndTurn, "{text}");
+    }
+    for text in [
+        "Write {\"name\": \"fs.read\", \"arguments\": {}} and it is read.",
+        "Servers wrap it as <tool_call>{...}</tool_call>.",
+        "{\"name\": \"Ada\", \"arguments\": {}}",
+        "It holds {} and [].",
+    ] {
+        assert_eq!(ended(text, ToolChoice::Auto).await, StopReason::EndTurn, "{text}");
+    }
 }
 
 // Usage.

@@ -91,6 +91,8 @@ pub struct ModelConfig {
 pub enum ToolCallsConfig {
     /// By the wire's own means.
     Native,
+    /// As text that is recognised: the tools are described in its prompt.
+    Text,
     /// Not at all: it is offered none.
     None,
 }
@@ -100,6 +102,7 @@ impl ToolCallsConfig {
     pub const fn tool_calls(self) -> ToolCalls {
         match self {
             Self::Native => ToolCalls::Native,
+            Self::Text => ToolCalls::Text,
             Self::None => ToolCalls::None,
         }
     }
@@ -170,7 +173,6 @@ impl DocumentType for Config {
             Reserved::key("hooks"),
             Reserved::key("mcp"),
             Reserved::key("permissions.network"),
-            Reserved::value("models.*.tool_calls", "text"),
         ];
         RESERVED
     }
