@@ -158,6 +158,26 @@ impl Session {
         self.removed(from);
     }
 
+    /// Notes that what the session knows of a path, and of all below it, holds of another as well.
+    pub(crate) fn copied(&self, from: &RelPath, to: &RelPath) {
+        let mut seen = lock(&self.seen);
+        let known: Vec<_> = seen
+            .hashes
+            .iter()
+            .filter_map(|(path, hash)| {
+                let below = path.as_path().strip_prefix(from.as_path()).ok()?;
+                let new = below.iter().fold(to.clone(), |path, name| path.join(name));
+                Some((new, *hash, seen.contents.get(path).cloned()))
+            })
+            .collect();
+        for (path, hash, content) in known {
+            match content {
+                Some(content) => seen.put(&path, hash, &content),
+                None => drop(seen.hashes.insert(path, hash)),
+            }
+        }
+    }
+
     /// Checks that the session has read the content that is there now.
     pub(crate) fn check(&self, written: &str, path: &RelPath, now: &[u8]) -> Result<(), Error> {
         let hash = blake3::hash(now);

@@ -161,11 +161,11 @@ impl Snapshots {
         let mut snapshot = Snapshot { id: blake3::hash(&[]), which, exclude, entries, skipped };
         let bytes = manifest::write(&snapshot);
         snapshot.id = blake3::hash(&bytes);
-        blobs::put_file(
-            &self.trees.join(snapshot.id.to_string()),
-            &bytes,
-            blobs::Durability::Synced,
-        )?;
+        let place = self.trees.join(snapshot.id.to_string());
+        // One that a power cut left short is written again.
+        if !place.metadata().is_ok_and(|found| found.len() == bytes.len() as u64) {
+            blobs::put_file(&place, &bytes, blobs::Durability::Synced)?;
+        }
         Ok(snapshot)
     }
 
@@ -202,6 +202,22 @@ impl Snapshots {
             }
         }
         Ok(changes)
+    }
+
+    /// Keeps a content beside those of the snapshots, and returns the hash to ask for it by.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn keep(&self, bytes: &[u8]) -> Result<Hash, Error> {
+        self.blobs.put(bytes)
+    }
+
+    /// Returns a content that was kept or that a snapshot holds.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it is not there as it was.
+    pub fn kept(&self, hash: Hash) -> Result<Vec<u8>, Error> {
+        self.blobs.get(hash)
     }
 
     /// Returns the content of a file of a snapshot.
@@ -262,7 +278,8 @@ impl Snapshots {
 }
 
 impl Node {
-    fn git_mode(&self) -> u32 {
+    /// Returns what it is and its permission bits, as git writes them.
+    pub fn git_mode(&self) -> u32 {
         match self {
             Self::File { mode, .. } => 0o100_000 | mode,
             Self::Link { .. } => 0o120_000,

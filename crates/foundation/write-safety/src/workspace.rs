@@ -5,11 +5,13 @@ use crate::{
     error::{Error, Refusal},
     ledger::{Hash, Held, Session},
     path::RelPath,
-    replace::{self, Old, Staged, rename_new, sync_folder},
+    replace::{self, Old, Staged, TEMP_PREFIX, rename_new, sync_folder},
     root::{Access, Kind, Last, Root, Spot},
     rules::WriteRules,
+    snapshot::Snapshots,
     text::{Encoding, Text},
     trash::{Removal, Trash, Trashed},
+    tree::{self, Node},
 };
 use rustix::{
     fd::AsFd,
@@ -19,7 +21,10 @@ use rustix::{
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// How often a write starts anew because another process wrote meanwhile.
@@ -33,6 +38,8 @@ pub struct Workspace {
     root: Arc<Root>,
     rules: WriteRules,
     session: Session,
+    /// Where contents are kept that are replaced or written.
+    keeps: Option<Arc<Snapshots>>,
 }
 
 /// Whether a change is made or only shown.
@@ -62,9 +69,20 @@ pub struct Changed {
     pub before: Option<Hash>,
     /// Hash of the content after; none if the file is gone.
     pub after: Option<Hash>,
-    /// The change as a unified diff.
+    /// What it was and its permission bits, as git writes them; none if it is new.
+    pub before_mode: Option<u32>,
+    /// What it is and its permission bits; none if it is gone, or new and only shown.
+    pub after_mode: Option<u32>,
+    /// The change as a unified diff; empty where only the name or the mode differs.
     pub diff: String,
 }
+
+/// A regular file to git.
+const FILE: u32 = 0o100_000;
+/// A symbolic link to git, which has no permission bits there.
+const LINK: u32 = 0o120_000;
+/// A folder to git.
+const FOLDER: u32 = 0o040_000;
 
 impl Content {
     /// Returns it as text with the endings it has; none if it is not text.
@@ -119,7 +137,14 @@ struct Target {
 impl Workspace {
     /// Joins a root, rules and a session.
     pub fn new(root: Arc<Root>, rules: WriteRules, session: Session) -> Self {
-        Self { root, rules, session }
+        Self { root, rules, session, keeps: None }
+    }
+
+    /// Keeps every content that is replaced, removed or written, so that it can be gone back to whether
+    /// or not a snapshot was taken. What is deleted as a folder is kept by the trash alone.
+    #[must_use]
+    pub fn keeping(self, snapshots: Arc<Snapshots>) -> Self {
+        Self { keeps: Some(snapshots), ..self }
     }
 
     /// Returns the root, for listing and reading what need not be remembered as read.
@@ -264,20 +289,22 @@ impl Workspace {
         for path in &deleted {
             let target = self.target(path, Last::Keep)?;
             self.check_tree(&target)?;
-            self.locate(&target)?.found()?;
+            if self.locate(&target)?.found()?.kind == Kind::Folder {
+                let path = target.written;
+                return Err(Error::Kind { path, wanted: "file", found: Kind::Folder.label() });
+            }
         }
         let mut changed = self.transact(&jobs, apply)?;
         for path in deleted {
             let Some((trash, removal)) = deletions else { continue };
             let target = self.target(&path, Last::Keep)?;
-            let old = self.root.read(&target.real).ok();
-            let diff = edit::diff(&target.real.to_string(), old.as_deref(), None);
-            changed.push(Changed {
-                path: target.real,
-                before: old.as_deref().map(blake3::hash),
-                after: None,
-                diff,
-            });
+            for (path, before, mode) in self.held_at(&target.real)? {
+                let spot = self.root.locate(path.as_ref(), Access::Read, Last::Keep)?;
+                let old = if mode == LINK { read_link(&spot)? } else { spot.read()? };
+                let diff = edit::diff(&path.to_string(), Some(&old), None);
+                let (before_mode, after_mode) = (Some(mode), None);
+                changed.push(Changed { path, before, after: None, before_mode, after_mode, diff });
+            }
             if apply == Apply::Write {
                 self.delete(&path, trash, removal)?;
             }
@@ -299,6 +326,7 @@ impl Workspace {
         let _held = self.hold(std::slice::from_ref(&target));
         self.check_tree(&target)?;
         let spot = self.locate(&target)?;
+        self.keep_spot(&spot)?;
         let trashed = trash.put(&spot, self.root.path(), removal)?;
         self.session.removed(&target.real);
         Ok(trashed)
@@ -321,11 +349,15 @@ impl Workspace {
         Ok(record)
     }
 
-    /// Moves a file, link or folder to a path where nothing is.
+    /// Moves a file, link or folder to a path where nothing is, and says what that did to each file.
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::Missing`], [`Error::Refused`] also if anything within is protected.
-    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn rename(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+    ) -> Result<Vec<Changed>, Error> {
         let source = self.target(from.as_ref(), Last::Keep)?;
         let target = self.target(to.as_ref(), Last::Keep)?;
         if target.real.as_path().starts_with(source.real.as_path()) {
@@ -336,6 +368,7 @@ impl Workspace {
         self.check_moved_tree(&source, &target)?;
         let from = self.locate(&source)?;
         from.found()?;
+        let held = self.held_at(&source.real)?;
         self.make_parents(&target)?;
         let to = self.locate(&target)?;
         let io = |e: Errno| Error::io(&target.written, "move to", e);
@@ -348,18 +381,100 @@ impl Workspace {
             .and_then(|()| sync_folder(from.folder.as_fd()))
             .map_err(io)?;
         self.session.moved(&source.real, &target.real);
-        Ok(())
+        let gone = held.iter().map(|(path, hash, mode)| Changed {
+            path: path.clone(),
+            before: *hash,
+            after: None,
+            before_mode: Some(*mode),
+            after_mode: None,
+            diff: String::new(),
+        });
+        let come = held.iter().map(|(path, hash, mode)| new(&source, &target, path, *hash, *mode));
+        Ok(gone.chain(come).collect())
     }
 
-    /// Makes a folder and the missing ones above it; one that is there already is fine.
+    /// Copies a file, link or folder to a path where nothing is, all or nothing, and says what is new.
+    ///
+    /// What is copied may lie in a trusted root. A link is copied as the link that it is.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::Missing`], [`Error::Refused`] also if the rules stand against anything
+    /// within at its new place; [`Error::Io`].
+    pub fn copy(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+    ) -> Result<Vec<Changed>, Error> {
+        let from = from.as_ref();
+        let target = self.target(to.as_ref(), Last::Keep)?;
+        let source = self.root.locate(from, Access::Read, Last::Keep)?;
+        source.found()?;
+        if source.in_workspace() && target.real.as_path().starts_with(source.real.as_path()) {
+            let why = Refusal::IntoItself { target: target.written };
+            return Err(Error::refused(&source.written, why));
+        }
+        let _held = self.hold(std::slice::from_ref(&target));
+        self.make_parents(&target)?;
+        let spot = self.locate(&target)?;
+        if spot.stat.is_some() {
+            return Err(Error::Exists { path: target.written });
+        }
+        let partial = format!("{TEMP_PREFIX}{}-copy-{}", std::process::id(), next_copy());
+        let (partial, written) = (std::ffi::OsStr::new(&partial), target.written.as_str());
+        let node = |name| Node { folder: spot.folder.as_fd(), name, written };
+        let source_node =
+            Node { folder: source.folder.as_fd(), name: &source.name, written: &source.written };
+        let copied = tree::copy(source_node, node(partial)).and_then(|()| {
+            let beside = target.real.parent().unwrap_or_else(RelPath::root).join(partial);
+            let held = self.held_at(&beside)?;
+            let beside = Target { written: target.written.clone(), real: beside };
+            let come: Vec<Changed> = held
+                .iter()
+                .map(|(path, hash, mode)| new(&beside, &target, path, *hash, *mode))
+                .collect();
+            for changed in &come {
+                let checked = self.rules.check(&changed.path);
+                checked.map_err(|why| Error::refused(written, why))?;
+            }
+            rename_new(spot.folder.as_fd(), partial, spot.folder.as_fd(), &spot.name)
+                .and_then(|()| sync_folder(spot.folder.as_fd()))
+                .map_err(|e| Error::io(written, "copy to", e))?;
+            Ok(come)
+        });
+        if copied.is_err() {
+            // What was copied is ours alone until it has its name.
+            let _ = tree::remove(node(partial));
+        } else if source.in_workspace() {
+            self.session.copied(&source.real, &target.real);
+        }
+        copied
+    }
+
+    /// Makes a folder and the missing ones above it, and says which were made; one that is there already
+    /// is fine.
     ///
     /// # Errors
     /// [`Error::Refused`]; [`Error::Kind`] if something else is there; [`Error::Io`].
-    pub fn create_folder(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn create_folder(&self, path: impl AsRef<Path>) -> Result<Vec<Changed>, Error> {
         let target = self.target(path.as_ref(), Last::Follow)?;
         let _held = self.hold(std::slice::from_ref(&target));
+        let mut missing = Vec::new();
+        let mut above = Some(target.real.clone());
+        while let Some(folder) = above.filter(|folder| self.root.stat_link(folder).is_err()) {
+            above = folder.parent().filter(|parent| !parent.is_root());
+            missing.push(folder);
+        }
         self.make_parents(&target)?;
-        self.make_folder(&target.written, &target.real)
+        self.make_folder(&target.written, &target.real)?;
+        let made = missing.into_iter().rev().map(|path| Changed {
+            after_mode: self.root.stat_link(&path).ok().map(|stat| FOLDER | stat.mode),
+            path,
+            before: None,
+            after: None,
+            before_mode: None,
+            diff: String::new(),
+        });
+        Ok(made.collect())
     }
 
     /// Sets a file's permission bits, at most `0o777`.
@@ -368,24 +483,37 @@ impl Workspace {
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::Missing`], [`Error::Kind`] if it is no file, [`Error::Io`].
-    pub fn set_mode(&self, path: impl AsRef<Path>, mode: u32) -> Result<(), Error> {
+    pub fn set_mode(&self, path: impl AsRef<Path>, mode: u32) -> Result<Changed, Error> {
         let target = self.target(path.as_ref(), Last::Follow)?;
         let held = self.hold(std::slice::from_ref(&target));
         let old = Old::read(&self.locate(&target)?)?;
         if old.stat.links > 1 {
             drop(held);
-            return self.one(path.as_ref(), What::Mode(mode & 0o777), Apply::Write).map(drop);
+            return self.one(path.as_ref(), What::Mode(mode & 0o777), Apply::Write);
         }
         let bits = Mode::from_raw_mode(replace::mode_bits(mode & 0o777));
         let io = |e: Errno| Error::io(&target.written, "set the mode of", e);
-        fs::fchmod(&old.file, bits).and_then(|()| fs::fsync(&old.file)).map_err(io)
+        fs::fchmod(&old.file, bits).and_then(|()| fs::fsync(&old.file)).map_err(io)?;
+        let hash = Some(blake3::hash(&old.bytes));
+        Ok(Changed {
+            path: target.real,
+            before: hash,
+            after: hash,
+            before_mode: Some(FILE | old.stat.mode),
+            after_mode: Some(FILE | (mode & 0o777)),
+            diff: String::new(),
+        })
     }
 
     /// Sets or takes the right to execute a file, for those who may read it.
     ///
     /// # Errors
     /// As [`set_mode`](Self::set_mode).
-    pub fn set_executable(&self, path: impl AsRef<Path>, executable: bool) -> Result<(), Error> {
+    pub fn set_executable(
+        &self,
+        path: impl AsRef<Path>,
+        executable: bool,
+    ) -> Result<Changed, Error> {
         let mode = self.root.stat(path.as_ref())?.mode & 0o666;
         self.set_mode(path, if executable { mode | (mode & 0o444) >> 2 } else { mode })
     }
@@ -541,9 +669,15 @@ impl Workspace {
                 None => plans.push(self.plan(job, target)?),
             }
         }
-        let changed: Vec<Changed> = plans.iter().flat_map(Plan::shown).collect();
+        let mut changed: Vec<Changed> = plans.iter().flat_map(Plan::shown).collect();
         if apply == Apply::Write {
+            self.keep_plans(&plans)?;
             self.put(&plans)?;
+            // The system has its say in the mode of a new file.
+            for file in changed.iter_mut().filter(|file| file.after.is_some()) {
+                let stat = self.root.stat_link(&file.path).ok();
+                file.after_mode = stat.map(|stat| FILE | stat.mode).or(file.after_mode);
+            }
         }
         Ok(changed)
     }
@@ -641,6 +775,61 @@ impl Workspace {
         Ok(())
     }
 
+    /// Keeps the contents that a transaction replaces and writes, before it does.
+    fn keep_plans(&self, plans: &[Plan]) -> Result<(), Error> {
+        let Some(keeps) = &self.keeps else { return Ok(()) };
+        for plan in plans {
+            let sources = plan.source.iter().map(|(_, old)| old);
+            for old in plan.old.iter().chain(sources) {
+                keeps.keep(&old.bytes)?;
+            }
+            keeps.keep(&plan.new)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the content of a file or link that goes.
+    fn keep_spot(&self, spot: &Spot) -> Result<(), Error> {
+        let Some(keeps) = &self.keeps else { return Ok(()) };
+        match spot.stat.map(|stat| stat.kind) {
+            Some(Kind::File) => keeps.keep(&spot.read()?).map(drop),
+            Some(Kind::Link) => keeps.keep(&read_link(spot)?).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lists the files and links at a path and below it, and the folders that hold none, each with the
+    /// hash of its content and its mode to git.
+    fn held_at(&self, path: &RelPath) -> Result<Vec<(RelPath, Option<Hash>, u32)>, Error> {
+        let (mut held, mut todo) = (Vec::new(), vec![path.clone()]);
+        while let Some(path) = todo.pop() {
+            let spot = self.root.locate(path.as_ref(), Access::Read, Last::Keep)?;
+            let stat = spot.found()?;
+            match stat.kind {
+                Kind::File => {
+                    let mut hasher = blake3::Hasher::new();
+                    let read = hasher.update_reader(spot.open()?);
+                    read.map_err(|e| Error::io(&spot.written, "read", e))?;
+                    held.push((path, Some(hasher.finalize()), FILE | stat.mode));
+                }
+                Kind::Link => held.push((path, Some(blake3::hash(&read_link(&spot)?)), LINK)),
+                Kind::Folder => {
+                    let entries = spot.list()?;
+                    if entries.is_empty() {
+                        held.push((path, None, FOLDER | stat.mode));
+                    } else {
+                        todo.extend(entries.iter().rev().map(|entry| path.join(&entry.name)));
+                    }
+                }
+                Kind::Special => {
+                    let kind = stat.kind.label();
+                    return Err(Error::refused(&spot.written, Refusal::Special { kind }));
+                }
+            }
+        }
+        Ok(held)
+    }
+
     /// Removes a file that is elsewhere by now, if it is still the one that was moved.
     fn remove_source(&self, source: &Target, old: &Old) -> Result<(), Error> {
         let spot = self.locate(source)?;
@@ -694,11 +883,48 @@ impl Plan {
             path: target.real.clone(),
             before: before.map(blake3::hash),
             after: after.map(blake3::hash),
+            before_mode: None,
+            after_mode: None,
             diff: edit::diff(&target.real.to_string(), before, after),
         };
-        let gone = self.source.as_ref().map(|(from, old)| changed(from, Some(&old.bytes), None));
-        [changed(&self.target, before, Some(&self.new))].into_iter().chain(gone)
+        let gone = self.source.as_ref().map(|(from, old)| Changed {
+            before_mode: Some(FILE | old.stat.mode),
+            ..changed(from, Some(&old.bytes), None)
+        });
+        let old = self.old.as_ref().map(|old| FILE | (old.stat.mode & 0o1777));
+        let here = Changed {
+            before_mode: old,
+            after_mode: self.mode.map(|mode| FILE | mode).or(old),
+            ..changed(&self.target, before, Some(&self.new))
+        };
+        [here].into_iter().chain(gone)
     }
+}
+
+/// Describes what came to `to` or below it from what is at `from` or below it.
+fn new(from: &Target, to: &Target, path: &RelPath, hash: Option<Hash>, mode: u32) -> Changed {
+    let below = path.as_path().strip_prefix(from.real.as_path()).unwrap_or(Path::new(""));
+    Changed {
+        path: below.iter().fold(to.real.clone(), |path, name| path.join(name)),
+        before: None,
+        after: hash,
+        before_mode: None,
+        after_mode: Some(mode),
+        diff: String::new(),
+    }
+}
+
+/// Returns a number that no other copy of this process has.
+fn next_copy() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Reads where a link points, as it is written.
+fn read_link(spot: &Spot) -> Result<Vec<u8>, Error> {
+    let target = fs::readlinkat(&spot.folder, &spot.name, Vec::new());
+    let target = target.map_err(|e| Error::io(&spot.written, "read the link", e))?;
+    Ok(target.into_bytes())
 }
 
 #[cfg(test)]

@@ -464,3 +464,44 @@ fn text_written_whole_keeps_the_files_encoding_and_endings() {
     let expected = b"\xff\xfea\0\r\0\n\0B\0\r\0\n\0c\0\r\0\n\0";
     assert_eq!(std::fs::read(&file).unwrap(), expected);
 }
+
+#[test]
+fn a_copy_comes_whole_or_not_at_all_and_never_over_something() {
+    let place = Place::new().with("ws/a/one", "1").with("ws/a/.git/config", "x").with("ws/b", "b");
+    std::fs::create_dir(place.base.join("ws/a/empty")).unwrap();
+    symlink("one", place.base.join("ws/a/link")).unwrap();
+    let workspace = place.workspace();
+
+    let git = why(workspace.copy("a", "c"));
+    std::fs::remove_dir_all(place.base.join("ws/a/.git")).unwrap();
+    let over = workspace.copy("a", "b");
+    let within = why(workspace.copy("a", "a/b"));
+    let changed = workspace.copy("a", "new/c").unwrap();
+
+    assert!(matches!(git, Refusal::Git { .. }), "{git}");
+    assert!(matches!(over, Err(Error::Exists { .. })), "{over:?}");
+    assert!(matches!(within, Refusal::IntoItself { .. }), "{within}");
+    let told: Vec<_> =
+        changed.iter().map(|it| (it.path.to_string(), it.after_mode.unwrap())).collect();
+    let expected =
+        [("new/c/empty", FOLDER | 0o755), ("new/c/link", LINK), ("new/c/one", FILE | 0o644)];
+    assert_eq!(told, expected.map(|(path, mode)| (path.to_owned(), mode)));
+    assert_eq!(place.text("ws/new/c/one"), "1");
+    assert_eq!(std::fs::read_link(place.base.join("ws/new/c/link")).unwrap(), Path::new("one"));
+    assert_eq!(place.names("ws"), ["a", "b", "new"]);
+}
+
+#[test]
+fn every_content_that_goes_or_comes_is_kept_where_that_is_asked_for() {
+    let place = Place::new().with("ws/a", "old").with("ws/b", "going");
+    let kept = Arc::new(Snapshots::open(place.base.join("kept")).unwrap());
+    let workspace = place.workspace().keeping(Arc::clone(&kept));
+
+    let changed = workspace.edit("a", &[Edit::one("old", "new")], Apply::Write).unwrap();
+    workspace.delete("b", &place.trash(), &removal()).unwrap();
+
+    assert_eq!(kept.kept(changed.before.unwrap()).unwrap(), b"old");
+    assert_eq!(kept.kept(changed.after.unwrap()).unwrap(), b"new");
+    assert_eq!(kept.kept(blake3::hash(b"going")).unwrap(), b"going");
+    assert_eq!((changed.before_mode, changed.after_mode), (Some(FILE | 0o644), Some(FILE | 0o644)));
+}
