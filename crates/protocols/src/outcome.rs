@@ -147,7 +147,8 @@ impl OutcomeCode {
                 Escalation::TimedOut { .. }
                 | Escalation::ProviderFailed { .. }
                 | Escalation::OutcomeUnknown { .. }
-                | Escalation::BodyFailed { .. } => Self::Failed,
+                | Escalation::BodyFailed { .. }
+                | Escalation::CannotBegin { .. } => Self::Failed,
             },
             Ending::Cancelled { why } => match why {
                 Cancellation::Requested | Cancellation::ParentEnded => Self::Interrupted,

@@ -326,6 +326,8 @@ pub enum Escalation {
     Refused { detail: String },
     /// Its body itself failed: a command ended badly, a native function returned an error.
     BodyFailed { detail: String },
+    /// Its body cannot be begun as it stands, at no attempt: its prompt cannot be composed.
+    CannotBegin { detail: String },
 }
 
 impl fmt::Display for Escalation {
@@ -344,7 +346,7 @@ impl fmt::Display for Escalation {
             Self::ChildFailed { child } => write!(f, "task {child} failed"),
             Self::OutcomeUnknown { detail } => write!(f, "outcome unknown: {detail}"),
             Self::Refused { detail } => f.write_str(detail),
-            Self::BodyFailed { detail } => f.write_str(detail),
+            Self::BodyFailed { detail } | Self::CannotBegin { detail } => f.write_str(detail),
         }
     }
 }

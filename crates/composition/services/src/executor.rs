@@ -15,6 +15,7 @@ use formwork_protocols::{
     check::{Evidence, Verdict},
     event::FileChange,
     store::Selection,
+    model::ToolCalls,
 };
 use formwork_sandbox::{Command, Exit, Protection, Sandbox};
 use formwork_scheduler::{AttemptEnd, AttemptJob, CheckJob, Executor, Natives};
@@ -41,6 +42,10 @@ const EXEC_TIMEOUT: Duration = Duration::from_secs(600);
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// How many bytes of a command's output become what it claims.
+/// What an agent is told whose model takes no tools, behind a prompt that may speak of some.
+const NO_TOOLS: &str = "\n\nYou have no tools here: nothing can be called, end_task neither. Answer in words; your \
+    last message is taken for your result.";
+
 const CLAIM_BYTES: usize = 4 * 1024;
 
 /// What a run works with.
@@ -163,13 +168,21 @@ impl Workshop {
         if let Some(id) = job.resumes
             && let Some(mut waiting) = self.lock().remove(&id)
         {
-            let evidence = evidence(&job.evidence);
+            let evidence = evidence(&job.evidence, takes_tools);
             if !evidence.is_empty() {
                 waiting.answer(&evidence)?;
             }
             return Ok(waiting);
         }
         let chosen = self.agent(agent)?;
+    /// Tells whether the model of an agent is offered tools, by whatever means.
+    fn takes_tools(&self, agent: &AgentName) -> Result<bool, Error> {
+        let model = &self.agent(agent)?.model;
+        let info = self.models.catalog().info(model);
+        let source = |source| Error::Model { model: model.clone(), source: Box::new(source) };
+        Ok(info.map_err(source)?.tool_calls != ToolCalls::None)
+    }
+
         let model = self.models.model(&chosen.model)?;
         let most = model.info.max_output_tokens;
         let defaults = Limits::default();
@@ -190,6 +203,7 @@ impl Workshop {
             token: job.token,
         };
         let seams = Seams {
+        let takes_tools = self.takes_tools(agent)?;
             tools: self.toolbox(job, agent)?,
             store: Arc::clone(&self.store) as _,
             ledger: Arc::clone(&job.ledger),
@@ -198,7 +212,7 @@ impl Workshop {
             rng: Arc::clone(&self.rng),
             scrub: Arc::clone(&self.scrub),
         };
-        let evidence = evidence(&job.evidence);
+        let evidence = evidence(&job.evidence, takes_tools);
         if let Some(id) = job.resumes {
             let opened = self.opened(job).await?;
             let mut session = Session::resume(spec, id, opened, seams).await?;
@@ -241,6 +255,9 @@ impl Workshop {
         })
     }
 
+        if !takes_tools {
+            system.push_str(NO_TOOLS);
+        }
     /// Runs a task's own command.
     async fn by_command(
         &self,
@@ -430,6 +447,8 @@ impl Executor for Workshop {
                 Err(error) => undecided(crate::error::chain(&error)),
             },
             Err(error) => undecided(error.to_string()),
+                // It would be the same prompt at every attempt.
+                Error::Prompt { .. } => Escalation::CannotBegin { detail },
         }
     }
 
@@ -462,13 +481,14 @@ impl Changes for Since<'_> {
 }
 
 /// Says what the failed checks found, for the model to mend.
-fn evidence(verdicts: &[Verdict]) -> String {
+fn evidence(verdicts: &[Verdict], takes_tools: bool) -> String {
     let failed = verdicts.iter().filter(|verdict| !verdict.passed);
     let told: Vec<String> = failed.map(Verdict::for_model).collect();
     if told.is_empty() {
         return String::new();
     }
-    format!("The task is not done:\n{}Mend it, then call end_task again.", told.join("\n"))
+    let then = if takes_tools { "then call end_task again" } else { "then say so" };
+    format!("The task is not done:\n{}Mend it, {then}.", told.join("\n"))
 }
 
 /// Says why a task whose conversation ended so is given up.
@@ -490,3 +510,9 @@ fn escalation(end: SessionEnd) -> Escalation {
         other => Escalation::BodyFailed { detail: format!("the conversation ended: {other:?}") },
     }
 }
+        SessionEnd::ProseCalls { answers } => Escalation::Stuck {
+            detail: format!(
+                "the model wrote its tool calls as text, {answers} answers in a row; where it has no others, \
+                 tool_calls = \"text\" below its name in the config has them read"
+            ),
+        },

@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, pin::pin};
 use formwork_protocols::{
     Cancel, Claim, Completion, EventBody, Message, Part, Role, SessionId, TaskId,
     event::{SessionEnded, SessionStarted},
-    model::StopReason,
+    model::{StopReason, ToolCalls},
 };
 
 use crate::{
@@ -30,6 +30,14 @@ const MAX_CUT: u32 = 3;
 /// What a model is asked that has stopped without saying that it is done.
 const ASK_TO_END: &str = "You stopped without a tool call, and the task is still open. If it is done, call \
     end_task with a summary of what you did. If it is not, go on with it.";
+
+/// How often in a row a model is reminded that a call written as text calls nothing. One that goes on does not take
+/// tools by its wire's means, and further reminders would only be paid for.
+const MAX_REMINDED: u32 = 2;
+
+/// What a model is told that wrote a call as text.
+const REMIND: &str = "You wrote a tool call as text, so nothing was called. Make it again as a real tool call, by the \
+    means you were given for it, and not within your answer.";
 
 /// What stands in place of an answer without any words: providers refuse an empty message.
 const SAID_NOTHING: &str = "(nothing said)";
@@ -60,6 +68,8 @@ pub struct Session {
     cut: u32,
     /// Whether the model was asked to end its task since somebody last spoke to it.
     asked_to_end: bool,
+    /// Reminders in a row that calls are not to be written as text.
+    reminded: u32,
 }
 
 impl Session {
@@ -116,6 +126,7 @@ impl Session {
             asked_to_end: false,
         }
     }
+            reminded: 0,
 
     /// Returns the conversation's id.
     pub const fn id(&self) -> SessionId {
@@ -282,8 +293,10 @@ impl Session {
             return Ok(ControlFlow::Break(SessionEnd::Stuck { detail }));
         }
         if !called {
+            StopReason::ProseCall if calls == 0 => return self.take_prose(open),
             self.put_user(&format!(
                 "Your answer was cut at {limit} tokens. Go on from there, in smaller steps."
+        self.reminded = 0;
             ))?;
         }
         Ok(ControlFlow::Continue(()))
@@ -292,7 +305,8 @@ impl Session {
     /// Takes an answer without a call: where a task can be ended by a call the model is asked once to do
     /// so, and its words are its claim otherwise.
     fn take_text_end(&mut self, text: String) -> Result<ControlFlow<SessionEnd>, Error> {
-        let offered = self.seams.tools.offered();
+        let takes_tools = self.spec.model.info.tool_calls != ToolCalls::None;
+        let offered = if takes_tools { self.seams.tools.offered() } else { Vec::new() };
         let can_end = offered.iter().any(|tool| tool.definition.name.as_str() == END_TASK);
         if can_end && !self.asked_to_end {
             self.asked_to_end = true;
@@ -315,6 +329,19 @@ impl Session {
         self.tokens = self.tokens.saturating_add(estimate::message_tokens(&message));
         self.history.say(message);
         Ok(())
+    /// Reminds the model that a call written as text calls nothing, and ends the session when that does not help.
+    fn take_prose(&mut self, open: OpenTurn) -> Result<ControlFlow<SessionEnd>, Error> {
+        self.cut = 0;
+        self.settle_turn(open)?;
+        if self.reminded >= MAX_REMINDED {
+            let answers = self.reminded.saturating_add(1);
+            return Ok(ControlFlow::Break(SessionEnd::ProseCalls { answers }));
+        }
+        self.reminded = self.reminded.saturating_add(1);
+        self.put_user(REMIND)?;
+        Ok(ControlFlow::Continue(()))
+    }
+
     }
 
     /// Adds a turn to the conversation; its answer is recorded, the results are to be. A turn that is

@@ -95,6 +95,8 @@ pub enum SessionEnd {
     Refused { detail: String },
     /// It repeated itself without getting anywhere.
     Stuck { detail: String },
+    /// It wrote its calls as text, in this many answers in a row, however often it was reminded.
+    ProseCalls { answers: u32 },
     /// The next call may cost more than a budget on the path to the root still holds. It was not sent.
     OverBudget(OverBudget),
     /// The model could not be reached or would not answer.

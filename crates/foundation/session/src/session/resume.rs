@@ -14,7 +14,7 @@ use formwork_protocols::{
     tool::{CallContext, Replay},
 };
 
-use super::{ASK_TO_END, END_TASK, Session, calls::SKIPPED};
+use super::{ASK_TO_END, END_TASK, REMIND, Session, calls::SKIPPED};
 use crate::{
     Error,
     history::{Answered, Group, History, OpenTurn},
@@ -105,7 +105,12 @@ impl Session {
             .collect();
         for group in self.history.groups() {
             match group {
-                Group::User(message) => self.asked_to_end = message.to_text() == ASK_TO_END,
+                Group::User(message) => {
+                    let text = message.to_text();
+                    self.asked_to_end = text == ASK_TO_END;
+                    self.reminded =
+                        if text == REMIND { self.reminded.saturating_add(1) } else { 0 };
+                }
                 Group::Turn(turn) => {
                     for (call, result) in turn.pairs() {
                         self.guard.judge(call);
@@ -126,6 +131,9 @@ impl Session {
     fn give_up(&mut self, pending: &ModelRequested, hold: Option<(CallId, HoldId)>) {
         let task = self.task();
         let error = self.provider_error(
+                    if !calls.is_empty() {
+                        self.reminded = 0;
+                    }
             ProviderFault::Cancelled,
             "the process ended before the answer was recorded",
         );
