@@ -37,6 +37,7 @@ mod replace; // Whole files, put in place at once.
 mod root; // A folder below which paths are resolved.
 mod rules; // What may be written.
 mod snapshot; // What a workspace held at one moment.
+mod sweep; // What a killed process leaves behind.
 mod text; // Bytes as text and back.
 mod trash; // Deleted files and why.
 mod tree; // Folders with all that is in them.
@@ -50,7 +51,7 @@ pub use {
     path::RelPath,
     root::{Entry, Kind, Root, Stat},
     rules::WriteRules,
-    snapshot::{Node, PathChange, Restored, Snapshot, Snapshots, Which},
+    snapshot::{Node, PathChange, Restored, Snapshot, Snapshots, State, Which},
     text::Encoding,
     trash::{Removal, Trash, Trashed},
     workspace::{Apply, Changed, Content, Workspace},

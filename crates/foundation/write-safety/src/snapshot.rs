@@ -4,11 +4,13 @@ mod blobs; // Contents by their hash.
 mod cache; // What need not be read again.
 mod manifest; // A snapshot as bytes.
 mod restore; // Going back.
+mod revert; // Going back on some paths.
 mod scan; // Going through a workspace.
 
 use crate::{edit, error::Error, ledger::Hash, path::RelPath, root::Root};
 use blobs::Blobs;
 use cache::Cache;
+pub use revert::State;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},

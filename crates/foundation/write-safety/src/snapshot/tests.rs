@@ -284,3 +284,62 @@ proptest! {
         prop_assert!(restored.left.is_empty());
     }
 }
+
+#[test]
+fn some_paths_are_made_what_they_were_and_all_others_are_left() {
+    let temp = tempfile::tempdir().unwrap();
+    let base = temp.path().canonicalize().unwrap();
+    let ws = base.join("ws");
+    std::fs::create_dir_all(ws.join("d/e")).unwrap();
+    std::fs::write(ws.join("a"), "old").unwrap();
+    std::fs::write(ws.join("d/e/f"), "deep").unwrap();
+    std::os::unix::fs::symlink("a", ws.join("link")).unwrap();
+    let root = Root::open(&ws).unwrap();
+    let kept = Snapshots::open(base.join("kept")).unwrap();
+    let path = |text: &str| RelPath::parse(text).unwrap();
+    let names = ["a", "d", "d/e", "d/e/f", "link", "new", "n", "n/x"];
+    let wanted: BTreeMap<_, _> =
+        names.iter().map(|name| (path(name), kept.state(&root, &path(name)).unwrap())).collect();
+
+    std::fs::write(ws.join("a"), "new").unwrap();
+    std::fs::remove_dir_all(ws.join("d")).unwrap();
+    std::fs::write(ws.join("d"), "a file now").unwrap();
+    std::fs::remove_file(ws.join("link")).unwrap();
+    std::fs::write(ws.join("new"), "new").unwrap();
+    std::fs::create_dir(ws.join("n")).unwrap();
+    std::fs::write(ws.join("n/x"), "new").unwrap();
+    std::fs::write(ws.join("others"), "stays").unwrap();
+    let mut changed = kept.revert(&root, &wanted).unwrap();
+    let again = kept.revert(&root, &wanted).unwrap();
+
+    changed.sort();
+    changed.dedup();
+    assert_eq!(
+        changed,
+        names.map(path).into_iter().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+    );
+    assert_eq!(again, []);
+    assert_eq!(std::fs::read(ws.join("a")).unwrap(), b"old");
+    assert_eq!(std::fs::read(ws.join("d/e/f")).unwrap(), b"deep");
+    assert_eq!(std::fs::read_link(ws.join("link")).unwrap(), Path::new("a"));
+    assert!(!ws.join("new").exists() && !ws.join("n").exists());
+    assert_eq!(std::fs::read(ws.join("others")).unwrap(), b"stays");
+}
+
+#[test]
+fn nothing_is_reverted_where_one_content_is_not_kept() {
+    let temp = tempfile::tempdir().unwrap();
+    let ws = temp.path().canonicalize().unwrap().join("ws");
+    std::fs::create_dir(&ws).unwrap();
+    std::fs::write(ws.join("new"), "new").unwrap();
+    let root = Root::open(&ws).unwrap();
+    let kept = Snapshots::open(temp.path().join("kept")).unwrap();
+    let lost = State { hash: Some(blake3::hash(b"lost")), mode: 0o100_644 };
+    let path = |text: &str| RelPath::parse(text).unwrap();
+    let wanted = BTreeMap::from([(path("gone"), Some(lost)), (path("new"), None)]);
+
+    let failed = kept.revert(&root, &wanted);
+
+    assert!(matches!(failed, Err(Error::Damaged { .. })), "{failed:?}");
+    assert!(ws.join("new").exists());
+}
