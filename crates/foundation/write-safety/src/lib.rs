@@ -51,7 +51,7 @@ pub use {
     path::RelPath,
     root::{Entry, Kind, Root, Stat},
     rules::WriteRules,
-    snapshot::{Node, PathChange, Restored, Snapshot, Snapshots, State, Which},
+    snapshot::{Differing, Node, PathChange, Restored, Snapshot, Snapshots, State, Which},
     text::Encoding,
     trash::{Removal, Trash, Trashed},
     workspace::{Apply, Changed, Content, Workspace},

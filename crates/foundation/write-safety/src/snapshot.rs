@@ -10,7 +10,7 @@ mod scan; // Going through a workspace.
 use crate::{edit, error::Error, ledger::Hash, path::RelPath, root::Root};
 use blobs::Blobs;
 use cache::Cache;
-pub use revert::State;
+pub use revert::{Differing, State};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},

@@ -31,6 +31,17 @@ impl State {
     }
 }
 
+/// A path that is not the same in two snapshots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Differing {
+    /// The file, link or folder.
+    pub path: RelPath,
+    /// What it was; none if it is new.
+    pub before: Option<State>,
+    /// What it is; none if it is gone.
+    pub after: Option<State>,
+}
+
 fn kind(mode: u32) -> u32 {
     mode & 0o170_000
 }
@@ -52,14 +63,15 @@ impl Snapshots {
         &self,
         before: &Snapshot,
         after: &Snapshot,
-    ) -> Result<Vec<(RelPath, Option<State>, Option<State>)>, Error> {
+    ) -> Result<Vec<Differing>, Error> {
         let paths: BTreeSet<_> = before.entries.keys().chain(after.entries.keys()).collect();
         let differing =
             paths.into_iter().filter(|path| before.entries.get(*path) != after.entries.get(*path));
         differing
             .map(|path| {
-                let state = |snapshot: &Snapshot| self.of_snapshot(snapshot, path);
-                Ok((path.clone(), state(before)?, state(after)?))
+                let (before, after) =
+                    (self.of_snapshot(before, path)?, self.of_snapshot(after, path)?);
+                Ok(Differing { path: path.clone(), before, after })
             })
             .collect()
     }
