@@ -3,57 +3,49 @@
 //! A dependency may switch the order of `serde_json`'s maps for the whole program, so a digest is
 //! never taken over what `serde_json` itself writes.
 
-use serde::Serialize;
-use serde_json::Value;
+mod writer;
+
+use serde::{Serialize, ser::Error as _};
+
+/// A canonical text, with what was noticed while it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Canonical {
+    /// The text: keys sorted by their bytes, no white space.
+    pub text: String,
+    /// How many levels of lists and maps there are, with the innermost value as one more.
+    pub depth: usize,
+}
 
 /// Returns the canonical text of a value: keys sorted by their bytes, no white space.
 ///
 /// # Errors
 /// [`serde_json::Error`] when the value cannot be JSON, as a map whose keys are no texts.
 pub fn to_string<T: Serialize + ?Sized>(value: &T) -> Result<String, serde_json::Error> {
-    let value = serde_json::to_value(value)?;
-    let mut text = String::with_capacity(128);
-    write(&value, &mut text)?;
-    Ok(text)
+    to_string_seen(value, &mut |_| {}).map(|canonical| canonical.text)
 }
 
-/// Appends the canonical text of a value.
-fn write(value: &Value, text: &mut String) -> Result<(), serde_json::Error> {
-    match value {
-        Value::Object(map) => {
-            let mut entries: Vec<_> = map.iter().collect();
-            entries.sort_unstable_by_key(|(key, _)| *key);
-            text.push('{');
-            for (at, (key, value)) in entries.into_iter().enumerate() {
-                if at > 0 {
-                    text.push(',');
-                }
-                text.push_str(&serde_json::to_string(key)?);
-                text.push(':');
-                write(value, text)?;
-            }
-            text.push('}');
-        }
-        Value::Array(items) => {
-            text.push('[');
-            for (at, item) in items.iter().enumerate() {
-                if at > 0 {
-                    text.push(',');
-                }
-                write(item, text)?;
-            }
-            text.push(']');
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            text.push_str(&serde_json::to_string(value)?);
-        }
-    }
-    Ok(())
+/// Writes the canonical text of a value and shows each text, key and number of it to `see`, so that
+/// whoever looks for something in it needs no second pass.
+///
+/// # Errors
+/// [`serde_json::Error`] as of [`to_string`].
+pub fn to_string_seen<T: Serialize + ?Sized>(
+    value: &T,
+    see: &mut dyn FnMut(&str),
+) -> Result<Canonical, serde_json::Error> {
+    let mut writer = writer::Writer::new(see);
+    value.serialize(&mut writer)?;
+    let writer::Writer { text, deepest, .. } = writer;
+    let text = String::from_utf8(text).map_err(serde_json::Error::custom)?;
+    Ok(Canonical { text, depth: deepest })
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use serde_json::{Value, json, value::RawValue};
 
     use super::*;
 
@@ -64,5 +56,131 @@ mod tests {
         let text = to_string(&value).unwrap();
 
         assert_eq!(text, r#"{"a":{"c":null,"d":[{"e":"x\n","f":1}]},"b":1}"#);
+    }
+
+    /// The canonical text by way of a value, as it was first written: the texts in logs that exist.
+    fn by_value<T: Serialize + ?Sized>(value: &T) -> String {
+        fn write(value: &Value, text: &mut String) {
+            match value {
+                Value::Object(map) => {
+                    let mut entries: Vec<_> = map.iter().collect();
+                    entries.sort_unstable_by_key(|(key, _)| *key);
+                    text.push('{');
+                    for (at, (key, value)) in entries.into_iter().enumerate() {
+                        text.push_str(if at > 0 { "," } else { "" });
+                        text.push_str(&serde_json::to_string(key).unwrap());
+                        text.push(':');
+                        write(value, text);
+                    }
+                    text.push('}');
+                }
+                Value::Array(items) => {
+                    text.push('[');
+                    for (at, item) in items.iter().enumerate() {
+                        text.push_str(if at > 0 { "," } else { "" });
+                        write(item, text);
+                    }
+                    text.push(']');
+                }
+                leaf => text.push_str(&serde_json::to_string(leaf).unwrap()),
+            }
+        }
+        let mut text = String::new();
+        write(&serde_json::to_value(value).unwrap(), &mut text);
+        text
+    }
+
+    #[derive(Debug, Clone, Serialize)]
+    enum Kind {
+        Plain,
+        Wrapped(i64),
+        Pair(f32, f64),
+        Named { zone: char, area: Option<Box<Sample>> },
+    }
+
+    #[derive(Debug, Clone, Serialize)]
+    struct Sample {
+        zeta: String,
+        kind: Kind,
+        #[serde(rename = "alpha \"quoted\"")]
+        alpha: Vec<u8>,
+        numbers: BTreeMap<i32, bool>,
+        texts: BTreeMap<String, Value>,
+        unit: (),
+        #[serde(flatten)]
+        rest: BTreeMap<String, u64>,
+    }
+
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<u64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                prop::collection::btree_map(any::<String>(), inner, 0..6)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    fn samples() -> impl Strategy<Value = Sample> {
+        let kind = prop_oneof![
+            Just(Kind::Plain),
+            any::<i64>().prop_map(Kind::Wrapped),
+            (any::<f32>(), any::<f64>()).prop_map(|(one, two)| Kind::Pair(one, two)),
+            any::<char>().prop_map(|zone| Kind::Named { zone, area: None }),
+        ];
+        let texts = prop::collection::btree_map(any::<String>(), values(), 0..4);
+        // Among the flattened keys are some that the fields have too.
+        let rest = prop::collection::btree_map("[a-z]|zeta|unit", any::<u64>(), 0..4);
+        let numbers = prop::collection::btree_map(any::<i32>(), any::<bool>(), 0..4);
+        let made = (any::<String>(), kind, any::<Vec<u8>>(), numbers, texts, rest);
+        made.prop_map(|(zeta, kind, alpha, numbers, texts, rest)| {
+            let inner = Sample { zeta, kind, alpha, numbers, texts, unit: (), rest };
+            let kind = Kind::Named { zone: 'ü', area: Some(Box::new(inner.clone())) };
+            Sample { kind, ..inner }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn one_pass_writes_what_the_way_by_a_value_wrote(sample in samples(), value in values()) {
+            prop_assert_eq!(to_string(&sample).unwrap(), by_value(&sample));
+            prop_assert_eq!(to_string(&value).unwrap(), by_value(&value));
+        }
+    }
+
+    #[test]
+    fn each_text_key_and_number_is_shown() {
+        let value = json!({ "key\n": ["text", 17, -0.5, true, null], "b": {} });
+        let mut seen = Vec::new();
+
+        let canonical = to_string_seen(&value, &mut |text| seen.push(text.to_owned())).unwrap();
+
+        seen.sort();
+        assert_eq!(seen, ["-0.5", "17", "b", "key\n", "text"]);
+        assert_eq!(canonical.depth, 3);
+    }
+
+    #[test]
+    fn raw_json_is_put_in_order_too() {
+        let raw = RawValue::from_string(r#"{ "b": [1, 2], "a": "x" }"#.to_owned()).unwrap();
+
+        let text = to_string(&BTreeMap::from([("raw", raw)])).unwrap();
+
+        assert_eq!(text, r#"{"raw":{"a":"x","b":[1,2]}}"#);
+    }
+
+    #[test]
+    fn a_key_that_is_no_text_is_an_error() {
+        let error = to_string(&BTreeMap::from([(vec![1], 1)])).unwrap_err();
+
+        assert_eq!(error.to_string(), "key must be a string");
     }
 }

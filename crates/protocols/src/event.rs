@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     budget::{Budget, Cap, Crossing, Usage},
-    canonical,
+    canonical::{self, Canonical},
     check::{Phase, Verdict},
     id::{
         AgentName, AttemptId, CallId, HoldId, ModelRef, NameError, Principal, RunId, SessionId,
@@ -229,10 +229,22 @@ macro_rules! bodies {
             /// # Errors
             /// [`serde_json::Error`] when the data cannot be JSON.
             pub fn data_text(&self) -> Result<String, serde_json::Error> {
+                self.data_text_seen(&mut |_| {}).map(|canonical| canonical.text)
+            }
+
+            /// Returns the canonical text of the data, and shows each text, key and number of it to
+            /// `see` meanwhile.
+            ///
+            /// # Errors
+            /// [`serde_json::Error`] when the data cannot be JSON.
+            pub fn data_text_seen(
+                &self,
+                see: &mut dyn FnMut(&str),
+            ) -> Result<Canonical, serde_json::Error> {
                 match self {
-                    $(Self::$variant(data) => canonical::to_string(data),)*
-                    Self::TaskMoved(data) => canonical::to_string(data),
-                    Self::Unknown { data, .. } => canonical::to_string(data),
+                    $(Self::$variant(data) => canonical::to_string_seen(data, see),)*
+                    Self::TaskMoved(data) => canonical::to_string_seen(data, see),
+                    Self::Unknown { data, .. } => canonical::to_string_seen(data, see),
                 }
             }
 
