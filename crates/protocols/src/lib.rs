@@ -25,6 +25,7 @@ pub mod check; // What proves that work may begin or has ended.
 pub mod document; // The one reader of every TOML document.
 pub mod event; // What happened.
 pub mod id;
+pub mod journal; // Facts on their way into the log.
 pub mod message; // What is said to and by a model.
 pub mod model; // A model call.
 pub mod money;
@@ -46,6 +47,7 @@ pub use {
         Principal, ProviderName, RunId, SessionId, TaskId, TaskName, ToolName, VariableName,
         WorkflowName,
     },
+    journal::Journal,
     message::{Message, Part, Role, ToolCall, ToolResult},
     model::{Completion, Model, ModelEvent, ModelRequest, Provider, ProviderError, ProviderFault},
     money::Usd,

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Why the store could not do what it was asked. Nothing was half written.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each message names its fields")]
 pub enum StoreError {
@@ -90,7 +90,8 @@ pub struct Lease {
 pub struct Append {
     /// The run that they belong to.
     pub run: RunId,
-    /// The token of the writer's lease; none where the run has no owner, as for its first events.
+    /// The token of the writer's lease; none where the run has no owner, as for its first events, and for
+    /// what [needs no lease](crate::EventBody::needs_lease).
     pub token: Option<u64>,
     /// The facts, in order.
     pub events: Vec<NewEvent>,

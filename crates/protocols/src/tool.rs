@@ -11,6 +11,7 @@ use crate::{
     cancel::Cancel,
     event::FileChange,
     id::{AgentName, CallId, RunId, SessionId, TaskId, TaskName},
+    journal::Journal,
     message::{ToolCall, ToolDefinition, ToolResult},
     outcome::Claim,
 };
@@ -244,6 +245,12 @@ pub trait Tool: Send + Sync {
     /// Describes the tool.
     fn spec(&self) -> &ToolSpec;
 
+    /// Returns the paths of the workspace that a call names: the policy judges them, and the record keeps
+    /// them. Unless it says otherwise, those of [`named_paths`].
+    fn paths(&self, arguments: &Value) -> Vec<String> {
+        named_paths(arguments)
+    }
+
     /// Carries out a call whose arguments follow the schema and whose policy allows it.
     ///
     /// When `cancel` is raised it returns soon, with everything that it started ended.
@@ -256,6 +263,12 @@ pub trait Tool: Send + Sync {
         arguments: Value,
         cancel: &Cancel,
     ) -> Result<ToolOutput, ToolError>;
+}
+
+/// Returns the texts under the keys that hold a path in most tools: `path`, `from` and `to`.
+pub fn named_paths(arguments: &Value) -> Vec<String> {
+    let texts = ["path", "from", "to"].into_iter().filter_map(|key| arguments.get(key)?.as_str());
+    texts.map(str::to_owned).collect()
 }
 
 /// What a session gets back for a call: the result for the model, and what to do next.
@@ -275,7 +288,16 @@ pub trait Toolbox: Send + Sync {
 
     /// Puts a call through the pipeline: active task, allow-list, schema, policy, secrets, intent,
     /// execution, scrubbing, preview, outcome. Every way it can end is a result that the model can read.
-    async fn call(&self, context: &CallContext, call: &ToolCall, cancel: &Cancel) -> ToolReply;
+    ///
+    /// The intent is durable before the tool does anything that a second call would do again; the outcome
+    /// is left in `journal` for whoever flushes it next.
+    async fn call(
+        &self,
+        context: &CallContext,
+        call: &ToolCall,
+        journal: &Journal,
+        cancel: &Cancel,
+    ) -> ToolReply;
 }
 
 /// Begins and ends tasks within a conversation; the scheduler answers.

@@ -10,29 +10,31 @@ use async_trait::async_trait;
 use formwork_agent::Agent;
 use formwork_compose::{Library, Template};
 use formwork_protocols::{
-    AgentName, Append, Blob, Body, Cancel, Claim, Clock, Escalation, EventBody, Position,
-    Principal, ProviderFault, Rng, Scrub, SessionId, Store, TaskId, TaskSpec, Tool, Toolbox,
+    AgentName, Append, Blob, Body, CallId, Cancel, Claim, Clock, Escalation, EventBody, Position,
+    Principal, ProviderFault, Rng, RunId, Scrub, SessionId, Store, TaskId, TaskSpec, TaskState, Tool,
+    ToolName, Toolbox,
     check::{Evidence, Verdict},
     event::FileChange,
-    store::Selection,
     model::ToolCalls,
+    store::Selection,
 };
 use formwork_sandbox::{Command, Exit, Protection, Sandbox};
-use formwork_scheduler::{AttemptEnd, AttemptJob, CheckJob, Executor, Natives};
-use formwork_session::{Limits, Opening, Seams, Session, SessionEnd, SessionSpec};
-use formwork_tool::{Parts, Pipeline, Registry, builtin};
+use formwork_scheduler::{AttemptEnd, AttemptJob, CheckJob, Executor, LastWords, Natives};
+use formwork_session::{Farewell, Limits, Opening, Seams, Session, SessionEnd, SessionSpec};
+use formwork_tool::{LOAD_TOOLS, Parts, Pipeline, Registry, builtin};
 use formwork_verify::{Changes, Ground, Verifier};
-use formwork_write_safety::{Reads, Root, Trash, Workspace, WriteRules};
+use formwork_write_safety::{Reads, Root, Snapshots, Trash, Workspace, WriteRules};
 use serde_json::{Map, Value};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Error,
-    baseline::Baselines,
+    baseline::{Baselines, around},
     models::Models,
     setup::{self, RunSetup},
     unasked::Unasked,
+    watched::Watched,
 };
 
 /// How long a program may run that an agent started, unless its rules say otherwise.
@@ -41,11 +43,11 @@ const EXEC_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a task by command may run, unless the task says otherwise.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(3_600);
 
-/// How many bytes of a command's output become what it claims.
 /// What an agent is told whose model takes no tools, behind a prompt that may speak of some.
 const NO_TOOLS: &str = "\n\nYou have no tools here: nothing can be called, end_task neither. Answer in words; your \
     last message is taken for your result.";
 
+/// How many bytes of a command's output become what it claims.
 const CLAIM_BYTES: usize = 4 * 1024;
 
 /// What a run works with.
@@ -55,9 +57,10 @@ pub(crate) struct Workshop {
     pub(crate) root: Arc<Root>,
     pub(crate) reads: Reads,
     pub(crate) trash: Arc<Trash>,
+    pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) protection: Protection,
-    pub(crate) baselines: Baselines,
+    pub(crate) baselines: Arc<Baselines>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) secrets: Arc<formwork_secrets::Registry>,
     pub(crate) scrub: Arc<dyn Scrub>,
@@ -68,6 +71,8 @@ pub(crate) struct Workshop {
     pub(crate) natives: Natives,
     /// What git would run, when the first task of this process began.
     pub(crate) unasked: OnceCell<Unasked>,
+    /// Whether what a process left open that died was looked at.
+    pub(crate) settled: OnceCell<()>,
     /// The conversations that wait for what their checks say.
     pub(crate) waiting: Mutex<HashMap<SessionId, Session>>,
 }
@@ -99,10 +104,15 @@ impl Workshop {
     }
 
     /// Puts the tools of one session behind its pipeline.
-    fn toolbox(&self, job: &AttemptJob, agent: &AgentName) -> Result<Arc<dyn Toolbox>, Error> {
+    async fn toolbox(
+        &self,
+        job: &AttemptJob,
+        agent: &AgentName,
+    ) -> Result<Arc<dyn Toolbox>, Error> {
         let chosen = self.agent(agent)?;
         let workspace =
-            Workspace::new(Arc::clone(&self.root), self.rules(&job.spec)?, self.reads.session());
+            Workspace::new(Arc::clone(&self.root), self.rules(&job.spec)?, self.reads.session())
+                .keeping(Arc::clone(&self.snapshots));
         let exec = chosen.agent.document().tools.exec.as_ref();
         let timeout = exec.and_then(|exec| exec.timeout);
         let mut registry = Registry::new();
@@ -121,21 +131,73 @@ impl Workshop {
         for tool in &self.tools {
             registry.add(Arc::clone(tool)).map_err(tools)?;
         }
-        let (policy, allowed) = setup::policy(&self.setup.config, &chosen.agent, registry.specs())?;
+        // The one that loads others is no tool of its own.
+        let load =
+            builtin::specs().into_iter().find(|spec| spec.definition.name.as_str() == LOAD_TOOLS);
+        let specs = registry.specs().chain(&load);
+        let (policy, allowed) = setup::policy(&self.setup.config, &chosen.agent, specs)?;
         let pipeline = Pipeline::new(Parts {
-            tools: registry.select(|spec| allowed.contains(&spec.definition.name)),
+            tools: registry.select(|spec| allowed.tools.contains(&spec.definition.name)),
+            deferred: allowed.deferred,
+            loaded: self.loaded(job).await?,
             policy: Arc::new(policy),
             control: Arc::clone(&job.control),
             ledger: Arc::clone(&job.ledger),
-            store: Arc::clone(&self.store) as _,
             secrets: Arc::clone(&self.secrets),
             scrub: Arc::clone(&self.scrub),
             clock: Arc::clone(&self.clock),
             principal: Principal::agent(agent),
-            token: job.token,
         })
         .map_err(tools)?;
-        Ok(Arc::new(pipeline))
+        Ok(Arc::new(Watched {
+            tools: Arc::new(pipeline),
+            baselines: Arc::clone(&self.baselines),
+            clock: Arc::clone(&self.clock),
+            principal: Principal::system("services"),
+        }))
+    }
+
+    /// Tells whether a process before this one has told a conversation what its attempt begins with: that
+    /// is the first that is said in it.
+    async fn was_told(&self, job: &AttemptJob, session: SessionId) -> Result<bool, Error> {
+        let kinds = ["attempt.started", "session.message"].map(str::to_owned).to_vec();
+        let selection = Selection { run: Some(job.run), task: None, kinds };
+        let (mut begun, mut after) = (false, Position::default());
+        loop {
+            let events = self.store.read(after, &selection, 1_000).await?;
+            let Some(last) = events.last() else { return Ok(false) };
+            after = last.position;
+            for event in events {
+                match event.body {
+                    EventBody::AttemptStarted(started) => begun |= started.attempt == job.attempt,
+                    EventBody::SessionMessage(said) if begun && said.session == session => {
+                        return Ok(true);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Returns the deferred tools that the conversation to be taken up has loaded.
+    async fn loaded(&self, job: &AttemptJob) -> Result<Vec<ToolName>, Error> {
+        let Some(session) = job.resumes else { return Ok(Vec::new()) };
+        let kinds = vec!["tool.requested".to_owned()];
+        let selection = Selection { run: Some(job.run), task: None, kinds };
+        let (mut loaded, mut after) = (Vec::new(), Position::default());
+        loop {
+            let events = self.store.read(after, &selection, 1_000).await?;
+            let Some(last) = events.last() else { return Ok(loaded) };
+            after = last.position;
+            for event in events {
+                let EventBody::ToolRequested(made) = event.body else { continue };
+                if made.session == session && made.tool == LOAD_TOOLS {
+                    let names = made.arguments["names"].as_array().cloned().unwrap_or_default();
+                    let texts = names.iter().filter_map(Value::as_str);
+                    loaded.extend(texts.filter_map(|name| ToolName::parse(name).ok()));
+                }
+            }
+        }
     }
 
     fn agent(&self, name: &AgentName) -> Result<&setup::AgentSetup, Error> {
@@ -143,6 +205,14 @@ impl Workshop {
             agent: name.clone(),
             known: self.setup.agents.keys().map(AgentName::as_str).collect::<Vec<_>>().join(", "),
         })
+    }
+
+    /// Tells whether the model of an agent is offered tools, by whatever means.
+    fn takes_tools(&self, agent: &AgentName) -> Result<bool, Error> {
+        let model = &self.agent(agent)?.model;
+        let info = self.models.catalog().info(model);
+        let source = |source| Error::Model { model: model.clone(), source: Box::new(source) };
+        Ok(info.map_err(source)?.tool_calls != ToolCalls::None)
     }
 
     /// Puts variables and results into a prompt. A value is never read as a template.
@@ -165,6 +235,7 @@ impl Workshop {
         agent: &AgentName,
         prompt: &str,
     ) -> Result<Session, Error> {
+        let takes_tools = self.takes_tools(agent)?;
         if let Some(id) = job.resumes
             && let Some(mut waiting) = self.lock().remove(&id)
         {
@@ -175,14 +246,6 @@ impl Workshop {
             return Ok(waiting);
         }
         let chosen = self.agent(agent)?;
-    /// Tells whether the model of an agent is offered tools, by whatever means.
-    fn takes_tools(&self, agent: &AgentName) -> Result<bool, Error> {
-        let model = &self.agent(agent)?.model;
-        let info = self.models.catalog().info(model);
-        let source = |source| Error::Model { model: model.clone(), source: Box::new(source) };
-        Ok(info.map_err(source)?.tool_calls != ToolCalls::None)
-    }
-
         let model = self.models.model(&chosen.model)?;
         let most = model.info.max_output_tokens;
         let defaults = Limits::default();
@@ -203,8 +266,7 @@ impl Workshop {
             token: job.token,
         };
         let seams = Seams {
-        let takes_tools = self.takes_tools(agent)?;
-            tools: self.toolbox(job, agent)?,
+            tools: self.toolbox(job, agent).await?,
             store: Arc::clone(&self.store) as _,
             ledger: Arc::clone(&job.ledger),
             control: Arc::clone(&job.control),
@@ -216,15 +278,18 @@ impl Workshop {
         if let Some(id) = job.resumes {
             let opened = self.opened(job).await?;
             let mut session = Session::resume(spec, id, opened, seams).await?;
-            if !evidence.is_empty() {
+            if !evidence.is_empty() && !self.was_told(job, id).await? {
                 session.answer(&evidence)?;
             }
             return Ok(session);
         }
-        let system = chosen
+        let mut system = chosen
             .agent
             .system_prompt(&Map::new())
             .map_err(|error| Error::Prompt { reason: error.to_string() })?;
+        if !takes_tools {
+            system.push_str(NO_TOOLS);
+        }
         let mut user = self.prompt(prompt, job)?;
         if !evidence.is_empty() {
             user.push_str("\n\nAn earlier attempt was not accepted:\n");
@@ -250,14 +315,11 @@ impl Workshop {
             SessionEnd::Claimed { claim, .. } => {
                 AttemptEnd::Claimed { claim, session, files_changed }
             }
-            SessionEnd::Cancelled => AttemptEnd::Interrupted,
+            SessionEnd::Cancelled => AttemptEnd::Interrupted { session },
             other => AttemptEnd::Failed { why: escalation(other), session, files_changed },
         })
     }
 
-        if !takes_tools {
-            system.push_str(NO_TOOLS);
-        }
     /// Runs a task's own command.
     async fn by_command(
         &self,
@@ -276,18 +338,22 @@ impl Workshop {
         let mut command = Command::new(argv.to_vec(), self.root.path(), self.protection.clone());
         command.timeout = job.spec.timeout.map_or(COMMAND_TIMEOUT, |span| span.as_duration());
         let token = CancellationToken::new();
-        let running = self.sandbox.run(command, token.clone(), None);
-        tokio::pin!(running);
-        let finished = tokio::select! {
-            finished = &mut running => finished,
-            () = cancel.cancelled() => {
-                token.cancel();
-                running.await
+        let finished = self.watched((job.run, job.task, job.token), async {
+            let running = self.sandbox.run(command, token.clone(), None);
+            tokio::pin!(running);
+            tokio::select! {
+                finished = &mut running => finished,
+                () = cancel.cancelled() => {
+                    token.cancel();
+                    running.await
+                }
             }
-        };
-        Ok(match finished {
+        });
+        Ok(match finished.await? {
             Err(error) => failed(Escalation::BodyFailed { detail: error.to_string() }),
-            Ok(finished) if finished.exit == Exit::Cancelled => AttemptEnd::Interrupted,
+            Ok(finished) if finished.exit == Exit::Cancelled => {
+                AttemptEnd::Interrupted { session: None }
+            }
             Ok(finished) => {
                 let output = finished.combined.preview();
                 let output = self.scrub.scrub_text(&output).into_owned();
@@ -302,6 +368,22 @@ impl Workshop {
                 }
             }
         })
+    }
+
+    /// Does a piece of work that may change files without telling which, and records what it has changed.
+    async fn watched<T>(
+        &self,
+        (run, task, token): (RunId, TaskId, Option<u64>),
+        work: impl Future<Output = T>,
+    ) -> Result<T, Error> {
+        let Some(before) = self.baselines.before().await? else { return Ok(work.await) };
+        let id = CallId::generate(&*self.clock, &*self.rng);
+        let begun = vec![around(&before, id)];
+        self.baselines.append(run, Some(task), token, begun, Vec::new()).await?;
+        let done = work.await;
+        let found = self.baselines.after(before, id).await?;
+        self.baselines.append(run, Some(task), token, found, Vec::new()).await?;
+        Ok(done)
     }
 
     /// Tells whether an attempt was broken off on request: then its command was ended for certain, and
@@ -376,7 +458,7 @@ impl Workshop {
         let (session, files_changed) = match end {
             AttemptEnd::Claimed { session, files_changed, .. }
             | AttemptEnd::Failed { session, files_changed, .. } => (session, files_changed),
-            AttemptEnd::Interrupted => return end,
+            AttemptEnd::Interrupted { .. } => return end,
         };
         let detail = format!(
             "{} was changed while it worked, and git would run it unasked: look at it before you use git here",
@@ -403,11 +485,19 @@ impl Workshop {
 impl Executor for Workshop {
     async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> AttemptEnd {
         self.look().await;
-        let done = match &job.spec.body {
-            Body::Agent { agent, prompt } => self.by_agent(&job, agent, prompt, cancel).await,
-            Body::Command { argv } => self.by_command(&job, argv, cancel).await,
-            Body::Native { .. } => Ok(self.natives.attempt(job.clone(), cancel).await),
-            body => Err(Error::Body { body: body.as_str() }),
+        let settled = self.settled.get_or_try_init(|| self.baselines.settle(job.run, job.token));
+        let done = match (settled.await, &job.spec.body) {
+            (Err(error), _) => Err(error),
+            (Ok(()), Body::Agent { agent, prompt }) => {
+                self.by_agent(&job, agent, prompt, cancel).await
+            }
+            (Ok(()), Body::Command { argv }) => self.by_command(&job, argv, cancel).await,
+            (Ok(()), Body::Native { .. }) => {
+                let within = (job.run, job.task, job.token);
+                let attempt = async { self.natives.attempt(job.clone(), cancel).await };
+                self.watched(within, attempt).await
+            }
+            (Ok(()), body) => Err(Error::Body { body: body.as_str() }),
         };
         let end = done.unwrap_or_else(|error| {
             let detail = crate::error::chain(&error);
@@ -415,6 +505,8 @@ impl Executor for Workshop {
                 Error::Model { .. } | Error::Transport { .. } => {
                     Escalation::ProviderFailed { detail }
                 }
+                // It would be the same prompt at every attempt.
+                Error::Prompt { .. } => Escalation::CannotBegin { detail },
                 _ => Escalation::BodyFailed { detail },
             })
         });
@@ -441,15 +533,30 @@ impl Executor for Workshop {
         };
         let since = Since { workshop: self, job: &job };
         let ground = Ground { baseline: &began.checked, changes: &since };
-        match verifier.check(&job.check, ground, cancel).await {
+        let within = (job.run, job.task, job.token);
+        let checked = self.watched(within, verifier.check(&job.check, ground, cancel)).await;
+        let checked = match checked {
+            Ok(checked) => checked,
+            Err(error) => return undecided(crate::error::chain(&error)),
+        };
+        match checked {
             Ok(done) => match self.keep(&job, done.output).await {
                 Ok(()) => done.verdict,
                 Err(error) => undecided(crate::error::chain(&error)),
             },
             Err(error) => undecided(error.to_string()),
-                // It would be the same prompt at every attempt.
-                Error::Prompt { .. } => Escalation::CannotBegin { detail },
         }
+    }
+
+    fn leave(&self, session: SessionId, task: TaskState, reason: &str) -> Option<LastWords> {
+        let session = self.lock().remove(&session)?;
+        let farewell = match task {
+            TaskState::Completed => Farewell::Accepted(reason),
+            _ => Farewell::GivenUp(reason),
+        };
+        // What was said last is a sentence of ours, which can always be recorded.
+        let (events, blobs) = session.retire(farewell).ok()?;
+        Some(LastWords { events, blobs })
     }
 
     fn is_scripted(&self) -> bool {
@@ -496,6 +603,12 @@ fn escalation(end: SessionEnd) -> Escalation {
     match end {
         SessionEnd::Refused { detail } => Escalation::Refused { detail },
         SessionEnd::Stuck { detail } => Escalation::Stuck { detail },
+        SessionEnd::ProseCalls { answers } => Escalation::Stuck {
+            detail: format!(
+                "the model wrote its tool calls as text, {answers} answers in a row; where it has no others, \
+                 tool_calls = \"text\" below its name in the config has them read"
+            ),
+        },
         SessionEnd::OverBudget(over) => Escalation::BudgetExhausted { detail: over.to_string() },
         SessionEnd::ProviderFailed(error) if error.fault == ProviderFault::Cancelled => {
             Escalation::BodyFailed { detail: error.to_string() }
@@ -510,9 +623,3 @@ fn escalation(end: SessionEnd) -> Escalation {
         other => Escalation::BodyFailed { detail: format!("the conversation ended: {other:?}") },
     }
 }
-        SessionEnd::ProseCalls { answers } => Escalation::Stuck {
-            detail: format!(
-                "the model wrote its tool calls as text, {answers} answers in a row; where it has no others, \
-                 tool_calls = \"text\" below its name in the config has them read"
-            ),
-        },

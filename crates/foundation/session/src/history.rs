@@ -81,6 +81,18 @@ impl History {
         self.groups.push(Group::User(message));
     }
 
+    /// Takes the last answer out again, if nothing was called or said since.
+    pub(crate) fn take_last_answer(&mut self) -> Option<Message> {
+        let last = self.groups.pop()?;
+        match last {
+            Group::Turn(Turn { assistant, results }) if results.is_empty() => Some(assistant),
+            other => {
+                self.groups.push(other);
+                None
+            }
+        }
+    }
+
     /// Adds an answer whose calls are all answered.
     pub fn push(&mut self, turn: Turn) {
         self.groups.push(Group::Turn(turn));

@@ -44,5 +44,5 @@ pub use {
     error::Error,
     history::{Answered, Group, History, HistoryError, OpenTurn, Turn},
     session::Session,
-    spec::{Limits, Opening, Seams, SessionEnd, SessionSpec, Totals, Via},
+    spec::{Farewell, Limits, Opening, Seams, SessionEnd, SessionSpec, Totals, Via},
 };

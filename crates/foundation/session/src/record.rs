@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use formwork_protocols::{
-    Append, Blob, Clock, EventBody, EventStore, Message, NewEvent, Principal, RunId, Scrub,
-    SessionId, StoreError, TaskId, canonical, event::SessionMessage,
+    Blob, Clock, EventBody, Journal, Message, NewEvent, Principal, Scrub, SessionId, StoreError,
+    TaskId, canonical, event::SessionMessage,
 };
 
 use crate::{
@@ -12,20 +12,16 @@ use crate::{
     spec::{Seams, SessionSpec},
 };
 
-/// Gathers facts until somebody needs them to be durable.
+/// Gathers facts until somebody needs them to be durable, together with those of the tools.
 ///
-/// A result of a tool is durable before it gets here, and a sentence of the runtime follows from what is
-/// in the log: both can wait for the next append. An answer of the model and its cost cannot.
+/// A result of a tool and a sentence of the runtime wait for the next request, which follows at once. An
+/// answer of the model and its cost wait for the intents of its calls, and for nothing longer.
 pub(crate) struct Record {
-    run: RunId,
     session: SessionId,
-    token: Option<u64>,
     principal: Principal,
-    store: Arc<dyn EventStore>,
+    journal: Journal,
     clock: Arc<dyn Clock>,
     scrub: Arc<dyn Scrub>,
-    events: Vec<NewEvent>,
-    blobs: Vec<Blob>,
     /// The place of the next message.
     next: u32,
 }
@@ -34,28 +30,34 @@ impl Record {
     /// Begins with nothing gathered; `next` is the place of the next message of the conversation.
     pub(crate) fn new(spec: &SessionSpec, seams: &Seams, session: SessionId, next: u32) -> Self {
         Self {
-            run: spec.run,
             session,
-            token: spec.token,
             principal: spec.principal.clone(),
-            store: Arc::clone(&seams.store),
+            journal: Journal::new(Arc::clone(&seams.store), spec.run, spec.token),
             clock: Arc::clone(&seams.clock),
             scrub: Arc::clone(&seams.scrub),
-            events: Vec::new(),
-            blobs: Vec::new(),
             next,
         }
     }
 
     /// Gathers a fact.
-    pub(crate) fn put(&mut self, task: TaskId, body: EventBody) {
-        self.events.push(NewEvent {
+    pub(crate) fn put(&self, task: TaskId, body: EventBody) {
+        let event = self.event(task, body);
+        self.journal.put([event], []);
+    }
+
+    /// Gathers a fact and the bytes that it refers to.
+    pub(crate) fn put_with(&self, task: TaskId, body: EventBody, blob: Blob) {
+        self.journal.put([self.event(task, body)], [blob]);
+    }
+
+    fn event(&self, task: TaskId, body: EventBody) -> NewEvent {
+        NewEvent {
             task: Some(task),
             principal: self.principal.clone(),
             at: self.clock.now(),
             body,
             idempotency_key: None,
-        });
+        }
     }
 
     /// Takes the secrets out of a message and gathers it. Returns it as it is recorded.
@@ -75,24 +77,18 @@ impl Record {
         let index = self.next;
         self.next = self.next.saturating_add(1);
         let said = SessionMessage { session, index, role: message.role, message: blob.hash() };
-        self.blobs.push(blob);
-        self.put(task, EventBody::SessionMessage(said));
+        self.journal.put([self.event(task, EventBody::SessionMessage(said))], [blob]);
         Ok(message)
     }
 
     /// Makes everything gathered durable, in one append.
-    pub(crate) async fn flush(&mut self) -> Result<(), Error> {
-        if self.events.is_empty() {
-            return Ok(());
-        }
-        let batch = Append {
-            run: self.run,
-            token: self.token,
-            events: std::mem::take(&mut self.events),
-            blobs: std::mem::take(&mut self.blobs),
-        };
-        let appended = self.store.append(batch).await;
-        appended.map(drop).map_err(|source| self.failed(source))
+    pub(crate) async fn flush(&self) -> Result<(), Error> {
+        self.journal.flush().await.map_err(|source| self.failed(source))
+    }
+
+    /// Returns where the tools put what they have to say.
+    pub(crate) const fn journal(&self) -> &Journal {
+        &self.journal
     }
 
     /// Says which conversation could not reach the store.

@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, pin::pin};
 
 use formwork_protocols::{
-    Cancel, Claim, Completion, EventBody, Message, Part, Role, SessionId, TaskId,
+    Blob, Cancel, Claim, EventBody, Message, NewEvent, Part, Role, SessionId, TaskId,
     event::{SessionEnded, SessionStarted},
     model::{StopReason, ToolCalls},
 };
@@ -14,7 +14,7 @@ use crate::{
     guard::Guard,
     history::{Answered, Group, History, OpenTurn, Turn},
     record::Record,
-    spec::{Opening, Seams, SessionEnd, SessionSpec, Totals, Via},
+    spec::{Farewell, Opening, Seams, SessionEnd, SessionSpec, Totals, Via},
 };
 
 mod ask; // One model call.
@@ -23,6 +23,9 @@ mod resume; // From the log back to a conversation.
 
 /// The tool by which a model says that its task is done.
 const END_TASK: &str = "end_task";
+
+/// The tool by which a model opens a part of its task.
+const START_TASK: &str = "start_task";
 
 /// How many cut answers in a row end the session: a model that cannot be brief will not become so.
 const MAX_CUT: u32 = 3;
@@ -55,6 +58,8 @@ pub struct Session {
     tokens: u64,
     /// The last answer, while it has calls that are not answered.
     open: Option<OpenTurn>,
+    /// A last answer that was cut or withheld, and why, of which a resumed conversation has done nothing yet.
+    untaken: Option<(Message, StopReason)>,
     /// What the open call of `end_task` claims, until somebody answers it.
     claim: Option<Claim>,
     /// What is to be said once the open turn is closed.
@@ -66,10 +71,10 @@ pub struct Session {
     totals: Totals,
     /// Cut answers in a row.
     cut: u32,
-    /// Whether the model was asked to end its task since somebody last spoke to it.
-    asked_to_end: bool,
     /// Reminders in a row that calls are not to be written as text.
     reminded: u32,
+    /// Whether the model was asked to end its task since somebody last spoke to it.
+    asked_to_end: bool,
 }
 
 impl Session {
@@ -116,6 +121,7 @@ impl Session {
             history,
             tokens,
             open: None,
+            untaken: None,
             claim: None,
             waiting: Vec::new(),
             tasks,
@@ -123,10 +129,10 @@ impl Session {
             estimator: Estimator::default(),
             totals: Totals::default(),
             cut: 0,
+            reminded: 0,
             asked_to_end: false,
         }
     }
-            reminded: 0,
 
     /// Returns the conversation's id.
     pub const fn id(&self) -> SessionId {
@@ -179,6 +185,7 @@ impl Session {
     /// [`Error::UnwritableMessage`] when the text cannot be recorded.
     pub fn answer(&mut self, text: &str) -> Result<(), Error> {
         self.asked_to_end = false;
+        self.leave_untaken()?;
         match self.open.take() {
             None => self.put_user(text),
             Some(mut open) if self.claim.take().is_some() => {
@@ -198,16 +205,35 @@ impl Session {
     ///
     /// # Errors
     /// [`Error`] when the log cannot be written.
-    pub async fn close(mut self, reason: &str) -> Result<Totals, Error> {
+    pub async fn close(mut self, farewell: Farewell<'_>) -> Result<Totals, Error> {
+        self.end(farewell)?;
+        self.record.flush().await?;
+        Ok(self.totals)
+    }
+
+    /// Ends the conversation as [`Session::close`] does, and returns the last facts of it for whoever
+    /// records the end of its task.
+    ///
+    /// # Errors
+    /// [`Error::UnwritableMessage`] when the last word cannot be recorded.
+    pub fn retire(mut self, farewell: Farewell<'_>) -> Result<(Vec<NewEvent>, Vec<Blob>), Error> {
+        self.end(farewell)?;
+        Ok(self.record.journal().take())
+    }
+
+    fn end(&mut self, farewell: Farewell<'_>) -> Result<(), Error> {
+        let (reason, is_error) = match farewell {
+            Farewell::Accepted(reason) => (reason, self.claim.is_none()),
+            Farewell::GivenUp(reason) => (reason, true),
+        };
+        self.leave_untaken()?;
         if let Some(mut open) = self.open.take() {
-            let accepted = self.claim.is_some();
-            open.answer_rest(&Answered { content: reason.to_owned(), is_error: !accepted });
+            open.answer_rest(&Answered { content: reason.to_owned(), is_error });
             self.settle_turn(open)?;
         }
         let ended = SessionEnded { session: self.id, reason: reason.to_owned() };
         self.record.put(self.spec.task, EventBody::SessionEnded(ended));
-        self.record.flush().await?;
-        Ok(self.totals)
+        Ok(())
     }
 
     async fn drive(&mut self, stop: &Cancel) -> Result<SessionEnd, Error> {
@@ -224,6 +250,9 @@ impl Session {
     async fn step(&mut self, stop: &Cancel) -> Result<ControlFlow<SessionEnd>, Error> {
         if let Some(claim) = self.claim.clone() {
             return Ok(ControlFlow::Break(SessionEnd::Claimed { claim, via: Via::EndTask }));
+        }
+        if let Some((message, reason)) = self.untaken.take() {
+            return self.take_answer(message, reason, stop).await;
         }
         if let Some(open) = self.open.take()
             && let end @ ControlFlow::Break(_) = self.carry_out(open, stop).await?
@@ -244,31 +273,33 @@ impl Session {
             ControlFlow::Continue(completion) => completion,
             ControlFlow::Break(end) => return Ok(ControlFlow::Break(end)),
         };
-        self.take_answer(completion, stop).await
+        self.take_answer(completion.message, completion.stop, stop).await
     }
 
     /// Does what an answer asks for.
     async fn take_answer(
         &mut self,
-        completion: Completion,
+        message: Message,
+        reason: StopReason,
         stop: &Cancel,
     ) -> Result<ControlFlow<SessionEnd>, Error> {
-        let text = completion.message.to_text();
-        let open = OpenTurn::new(completion.message);
+        let text = message.to_text();
+        let open = OpenTurn::new(message);
         let calls = open.unanswered().count();
-        match completion.stop {
+        match reason {
             StopReason::Refusal | StopReason::ContentFilter => {
                 self.leave(open, "not called: the answer was withheld")?;
-                let by =
-                    if completion.stop == StopReason::Refusal { "the model" } else { "a filter" };
+                let by = if reason == StopReason::Refusal { "the model" } else { "a filter" };
                 let detail = format!("{by} withheld the answer: {}", one_line(&text));
                 return Ok(ControlFlow::Break(SessionEnd::Refused { detail }));
             }
             // A call may be cut so that it still parses: it is never carried out.
             StopReason::Length => return self.take_cut(open),
             StopReason::Missing if calls > 0 => return self.take_cut(open),
+            StopReason::ProseCall if calls == 0 => return self.take_prose(open),
             _ => self.cut = 0,
         }
+        self.reminded = 0;
         if calls > 0 {
             return self.carry_out(open, stop).await;
         }
@@ -293,12 +324,23 @@ impl Session {
             return Ok(ControlFlow::Break(SessionEnd::Stuck { detail }));
         }
         if !called {
-            StopReason::ProseCall if calls == 0 => return self.take_prose(open),
             self.put_user(&format!(
                 "Your answer was cut at {limit} tokens. Go on from there, in smaller steps."
-        self.reminded = 0;
             ))?;
         }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Reminds the model that a call written as text calls nothing, and ends the session when that does not help.
+    fn take_prose(&mut self, open: OpenTurn) -> Result<ControlFlow<SessionEnd>, Error> {
+        self.cut = 0;
+        self.settle_turn(open)?;
+        if self.reminded >= MAX_REMINDED {
+            let answers = self.reminded.saturating_add(1);
+            return Ok(ControlFlow::Break(SessionEnd::ProseCalls { answers }));
+        }
+        self.reminded = self.reminded.saturating_add(1);
+        self.put_user(REMIND)?;
         Ok(ControlFlow::Continue(()))
     }
 
@@ -317,6 +359,16 @@ impl Session {
         Ok(ControlFlow::Break(SessionEnd::Claimed { claim, via: Via::Text }))
     }
 
+    /// Closes an answer that a resumed conversation will do nothing of.
+    fn leave_untaken(&mut self) -> Result<(), Error> {
+        match self.untaken.take() {
+            Some((message, _)) => {
+                self.leave(OpenTurn::new(message), "not called: the answer was cut or withheld")
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Closes an answer none of whose calls is carried out.
     fn leave(&mut self, mut open: OpenTurn, why: &str) -> Result<(), Error> {
         open.answer_rest(&Answered::error(why));
@@ -329,19 +381,6 @@ impl Session {
         self.tokens = self.tokens.saturating_add(estimate::message_tokens(&message));
         self.history.say(message);
         Ok(())
-    /// Reminds the model that a call written as text calls nothing, and ends the session when that does not help.
-    fn take_prose(&mut self, open: OpenTurn) -> Result<ControlFlow<SessionEnd>, Error> {
-        self.cut = 0;
-        self.settle_turn(open)?;
-        if self.reminded >= MAX_REMINDED {
-            let answers = self.reminded.saturating_add(1);
-            return Ok(ControlFlow::Break(SessionEnd::ProseCalls { answers }));
-        }
-        self.reminded = self.reminded.saturating_add(1);
-        self.put_user(REMIND)?;
-        Ok(ControlFlow::Continue(()))
-    }
-
     }
 
     /// Adds a turn to the conversation; its answer is recorded, the results are to be. A turn that is

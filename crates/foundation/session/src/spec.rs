@@ -130,3 +130,12 @@ pub struct Totals {
     /// What it cost.
     pub cost: Usd,
 }
+
+/// How a conversation is ended for good, and what is said to the call that is open in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Farewell<'a> {
+    /// What the model claimed was accepted.
+    Accepted(&'a str),
+    /// Nobody goes on with it.
+    GivenUp(&'a str),
+}

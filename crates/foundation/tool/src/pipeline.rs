@@ -3,14 +3,18 @@
 //! Active task → allow-list → schema → policy → budget → secrets in → intent recorded → executed →
 //! secrets out → previewed, kept whole by hash → outcome recorded.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Instant,
+};
 
 use async_trait::async_trait;
 use formwork_policy::{Call, Decision, Denials, Policy};
 use formwork_protocols::{
-    Append, Blob, Cancel, Clock, EventBody, EventStore, Ledger, NewEvent, Principal, Scrub, Span,
-    Tool, ToolCall, ToolClass, ToolError, ToolErrorKind, ToolName, ToolOutput, ToolResult,
-    ToolSpec, Toolbox,
+    Blob, Cancel, Clock, EventBody, Journal, Ledger, NewEvent, Principal, Scrub, Span, Tool,
+    ToolCall, ToolClass, ToolError, ToolErrorKind, ToolName, ToolOutput, ToolResult, ToolSpec,
+    Toolbox,
     event::{Decided, FileChange, ToolCompleted, ToolFailed, ToolRequested},
     message::Arguments,
     text,
@@ -18,7 +22,10 @@ use formwork_protocols::{
 };
 use serde_json::Value;
 
-use crate::schema::{self, Validator};
+use crate::{
+    deferred::{LoadTools, Loaded},
+    schema::{self, Validator},
+};
 
 /// How many bytes of an output a model sees; the rest stays within reach under its hash.
 ///
@@ -37,14 +44,16 @@ const MAX_DENIALS: u32 = 12;
 pub struct Parts {
     /// The tools that this session may use, by the allow-list of its agent.
     pub tools: Vec<Arc<dyn Tool>>,
+    /// Those of them that are listed by name alone until the model loads them.
+    pub deferred: BTreeSet<ToolName>,
+    /// Those of the deferred that the conversation has loaded before, in that order.
+    pub loaded: Vec<ToolName>,
     /// Decides on each call.
     pub policy: Arc<Policy>,
     /// Knows which tasks are active.
     pub control: Arc<dyn TaskControl>,
     /// Counts the calls.
     pub ledger: Arc<dyn Ledger>,
-    /// Records intents and outcomes.
-    pub store: Arc<dyn EventStore>,
     /// Puts secrets in, at the last moment.
     pub secrets: Arc<formwork_secrets::Registry>,
     /// Takes secrets out, before anything is recorded or shown.
@@ -53,14 +62,13 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Who acts.
     pub principal: Principal,
-    /// The token of the run's lease, if it is leased.
-    pub token: Option<u64>,
 }
 
 /// The tools of one session behind the one way in.
 pub struct Pipeline {
     parts: Parts,
     tools: BTreeMap<ToolName, Offered>,
+    loaded: Loaded,
     denials: Denials,
 }
 
@@ -70,6 +78,8 @@ struct Offered {
     validator: Validator,
     /// Whether the mode can use it at all; if not, it is not shown.
     shown: bool,
+    /// Whether it is listed by name alone until it is loaded.
+    deferred: bool,
 }
 
 /// A call that may be carried out.
@@ -84,16 +94,26 @@ impl Pipeline {
     /// # Errors
     /// The name of a tool whose schema does not compile, and why.
     pub fn new(parts: Parts) -> Result<Self, crate::Error> {
+        let usable = |tool: &&Arc<dyn Tool>| parts.policy.offers(tool.spec().class);
+        let names = parts.tools.iter().filter(usable).map(|tool| &tool.spec().definition.name);
+        let deferred: BTreeSet<ToolName> =
+            names.filter(|name| parts.deferred.contains(name)).cloned().collect();
+        let loaded = Loaded::from(parts.loaded.clone());
+        let load: Option<Arc<dyn Tool>> = match deferred.is_empty() {
+            true => None,
+            false => Some(Arc::new(LoadTools::new(deferred, loaded.clone()))),
+        };
         let mut tools = BTreeMap::new();
-        for tool in &parts.tools {
+        for tool in parts.tools.iter().chain(&load) {
             let spec = tool.spec();
             let name = spec.definition.name.clone();
             let validator = Validator::new(&spec.definition.parameters)
                 .map_err(|reason| crate::Error::Schema { tool: name.clone(), reason })?;
             let shown = parts.policy.offers(spec.class);
-            tools.insert(name, Offered { tool: Arc::clone(tool), validator, shown });
+            let deferred = parts.deferred.contains(&name);
+            tools.insert(name, Offered { tool: Arc::clone(tool), validator, shown, deferred });
         }
-        Ok(Self { parts, tools, denials: Denials::new(MAX_DENIALS) })
+        Ok(Self { parts, tools, loaded, denials: Denials::new(MAX_DENIALS) })
     }
 
     /// Decides whether a call is carried out, without any effect.
@@ -119,7 +139,7 @@ impl Pipeline {
         };
         let spec = offered.tool.spec();
         offered.validator.check(&spec.definition.name, &arguments)?;
-        self.judge(spec, &arguments)?;
+        self.judge(&*offered.tool, &arguments)?;
         self.parts
             .ledger
             .count_tool_call(context.task)
@@ -131,6 +151,13 @@ impl Pipeline {
     fn find(&self, name: &str) -> Result<&Offered, ToolError> {
         let found = ToolName::parse(name).ok().and_then(|name| self.tools.get(&name));
         if let Some(offered) = found.filter(|offered| offered.shown) {
+            let name = &offered.tool.spec().definition.name;
+            if offered.deferred && !self.loaded.holds(name) {
+                return Err(ToolError::new(
+                    ToolErrorKind::UnknownTool,
+                    format!("{name} was not called: load it with load_tools first"),
+                ));
+            }
             return Ok(offered);
         }
         let shown =
@@ -148,15 +175,14 @@ impl Pipeline {
     }
 
     /// Asks the policy.
-    fn judge(&self, spec: &ToolSpec, arguments: &Value) -> Result<(), ToolError> {
+    fn judge(&self, tool: &dyn Tool, arguments: &Value) -> Result<(), ToolError> {
+        let spec = tool.spec();
         let argv: Option<Vec<String>> = match spec.class {
             ToolClass::Exec => Some(words(arguments.get("command"))),
             _ => None,
         };
-        let paths: Vec<&str> = ["path", "from", "to"]
-            .iter()
-            .filter_map(|key| arguments.get(*key).and_then(Value::as_str))
-            .collect();
+        let named = tool.paths(arguments);
+        let paths: Vec<&str> = named.iter().map(String::as_str).collect();
         let call = Call {
             tool: &spec.definition.name,
             class: spec.class,
@@ -181,10 +207,21 @@ impl Pipeline {
         call: &ToolCall,
         refused: Option<&ToolError>,
     ) -> EventBody {
-        let spec = ToolName::parse(call.name.as_str())
+        let tool = ToolName::parse(call.name.as_str())
             .ok()
             .and_then(|name| self.tools.get(&name))
-            .map(|offered| offered.tool.spec());
+            .map(|offered| &offered.tool);
+        let spec = tool.map(|tool| tool.spec());
+        let paths = match (tool, &call.arguments) {
+            (Some(tool), Arguments::Json(arguments))
+                if refused.is_none()
+                    && matches!(tool.spec().class, ToolClass::Write | ToolClass::Delete) =>
+            {
+                let named = tool.paths(arguments);
+                named.iter().map(|path| self.parts.scrub.scrub_text(path).into_owned()).collect()
+            }
+            _ => Vec::new(),
+        };
         let mut arguments = match &call.arguments {
             Arguments::Json(arguments) => arguments.clone(),
             Arguments::Malformed { text, .. } => Value::String(text.clone()),
@@ -200,6 +237,7 @@ impl Pipeline {
             arguments,
             class: spec.map(|spec| spec.class),
             replay: spec.map_or(Replay::Pure, |spec| spec.replay),
+            paths,
             decision: match refused {
                 None => Decided::Allowed,
                 Some(error) => Decided::Refused { reason: self.told(&error.message) },
@@ -207,59 +245,51 @@ impl Pipeline {
         })
     }
 
-    /// Records facts about a call, with the bytes that they refer to.
-    ///
-    /// # Errors
-    /// What the store says, as a failure of the call.
-    async fn record(
+    /// Gathers facts about a call, with the bytes that they refer to.
+    fn put(
         &self,
         context: &CallContext,
-        bodies: Vec<EventBody>,
-        blobs: Vec<Blob>,
-    ) -> Result<(), ToolError> {
+        journal: &Journal,
+        bodies: impl IntoIterator<Item = EventBody>,
+        blobs: impl IntoIterator<Item = Blob>,
+    ) {
         let at = self.parts.clock.now();
-        let events = bodies
-            .into_iter()
-            .map(|body| NewEvent {
-                task: Some(context.task),
-                principal: self.parts.principal.clone(),
-                at,
-                body,
-                idempotency_key: None,
-            })
-            .collect();
-        let batch = Append { run: context.run, token: self.parts.token, events, blobs };
-        self.parts.store.append(batch).await.map(drop).map_err(|error| {
-            ToolError::new(
-                ToolErrorKind::Failed,
-                format!("the call could not be recorded: {error}"),
-            )
-        })
+        let facts = bodies.into_iter().map(|body| NewEvent {
+            task: Some(context.task),
+            principal: self.parts.principal.clone(),
+            at,
+            body,
+            idempotency_key: None,
+        });
+        journal.put(facts, blobs);
     }
 
-    /// Carries out an admitted call and records what came of it.
+    /// Carries out an admitted call and gathers what came of it.
     async fn carry_out(
         &self,
         context: &CallContext,
         call: &ToolCall,
         admitted: Admitted<'_>,
-        cancel: &Cancel,
+        (journal, cancel): (&Journal, &Cancel),
     ) -> (Result<String, ToolError>, Control) {
         let Admitted { tool, mut arguments } = admitted;
-        let mut pending = vec![self.intent(context, call, None)];
+        self.put(context, journal, [self.intent(context, call, None)], []);
         // What a model says of its tasks goes nowhere but into the record, where no secret belongs.
         if tool.spec().class != ToolClass::Lifecycle
             && let Err(error) = self.parts.secrets.substitute(&mut arguments)
         {
             let error = ToolError::new(ToolErrorKind::InvalidArguments, error.to_string());
-            return (self.failed(context, pending, error, Span::ZERO).await, Control::Continue);
+            return (Err(self.failed(context, journal, error, Span::ZERO)), Control::Continue);
         }
-        // What changes nothing may be recorded when it is over: a crash loses nothing by it. All else
-        // is recorded before it happens.
-        if tool.spec().replay != Replay::Pure
-            && let Err(error) = self.record(context, std::mem::take(&mut pending), Vec::new()).await
-        {
-            return (Err(error), Control::Continue);
+        // A crash loses nothing by what changes nothing, unless it was paid for: the answer that asks for
+        // it. All else is durable before it happens.
+        let durable = match tool.spec().replay {
+            Replay::Pure => journal.flush_due().await,
+            Replay::Idempotent | Replay::Once => journal.flush().await,
+        };
+        if let Err(error) = durable {
+            let told = format!("the call could not be recorded: {error}");
+            return (Err(ToolError::new(ToolErrorKind::Failed, told)), Control::Continue);
         }
 
         let begun = Instant::now();
@@ -267,16 +297,16 @@ impl Pipeline {
         let elapsed = Span::from(begun.elapsed());
 
         match outcome {
-            Ok(output) => self.completed(context, pending, output, elapsed).await,
-            Err(error) => (self.failed(context, pending, error, elapsed).await, Control::Continue),
+            Ok(output) => self.completed(context, journal, output, elapsed),
+            Err(error) => (Err(self.failed(context, journal, error, elapsed)), Control::Continue),
         }
     }
 
-    /// Records a call that ended well, and returns what the model sees of it.
-    async fn completed(
+    /// Gathers that a call ended well, and returns what the model sees of it.
+    fn completed(
         &self,
         context: &CallContext,
-        mut pending: Vec<EventBody>,
+        journal: &Journal,
         output: ToolOutput,
         elapsed: Span,
     ) -> (Result<String, ToolError>, Control) {
@@ -290,39 +320,37 @@ impl Pipeline {
                 blob.hash()
             ),
         };
-        pending.extend(output.changes.into_iter().map(|change| {
+        let changes = output.changes.into_iter().map(|change| {
             EventBody::FileChanged(FileChange { call: Some(context.call), ..change })
-        }));
-        pending.push(EventBody::ToolCompleted(ToolCompleted {
+        });
+        let completed = EventBody::ToolCompleted(ToolCompleted {
             call: context.call,
             preview: preview.clone(),
             output: blob.hash(),
             bytes: whole.len() as u64,
             elapsed,
-        }));
-        match self.record(context, pending, vec![blob]).await {
-            Ok(()) => (Ok(preview), output.control),
-            Err(error) => (Err(error), Control::Continue),
-        }
+        });
+        self.put(context, journal, changes.chain([completed]), [blob]);
+        (Ok(preview), output.control)
     }
 
-    /// Records a call that failed, and returns what the model sees of it.
-    async fn failed(
+    /// Gathers that a call failed, and returns what the model sees of it.
+    fn failed(
         &self,
         context: &CallContext,
-        mut pending: Vec<EventBody>,
+        journal: &Journal,
         error: ToolError,
         elapsed: Span,
-    ) -> Result<String, ToolError> {
+    ) -> ToolError {
         let message = self.told(&error.message);
-        pending.push(EventBody::ToolFailed(ToolFailed {
+        let failed = EventBody::ToolFailed(ToolFailed {
             call: context.call,
             error: error.kind,
             message: message.clone(),
             elapsed,
-        }));
-        self.record(context, pending, Vec::new()).await?;
-        Err(ToolError::new(error.kind, message))
+        });
+        self.put(context, journal, [failed], []);
+        ToolError::new(error.kind, message)
     }
 
     /// Returns what the model and the record are told of a failure.
@@ -343,20 +371,27 @@ impl Pipeline {
 #[async_trait]
 impl Toolbox for Pipeline {
     fn offered(&self) -> Vec<ToolSpec> {
-        self.tools
-            .values()
-            .filter(|offered| offered.shown)
-            .map(|offered| offered.tool.spec().clone())
-            .collect()
+        let now = self.tools.values().filter(|offered| offered.shown && !offered.deferred);
+        let loaded = self.loaded.names();
+        // Behind the others, so that what was sent before stays as it was to the byte.
+        let later = loaded.iter().filter_map(|name| self.tools.get(name));
+        let later = later.filter(|offered| offered.shown && offered.deferred);
+        now.chain(later).map(|offered| offered.tool.spec().clone()).collect()
     }
 
-    async fn call(&self, context: &CallContext, call: &ToolCall, cancel: &Cancel) -> ToolReply {
+    async fn call(
+        &self,
+        context: &CallContext,
+        call: &ToolCall,
+        journal: &Journal,
+        cancel: &Cancel,
+    ) -> ToolReply {
         let (outcome, control) = match self.admit(context, call) {
-            Ok(admitted) => self.carry_out(context, call, admitted, cancel).await,
+            Ok(admitted) => self.carry_out(context, call, admitted, (journal, cancel)).await,
             Err(error) => {
                 let control = self.denied_too_often(&error).unwrap_or_default();
-                let intent = self.intent(context, call, Some(&error));
-                (self.failed(context, vec![intent], error, Span::ZERO).await, control)
+                self.put(context, journal, [self.intent(context, call, Some(&error))], []);
+                (Err(self.failed(context, journal, error, Span::ZERO)), control)
             }
         };
         let (content, is_error) = match outcome {

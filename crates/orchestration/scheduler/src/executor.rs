@@ -4,7 +4,8 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    AttemptId, Cancel, Claim, Escalation, Ledger, RunId, SessionId, TaskId, TaskName, TaskSpec,
+    AttemptId, Blob, Cancel, Claim, Escalation, Ledger, NewEvent, RunId, SessionId, TaskId,
+    TaskName, TaskSpec, TaskState,
     check::{CheckSpec, Phase, Verdict},
     tool::TaskControl,
 };
@@ -56,7 +57,8 @@ impl fmt::Debug for AttemptJob {
     }
 }
 
-/// How an attempt ended. What it says has been scrubbed.
+/// How an attempt ended. What it says has been scrubbed. `files_changed` counts those of all attempts at the
+/// task so far, each once.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "each variant names its fields")]
 pub enum AttemptEnd {
@@ -65,7 +67,7 @@ pub enum AttemptEnd {
     /// The body gave up. [`Escalation::BodyFailed`] is tried again while attempts are left.
     Failed { why: Escalation, session: Option<SessionId>, files_changed: u64 },
     /// It was broken off as asked; it can go on later.
-    Interrupted,
+    Interrupted { session: Option<SessionId> },
 }
 
 /// One check of a phase.
@@ -85,6 +87,14 @@ pub struct CheckJob {
     pub token: Option<u64>,
 }
 
+/// The last facts of a conversation, with the bytes that they refer to. They have been scrubbed.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[expect(missing_docs, reason = "the type's sentence and its fields' names say it")]
+pub struct LastWords {
+    pub events: Vec<NewEvent>,
+    pub blobs: Vec<Blob>,
+}
+
 /// Carries out attempts and checks. Calls overlap, up to the width of the run.
 #[async_trait]
 pub trait Executor: Send + Sync {
@@ -95,6 +105,12 @@ pub trait Executor: Send + Sync {
 
     /// Runs one check. A check that cannot run is one that failed, and its verdict says why.
     async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict;
+
+    /// Takes leave of a conversation that nobody goes on with, and returns the last facts of it, to be
+    /// recorded with the reason why. Nothing is returned of one that it does not know.
+    fn leave(&self, _session: SessionId, _task: TaskState, _reason: &str) -> Option<LastWords> {
+        None
+    }
 
     /// Tells whether any model that it asks is a script.
     fn is_scripted(&self) -> bool {

@@ -44,7 +44,7 @@ mod error;
 
 pub use {
     error::Error,
-    executor::{AttemptEnd, AttemptJob, CheckJob, Executor},
+    executor::{AttemptEnd, AttemptJob, CheckJob, Executor, LastWords},
     ledger::{Accounts, LapsedHold, Spent},
     native::{NativeExecutor, Natives},
     run::{NewRun, Report, Scheduler, Setup, Signals},

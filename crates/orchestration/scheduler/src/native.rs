@@ -52,7 +52,7 @@ impl Natives {
         };
         match function(job, cancel.clone()).await {
             Ok(claim) => AttemptEnd::Claimed { claim, session: None, files_changed: 0 },
-            Err(_) if cancel.is_cancelled() => AttemptEnd::Interrupted,
+            Err(_) if cancel.is_cancelled() => AttemptEnd::Interrupted { session: None },
             Err(detail) => failed(detail),
         }
     }

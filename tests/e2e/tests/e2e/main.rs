@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod journal; // Facts on their way into the log.
 mod session; // A conversation over the real pipeline and the real log.
+mod watched; // A log that tells what reaches it together.
 
 mod answers; // What a model says, in the bytes of a real server.
 mod world; // A workspace, a provider and the real program.
@@ -14,8 +16,11 @@ mod documents; // Faults of documents, all told and nothing begun.
 mod endpoint; // Endpoints that refuse, break off or fall silent.
 mod fallback; // Another model in the place of one that gave up.
 mod interrupt; // Ctrl-C, and the run taken up again.
+mod models; // Servers of models: looked at closely, and given one.
 mod modes; // What agents may change.
 mod recorded; // A run carried out again without its server.
 mod secrets; // Where keys never are.
+mod text_calls; // Calls in words, reminders, and models without tools.
 mod trust; // What a project may say.
+mod undo; // Back to what was there, however a run ended.
 mod workflow; // Three tasks from the command line to the log.

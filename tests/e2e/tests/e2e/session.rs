@@ -23,12 +23,14 @@ use formwork_protocols::{
 };
 use formwork_scheduler::Accounts;
 use formwork_session::{
-    Error, Group, Limits, Opening, Seams, Session, SessionEnd, SessionSpec, Via,
+    Error, Farewell, Group, Limits, Opening, Seams, Session, SessionEnd, SessionSpec, Via,
 };
 use formwork_tool::{Parts, Pipeline};
 use formwork_trace::{Options, Trace};
 use futures::{FutureExt as _, StreamExt as _, stream};
 use serde_json::{Value, json};
+
+use crate::watched::Watched;
 
 /// Answers in order, and keeps what it was asked.
 struct Script {
@@ -214,6 +216,7 @@ impl TaskControl for OneTask {
 /// The world of one test.
 struct World {
     trace: Trace,
+    watched: Arc<Watched>,
     script: Arc<Script>,
     spec: SessionSpec,
     tools: Vec<Arc<dyn Tool>>,
@@ -243,8 +246,10 @@ impl World {
         let task = TaskId::generate(&SystemClock, &SystemRng);
         let accounts = Arc::new(Accounts::new());
         accounts.open(task, None, &Budget::default());
+        let trace = Trace::open("sqlite::memory:", Options::default()).await.unwrap();
         Self {
-            trace: Trace::open("sqlite::memory:", Options::default()).await.unwrap(),
+            watched: Watched::open(trace.clone()),
+            trace,
             spec: SessionSpec {
                 run: RunId::generate(&SystemClock, &SystemRng),
                 task,
@@ -262,19 +267,19 @@ impl World {
     }
 
     fn seams(&self) -> Seams {
-        let store: Arc<dyn EventStore> = Arc::new(self.trace.clone());
+        let store: Arc<dyn EventStore> = Arc::clone(&self.watched) as _;
         let ledger: Arc<dyn Ledger> = Arc::clone(&self.accounts) as _;
         let pipeline = Pipeline::new(Parts {
             tools: self.tools.clone(),
+            deferred: Default::default(),
+            loaded: Vec::new(),
             policy: Arc::new(Policy::new(Rules::new(PermissionMode::Auto))),
             control: Arc::new(OneTask),
             ledger: Arc::clone(&ledger),
-            store: Arc::clone(&store),
             secrets: Arc::default(),
             scrub: Arc::new(NoSecrets),
             clock: Arc::new(SystemClock),
             principal: Principal::system("test"),
-            token: None,
         })
         .unwrap();
         Seams {
@@ -332,6 +337,35 @@ fn claimed(summary: &str, via: Via) -> SessionEnd {
 }
 
 #[tokio::test]
+async fn a_turn_waits_for_the_log_twice_however_much_it_has_to_say() {
+    let answers = [
+        calls([call("1", "read", json!({ "path": "a" })), call("2", "read", json!({}))]),
+        calls([call("3", "note", json!({}))]),
+        ends("done"),
+    ];
+    let world = World::new(answers, vec![read(), note(), end_task()]).await;
+    let mut session = world.start();
+
+    world.run(&mut session).await;
+
+    let asks = ["budget.reserved", "model.requested"];
+    let answers = ["model.completed", "budget.settled", "session.message"];
+    let opening = ["session.started", "session.message", "session.message"];
+    assert_eq!(
+        world.watched.appends(),
+        [
+            [&opening[..], &asks].concat(),
+            [&answers[..], &["tool.requested", "tool.requested"]].concat(),
+            [&["tool.completed", "tool.completed", "session.message"][..], &asks].concat(),
+            [&answers[..], &["tool.requested"]].concat(),
+            [&["tool.completed", "session.message"][..], &asks].concat(),
+            [&answers[..], &["tool.requested"]].concat(),
+            vec!["tool.completed"],
+        ]
+    );
+}
+
+#[tokio::test]
 async fn a_failed_check_answers_the_open_call_and_the_conversation_goes_on() {
     let answers =
         [calls([call("1", "read", json!({ "path": "a" }))]), ends("done"), ends("now it is")];
@@ -342,7 +376,7 @@ async fn a_failed_check_answers_the_open_call_and_the_conversation_goes_on() {
     let again = world.run(&mut session).await;
     session.answer("check \"tests\" failed: 1 of 3 tests failed").unwrap();
     let second = world.run(&mut session).await;
-    let totals = session.close("completed").await.unwrap();
+    let totals = session.close(Farewell::Accepted("completed")).await.unwrap();
 
     assert_eq!(first, claimed("done", Via::EndTask));
     assert_eq!(again, first, "a claim stands until it is answered, and costs nothing");

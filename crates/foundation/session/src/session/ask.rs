@@ -36,7 +36,7 @@ struct Sent {
 }
 
 impl Session {
-    /// Asks the model for its next answer, and makes it durable with what it cost.
+    /// Asks the model for its next answer, and gathers it with what it cost.
     pub(super) async fn ask(
         &mut self,
         stop: &Cancel,
@@ -59,7 +59,7 @@ impl Session {
         hold.sent(sent.input);
         self.totals.rounds = rounds.saturating_add(1);
         match self.receive(request, sent, &mut hold, stop).await? {
-            Ok(completion) => self.keep(completion, sent, hold).await.map(ControlFlow::Continue),
+            Ok(completion) => self.keep(completion, sent, hold).map(ControlFlow::Continue),
             Err(broken) => {
                 let error = self.fail(broken, sent, hold);
                 self.record.flush().await?;
@@ -204,8 +204,9 @@ impl Session {
         }
     }
 
-    /// Makes a whole answer durable, with what it cost and what that did to the budgets.
-    async fn keep(
+    /// Gathers a whole answer, with what it cost and what that did to the budgets. It is durable before
+    /// anything is done by it.
+    fn keep(
         &mut self,
         mut completion: Completion,
         sent: Sent,
@@ -240,7 +241,7 @@ impl Session {
         self.record.put(task, EventBody::BudgetSettled(settled));
         self.put_crossings(crossings);
         completion.message = self.record.put_message(task, &with_words(completion.message))?;
-        self.record.flush().await?;
+        self.record.journal().set_due();
         Ok(completion)
     }
 

@@ -3,7 +3,8 @@
 use std::{collections::HashMap, ops::ControlFlow, time::Duration};
 
 use formwork_protocols::{
-    CallId, Cancel, Claim, EventBody, Span, TaskId, ToolCall, ToolClass, ToolErrorKind, Toolbox,
+    CallId, Cancel, Claim, EventBody, Journal, Span, TaskId, ToolCall, ToolClass, ToolErrorKind,
+    Toolbox,
     event::{Decided, ToolFailed, ToolRequested},
     message::Arguments,
     tool::{CallContext, Control, Replay, ToolReply},
@@ -66,28 +67,37 @@ impl Session {
         mut open: OpenTurn,
         stop: &Cancel,
     ) -> Result<ControlFlow<SessionEnd>, Error> {
-        let known: Known = self
-            .seams
-            .tools
-            .offered()
-            .into_iter()
-            .map(|tool| (tool.definition.name.to_string(), (tool.class, tool.replay)))
-            .collect();
+        let mut known = self.known();
         let calls: Vec<_> = open.unanswered().map(|(place, call)| (place, call.clone())).collect();
         let mut refused = None;
-        for batch in calls.chunk_by(|(_, a), (_, b)| is_read(&known, a) && is_read(&known, b)) {
+        let batches: Vec<_> =
+            calls.chunk_by(|(_, a), (_, b)| is_read(&known, a) && is_read(&known, b)).collect();
+        for batch in batches {
+            // A call may have loaded the tool of a later one.
+            if batch.iter().any(|(_, call)| !known.contains_key(&call.name)) {
+                known = self.known();
+            }
             if self.claim.is_some() || refused.is_some() {
                 batch.iter().for_each(|(place, _)| open.answer(*place, Answered::error(SKIPPED)));
                 continue;
             }
             let planned = self.plan(batch, &known, &mut open);
-            for (plan, outcome) in run(&*self.seams.tools, planned, stop).await {
+            let journal = self.record.journal();
+            for (plan, outcome) in run(&*self.seams.tools, planned, journal, stop).await {
                 if let Some(detail) = self.take(plan, outcome, &known, &mut open).await {
                     refused = Some(detail);
                 }
             }
         }
         self.finish_turn(open, &known, refused, stop)
+    }
+
+    /// Returns what is known of the tools that are offered now.
+    fn known(&self) -> Known {
+        let offered = self.seams.tools.offered().into_iter();
+        offered
+            .map(|tool| (tool.definition.name.to_string(), (tool.class, tool.replay)))
+            .collect()
     }
 
     /// Decides which calls of a batch are made, and answers those that are not.
@@ -172,6 +182,10 @@ impl Session {
 
     /// Ends a task that was opened within the conversation, which leads back to the one around it.
     async fn end_inner(&mut self, claim: Claim) -> Answered {
+        // The log tells that the call was made before it tells what came of it.
+        if let Err(error) = self.record.flush().await {
+            return Answered::error(error.to_string());
+        }
         match self.seams.control.end(self.task(), claim).await {
             Ok(around) => {
                 self.enter(around);
@@ -230,6 +244,7 @@ impl Session {
             arguments: serde_json::Value::Null,
             class: known.get(&call.name).map(|(class, _)| *class),
             replay: replay(known, call),
+            paths: Vec::new(),
             decision: Decided::Refused { reason },
         };
         self.record.put(context.task, EventBody::ToolRequested(requested));
@@ -286,16 +301,21 @@ fn replay(known: &Known, call: &ToolCall) -> Replay {
 }
 
 /// Makes some calls beside each other and returns what became of each, in their order.
-async fn run(tools: &dyn Toolbox, planned: Vec<Planned>, stop: &Cancel) -> Vec<(Planned, Outcome)> {
+async fn run(
+    tools: &dyn Toolbox,
+    planned: Vec<Planned>,
+    journal: &Journal,
+    stop: &Cancel,
+) -> Vec<(Planned, Outcome)> {
     let calls = planned.into_iter().map(|plan| async move {
-        let outcome = call(tools, &plan, stop).await;
+        let outcome = call(tools, &plan, journal, stop).await;
         (plan, outcome)
     });
     stream::iter(calls).buffered(MAX_PARALLEL).collect().await
 }
 
 /// Makes one call. A cancelled one has [`GRACE`] to return; then it is dropped.
-async fn call(tools: &dyn Toolbox, plan: &Planned, stop: &Cancel) -> Outcome {
+async fn call(tools: &dyn Toolbox, plan: &Planned, journal: &Journal, stop: &Cancel) -> Outcome {
     if stop.is_cancelled() {
         return Outcome::NotBegun;
     }
@@ -305,7 +325,7 @@ async fn call(tools: &dyn Toolbox, plan: &Planned, stop: &Cancel) -> Outcome {
     };
     tokio::select! {
         biased;
-        reply = tools.call(&plan.context, &plan.call, stop) => Outcome::Replied(reply),
+        reply = tools.call(&plan.context, &plan.call, journal, stop) => Outcome::Replied(reply),
         () = over => Outcome::Dropped,
     }
 }

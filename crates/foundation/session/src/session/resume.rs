@@ -3,18 +3,19 @@
 use std::collections::HashMap;
 
 use formwork_protocols::{
-    AgentName, CallId, Claim, EventBody, EventStore, HoldId, Message, Position, ProviderFault,
-    Role, SessionId, TaskId, ToolErrorKind, Usage, Usd,
+    AgentName, Blob, CallId, Claim, EventBody, EventStore, HoldId, Message, Position,
+    ProviderFault, Role, SessionId, Span, TaskId, TaskName, ToolErrorKind, Usage, Usd,
     event::{
         BudgetSettled, ModelCompleted, ModelFailed, ModelRequested, SessionMessage, ToolCompleted,
         ToolFailed, ToolRequested,
     },
     message::Arguments,
+    model::StopReason,
     store::Selection,
     tool::{CallContext, Replay},
 };
 
-use super::{ASK_TO_END, END_TASK, REMIND, Session, calls::SKIPPED};
+use super::{ASK_TO_END, END_TASK, REMIND, START_TASK, Session, calls::SKIPPED};
 use crate::{
     Error,
     history::{Answered, Group, History, OpenTurn},
@@ -47,6 +48,10 @@ struct Found {
     /// The reservation that was taken last, until it is settled. Whoever resumes the run may have
     /// settled it already.
     hold: Option<(CallId, HoldId)>,
+    /// Why the last answer ended.
+    stop: Option<StopReason>,
+    /// The tasks that were opened since the last answer, by the task that they are a part of.
+    opened: HashMap<TaskId, TaskName>,
 }
 
 /// How a tool call ended.
@@ -77,13 +82,21 @@ impl Session {
         }
         let next = found.messages.last().map_or(0, |said| said.index.saturating_add(1));
         let messages = read_messages(&*seams.store, &found.messages, id).await?;
-        let (history, open) =
+        let (mut history, mut open) =
             History::fold(messages).map_err(|source| Error::Damaged { session: id, source })?;
+        let untaken = found.broken().and_then(|stop| {
+            let message = match open.take() {
+                Some(open) => open.assistant().clone(),
+                None => history.take_last_answer()?,
+            };
+            Some((message, stop))
+        });
 
         let record = Record::new(&spec, &seams, id, next);
         let mut session = Self::assemble(id, spec, seams, record, history);
         session.tasks.extend(opened);
         session.totals = found.totals;
+        session.untaken = untaken;
         session.remember();
         if let Some(pending) = &found.pending {
             session.give_up(pending, found.hold);
@@ -120,6 +133,9 @@ impl Session {
                         }
                     }
                     let calls: Vec<_> = turn.assistant().tool_calls().cloned().collect();
+                    if !calls.is_empty() {
+                        self.reminded = 0;
+                    }
                     // What it is stuck in ends it at its next turn, not before it had one.
                     let _ = self.guard.close_turn(&calls, true);
                 }
@@ -131,9 +147,6 @@ impl Session {
     fn give_up(&mut self, pending: &ModelRequested, hold: Option<(CallId, HoldId)>) {
         let task = self.task();
         let error = self.provider_error(
-                    if !calls.is_empty() {
-                        self.reminded = 0;
-                    }
             ProviderFault::Cancelled,
             "the process ended before the answer was recorded",
         );
@@ -177,12 +190,24 @@ impl Session {
                 }
                 Some(Ended::Badly(failed))
                     if failed.error != ToolErrorKind::OutcomeUnknown
-                        || made.replay == Replay::Once =>
+                        || (made.replay == Replay::Once && made.tool != START_TASK) =>
                 {
                     open.answer(place, Answered::error(failed.message.as_str()));
                 }
                 // It is made again, and its first try was already given up.
                 Some(Ended::Badly(_)) => {}
+                // What it does stands in the log: whether it did is known, and it is made again if not.
+                None if made.tool == START_TASK => match found.opened.get(task) {
+                    Some(name) => {
+                        let told = format!("task {name} is open; close it with end_task");
+                        self.put_completed(made.call, *task, &told);
+                        open.answer(place, Answered::ok(told));
+                    }
+                    None => {
+                        let context = self.context_of(made.call, *task);
+                        self.put_failed(&context, ToolErrorKind::OutcomeUnknown, REPEATED);
+                    }
+                },
                 None => {
                     let told = match made.replay {
                         Replay::Once => UNKNOWN,
@@ -204,6 +229,19 @@ impl Session {
             self.claim = Some(claim);
         }
         self.open = Some(open);
+    }
+
+    /// Gathers that a call ended well of which the process that made it could not tell any more.
+    fn put_completed(&mut self, call: CallId, task: TaskId, told: &str) {
+        let blob = Blob::new(told.as_bytes());
+        let completed = ToolCompleted {
+            call,
+            preview: told.to_owned(),
+            output: blob.hash(),
+            bytes: told.len() as u64,
+            elapsed: Span::ZERO,
+        };
+        self.record.put_with(task, EventBody::ToolCompleted(completed), blob);
     }
 
     fn context_of(&self, call: CallId, task: TaskId) -> CallContext {
@@ -238,13 +276,31 @@ async fn read_messages(
 }
 
 impl Found {
+    /// Tells whether the last answer was cut, withheld or no real call, and nothing was done of it yet: it is
+    /// then taken as it was meant to be, and no call of it is made.
+    fn broken(&self) -> Option<StopReason> {
+        let is_last = self.messages.last().is_some_and(|said| said.role == Role::Assistant);
+        self.stop.filter(|stop| {
+            let is_broken = match stop {
+                StopReason::EndTurn | StopReason::ToolUse => false,
+                StopReason::Length
+                | StopReason::Refusal
+                | StopReason::ContentFilter
+                | StopReason::Missing
+                | StopReason::ProseCall => true,
+                _ => false,
+            };
+            is_last && is_broken && self.calls.is_empty()
+        })
+    }
+
     /// Reads what the log holds of a conversation.
     async fn read(
         store: &dyn EventStore,
         spec: &SessionSpec,
         session: SessionId,
     ) -> Result<Self, Error> {
-        let kinds = ["session.message", "tool.", "model.", "budget."];
+        let kinds = ["session.message", "tool.", "model.", "budget.", "task.created"];
         let kinds = kinds.into_iter().map(str::to_owned).collect();
         let selection = Selection { run: Some(spec.run), task: None, kinds };
         let mut found = Self::default();
@@ -268,6 +324,7 @@ impl Found {
                 if said.role == Role::Assistant {
                     self.calls.clear();
                     self.outcomes.clear();
+                    self.opened.clear();
                 }
                 self.messages.push(said);
             }
@@ -280,14 +337,24 @@ impl Found {
             EventBody::ToolFailed(ended) if self.made(ended.call) => {
                 self.outcomes.insert(ended.call, Ended::Badly(ended));
             }
+            EventBody::TaskCreated(created) => {
+                if let Some(parent) = created.parent {
+                    self.opened.insert(parent, created.spec.name);
+                }
+            }
             EventBody::BudgetReserved(reserved) => self.hold = Some((reserved.call, reserved.hold)),
             EventBody::ModelRequested(sent) if sent.session == session => {
                 self.totals.rounds = self.totals.rounds.saturating_add(1);
                 self.sent = Some(sent.call);
                 self.pending = Some(sent);
             }
-            EventBody::ModelCompleted(ModelCompleted { call, .. })
-            | EventBody::ModelFailed(ModelFailed { call, .. }) => {
+            EventBody::ModelCompleted(ModelCompleted { call, session: of, stop, .. }) => {
+                if of == session {
+                    self.stop = Some(stop);
+                }
+                self.pending.take_if(|sent| sent.call == call);
+            }
+            EventBody::ModelFailed(ModelFailed { call, .. }) => {
                 self.pending.take_if(|sent| sent.call == call);
             }
             EventBody::BudgetSettled(settled) if self.sent == Some(settled.call) => {

@@ -14,9 +14,9 @@ use async_trait::async_trait;
 use formwork_policy::{CommandPatterns, PathPatterns, Policy, Rules};
 use formwork_protocols::{
     AgentName, Append, Ask, BlobHash, CallId, Cancel, Claim, Clock, Event, EventBody, EventStore,
-    HoldId, Ledger, Live, OverBudget, PermissionMode, Position, Principal, RunId, SeededRng,
-    SessionId, Span, StoreError, SystemClock, TaskId, TaskName, Timestamp, Tool, ToolCall, Toolbox,
-    Usage, Usd,
+    HoldId, Journal, Ledger, Live, OverBudget, PermissionMode, Position, Principal, RunId,
+    SeededRng, SessionId, Span, StoreError, SystemClock, TaskId, TaskName, Timestamp, Tool,
+    ToolCall, Toolbox, Usage, Usd,
     budget::{Cap, Crossing, Remaining},
     event::Delta,
     message::Arguments,
@@ -44,6 +44,7 @@ pub(crate) struct Setup {
     pub(crate) exec_timeout: Duration,
     pub(crate) secret: Option<&'static str>,
     pub(crate) more: Vec<Arc<dyn Tool>>,
+    pub(crate) deferred: &'static [&'static str],
 }
 
 impl Default for Setup {
@@ -57,6 +58,7 @@ impl Default for Setup {
             exec_timeout: Duration::from_secs(30),
             secret: None,
             more: Vec::new(),
+            deferred: &[],
         }
     }
 }
@@ -138,15 +140,15 @@ impl World {
         let scrub = Arc::new(secrets.scrubber());
         let pipeline = Pipeline::new(Parts {
             tools: registry.select(|_| true),
+            deferred: setup.deferred.iter().map(|name| name.parse().unwrap()).collect(),
+            loaded: Vec::new(),
             policy: Arc::new(Policy::new(policy)),
             control: Arc::clone(&tasks) as _,
             ledger: Arc::new(Calls(AtomicU32::new(setup.tool_calls))),
-            store: Arc::clone(&log) as _,
             secrets: Arc::new(secrets),
             scrub,
             clock: Arc::new(Noon),
             principal: Principal::agent(&context.agent),
-            token: None,
         })
         .unwrap();
         Self { _home: home, folder, trash, log, tasks, pipeline, context }
@@ -183,7 +185,10 @@ impl World {
         cancel: &Cancel,
     ) -> Told {
         let call = ToolCall { id: "call-1".to_owned(), name: tool.to_owned(), arguments };
-        let reply = self.pipeline.call(&self.context, &call, cancel).await;
+        let journal = Journal::new(Arc::clone(&self.log) as _, self.context.run, None);
+        let reply = self.pipeline.call(&self.context, &call, &journal, cancel).await;
+        // A log that cannot be written has told so by the reply.
+        let _ = journal.flush().await;
         assert_eq!((reply.result.call_id, reply.result.name), (call.id, call.name));
         let (text, is_error) = (reply.result.content, reply.result.is_error);
         Told { text, is_error, control: reply.control }

@@ -9,16 +9,17 @@ use std::{
 };
 
 use formwork_protocols::{
-    Append, AttemptId, Body, Budget, Cancel, Claim, Escalation, EventBody, Ledger as _, NewEvent,
-    Principal, RunId, RunOutcome, Span, TaskId, TaskName, TaskSignal, TaskSpec, TaskState,
-    Timestamp, Usage,
+    Append, AttemptId, Blob, Body, Budget, Cancel, Claim, Ending, Escalation, EventBody,
+    Ledger as _, NewEvent, Position, Principal, RunId, RunOutcome, SessionId, Span, TaskId, TaskName,
+    TaskSignal, TaskSpec, TaskState, Timestamp, Usage,
+    budget::Crossing,
     check::{Evidence, Phase, Verdict},
     event::{
-        AttemptEnded, AttemptStarted, BudgetSettled, CheckFinished, CheckStarted, RunFinished,
-        RunPaused, RunResumed, RunStarted, TaskCreated, TaskMoved,
+        AttemptEnded, AttemptStarted, BudgetExhausted, BudgetSettled, CheckFinished, CheckStarted, RunFinished,
+        RunPaused, RunResumed, RunStarted, SessionEnded, TaskCreated, TaskMoved,
     },
     spec::Retries,
-    store::Lease,
+    store::{Lease, Selection},
 };
 use futures::FutureExt as _;
 use serde_json::{Map, Value};
@@ -40,11 +41,11 @@ use crate::{
     executor::{AttemptEnd, AttemptJob, CheckJob},
 };
 
-/// How long a run is owned without a sign of life; a crash is taken over after this.
-pub(super) const LEASE: Span = Span::from_secs(30);
+/// Why an attempt ended that was told to stop.
+pub(super) const BROKEN_OFF: &str = "broken off";
 
-/// A third of the lease, so that two signs of life may fail.
-const RENEWAL: Duration = Duration::from_secs(10);
+/// How many requests are read at once; whoever asks again and again is heard with the next.
+const ASKED: usize = 100;
 
 /// How long work that was asked to stop may take to say so; a stop by hand is over within a second.
 const GRACE: Duration = Duration::from_millis(700);
@@ -90,6 +91,7 @@ pub(super) struct Drive {
     /// Kept between decisions so that they allocate once.
     commands: Vec<Command>,
     events: Vec<NewEvent>,
+    blobs: Vec<Blob>,
     effects: Vec<Effect>,
     jobs: JoinSet<Done>,
     cancels: HashMap<TaskIndex, Cancel>,
@@ -98,14 +100,19 @@ pub(super) struct Drive {
     requests: mpsc::Receiver<Request>,
     timers: BinaryHeap<Reverse<(Instant, TaskIndex)>>,
     renewal: Instant,
+    /// Up to where the log was searched for what somebody asks of the run.
+    heeded: Position,
     end: Option<End>,
     is_aborting: bool,
     is_pausing: bool,
+    /// Why it is paused.
+    why_paused: String,
 }
 
 impl Drive {
     pub(super) fn new(parts: Parts, folded: Folded) -> Self {
         let Parts { scheduler, run, lease } = parts;
+        let renewal = scheduler.renewal();
         let (sender, requests) = mpsc::channel(WAITING);
         let active = Arc::new(Active::default());
         let control = Control { requests: sender, active: Arc::clone(&active) };
@@ -122,6 +129,7 @@ impl Drive {
             principal: Principal::system("scheduler"),
             commands: Vec::new(),
             events: Vec::new(),
+            blobs: Vec::new(),
             effects: Vec::new(),
             jobs: JoinSet::new(),
             cancels: HashMap::new(),
@@ -129,10 +137,12 @@ impl Drive {
             control: Arc::new(control),
             requests,
             timers: BinaryHeap::new(),
-            renewal: Instant::now() + RENEWAL,
+            renewal: Instant::now() + renewal,
+            heeded: folded.last,
             end: None,
-            is_aborting: false,
+            is_aborting: folded.is_abort_asked,
             is_pausing: false,
+            why_paused: "stopped from outside".to_owned(),
         }
     }
 
@@ -147,7 +157,7 @@ impl Drive {
     }
 
     async fn go(&mut self, signals: &Signals) -> Result<RunOutcome, Error> {
-        self.take_up();
+        self.take_up(signals);
         loop {
             self.flush().await?;
             self.launch();
@@ -160,7 +170,7 @@ impl Drive {
         }
     }
 
-    fn take_up(&mut self) {
+    fn take_up(&mut self, signals: &Signals) {
         let owner = self.scheduler.owner.clone();
         self.record(
             None,
@@ -173,10 +183,13 @@ impl Drive {
         for lapsed in self.tree.accounts.unsettled() {
             // The provider may have billed all of it, and nobody knows how much: the most it can be.
             let usage = Usage { input: lapsed.ask.tokens, ..Usage::default() };
-            self.tree.accounts.settle(lapsed.hold, &usage, lapsed.ask.usd);
+            let crossings = self.tree.accounts.settle(lapsed.hold, &usage, lapsed.ask.usd);
             if let Some(&call) = self.calls.get(&lapsed.hold) {
                 let settled = BudgetSettled { hold: lapsed.hold, call, usd: lapsed.ask.usd, usage };
                 self.record(Some(lapsed.task), EventBody::BudgetSettled(settled));
+            }
+            for crossing in crossings {
+                self.record(Some(lapsed.task), crossed(crossing));
             }
         }
         for task in self.tree.state.tasks() {
@@ -187,9 +200,55 @@ impl Drive {
         }
         // What had no time left does not begin again, and ends for that reason and no other.
         self.time_out();
-        if self.end.is_none() {
+        if self.end.is_some() {
+            return;
+        }
+        let root = self.tree.state.root();
+        // One that is only to be stopped does not begin anything before.
+        if self.tree.state.state_of(root).is_terminal() {
+            self.decide_late(Input::Start);
+        } else if self.is_aborting || signals.abort.is_cancelled() {
+            self.abort();
+        } else if signals.pause.is_cancelled() {
+            self.pause();
+        } else {
             self.decide_late(Input::Start);
         }
+    }
+
+    fn abort(&mut self) {
+        self.is_aborting = true;
+        let task = self.tree.state.root();
+        self.decide_late(Input::Cancel { task });
+    }
+
+    fn pause(&mut self) {
+        self.is_pausing = true;
+        self.decide_late(Input::Pause);
+    }
+
+    /// Does what was asked of the run in the log, by whatever process.
+    async fn heed(&mut self) -> Result<(), Error> {
+        let kinds = ["run.pause_requested", "run.abort_requested"].map(str::to_owned);
+        let selection = Selection { run: Some(self.run), task: None, kinds: kinds.to_vec() };
+        let asked = self
+            .scheduler
+            .store
+            .read(self.heeded, &selection, ASKED)
+            .await
+            .map_err(|source| Error::Store { run: self.run, source })?;
+        for event in asked {
+            self.heeded = event.position;
+            match event.body {
+                EventBody::RunAbortRequested(_) if !self.is_aborting => self.abort(),
+                EventBody::RunPauseRequested(asked) if !self.is_pausing && !self.is_aborting => {
+                    self.why_paused = one_line(&asked.reason);
+                    self.pause();
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the next thing to happen and decides on it, and on all else that has happened.
@@ -199,14 +258,12 @@ impl Drive {
         tokio::select! {
             biased; // Who stops the run is heard before those who would go on.
             () = signals.abort.cancelled(), if !self.is_aborting => {
-                self.is_aborting = true;
-                let task = self.tree.state.root();
-                self.decide_late(Input::Cancel { task });
+                self.abort();
             }
             () = signals.pause.cancelled(), if !self.is_pausing && !self.is_aborting => {
-                self.is_pausing = true;
-                self.decide_late(Input::Pause);
+                self.pause();
             }
+            () = signals.asked() => self.heed().await?,
             Some(request) = self.requests.recv() => self.answer(request),
             Some(done) = self.jobs.join_next() => {
                 if let Ok(done) = done {
@@ -227,10 +284,12 @@ impl Drive {
             self.lease = self
                 .scheduler
                 .store
-                .renew(&self.lease, LEASE)
+                .renew(&self.lease, self.scheduler.lease)
                 .await
                 .map_err(|source| Error::Store { run: self.run, source })?;
-            self.renewal = now + RENEWAL;
+            self.renewal = now + self.scheduler.renewal();
+            // Whoever said that something was asked may not have reached this process.
+            self.heed().await?;
         }
         Ok(())
     }
@@ -291,7 +350,7 @@ impl Drive {
                 self.active.remove(self.tree.state.id(task));
             }
             Command::Paused => {
-                let reason = "stopped from outside".to_owned();
+                let reason = self.why_paused.clone();
                 self.record(None, EventBody::RunPaused(RunPaused { reason }));
                 self.end = Some(End::Paused);
             }
@@ -309,9 +368,13 @@ impl Drive {
         if moved.signal == TaskSignal::End {
             moved.claim = progress.claim.as_deref().cloned();
         }
-        if moved.to.is_terminal() {
-            progress.ended = Some(now);
-        }
+        let left = match moved.to.is_terminal() {
+            true => {
+                progress.ended = Some(now);
+                progress.session
+            }
+            false => None,
+        };
         if moved.from == TaskState::Active {
             self.active.remove(id);
         }
@@ -320,7 +383,30 @@ impl Drive {
         {
             self.effects.push(Effect::Activate(id));
         }
+        let reason = match &moved.ending {
+            Some(Ending::Completed) | None => "accepted: every check passed".to_owned(),
+            Some(ending) => one_line(&ending.to_string()),
+        };
+        let to = moved.to;
         self.record(Some(id), EventBody::TaskMoved(moved));
+        if let Some(session) = left {
+            self.leave(id, session, to, &reason);
+        }
+    }
+
+    /// Ends a conversation that nobody goes on with.
+    fn leave(&mut self, task: TaskId, session: SessionId, state: TaskState, reason: &str) {
+        match self.scheduler.executor.leave(session, state, reason) {
+            Some(last) => {
+                self.events.extend(last.events);
+                self.blobs.extend(last.blobs);
+            }
+            // It went with the process that held it.
+            None => {
+                let ended = SessionEnded { session, reason: reason.to_owned() };
+                self.record(Some(task), EventBody::SessionEnded(ended));
+            }
+        }
     }
 
     fn set_timer(&mut self, task: TaskIndex) {
@@ -369,6 +455,9 @@ impl Drive {
                 let resumes = known.session.filter(|_| number > 1 && spec.retries.resume);
                 let started = AttemptStarted { attempt, number, resumes };
                 self.record(Some(id), EventBody::AttemptStarted(started));
+                if let Some(before) = known.session.filter(|_| resumes.is_none()) {
+                    self.leave(id, before, TaskState::Active, "another attempt begins afresh");
+                }
                 (attempt, resumes)
             }
         };
@@ -420,11 +509,11 @@ impl Drive {
         if self.events.is_empty() {
             return Ok(());
         }
-        let events = std::mem::take(&mut self.events);
+        let (events, blobs) = (std::mem::take(&mut self.events), std::mem::take(&mut self.blobs));
         let token = Some(self.lease.token);
         self.scheduler
             .store
-            .append(Append { run: self.run, token, events, blobs: Vec::new() })
+            .append(Append { run: self.run, token, events, blobs })
             .await
             .map(|_| ())
             .map_err(|source| Error::Store { run: self.run, source })
@@ -457,7 +546,7 @@ impl Drive {
                                 let why = Escalation::BodyFailed { detail };
                                 AttemptEnd::Failed { why, session: None, files_changed: 0 }
                             }),
-                            () = grace(&cancel) => AttemptEnd::Interrupted,
+                            () = grace(&cancel) => AttemptEnd::Interrupted { session: None },
                         };
                         Done::Attempt { task, end }
                     });
@@ -531,19 +620,20 @@ impl Drive {
         let (input, claimed, reason) = match end {
             AttemptEnd::Claimed { claim, session, files_changed } => {
                 progress.session = session.or(progress.session);
-                progress.files_changed = progress.files_changed.saturating_add(files_changed);
+                progress.files_changed = progress.files_changed.max(files_changed);
                 progress.claim = Some(Box::new(claim));
                 (Input::Ended { task, end: BodyEnd::Claimed }, true, "done".to_owned())
             }
             AttemptEnd::Failed { why, session, files_changed } => {
                 progress.session = session.or(progress.session);
-                progress.files_changed = progress.files_changed.saturating_add(files_changed);
+                progress.files_changed = progress.files_changed.max(files_changed);
                 let reason = why.to_string();
-                progress.verdicts = vec![failed_verdict("body".to_owned(), &reason)];
+                progress.verdicts = vec![failed_body(&reason)];
                 (Input::Ended { task, end: BodyEnd::Failed(why) }, false, one_line(&reason))
             }
-            AttemptEnd::Interrupted => {
-                (Input::Interrupted { task }, false, "broken off".to_owned())
+            AttemptEnd::Interrupted { session } => {
+                progress.session = session.or(progress.session);
+                (Input::Interrupted { task }, false, BROKEN_OFF.to_owned())
             }
         };
         // An attempt that a pause broke off goes on in a later process.
@@ -556,7 +646,11 @@ impl Drive {
             let ended = AttemptEnded { attempt, claimed, reason };
             self.record(Some(id), EventBody::AttemptEnded(ended));
         }
+        let was_over = self.tree.state.state_of(task).is_terminal();
         self.decide_late(input);
+        if was_over && let Some(session) = self.tree.of(task).and_then(|known| known.session) {
+            self.leave(id, session, TaskState::Cancelled, "its task had ended");
+        }
     }
 
     fn answer(&mut self, request: Request) {
@@ -645,10 +739,24 @@ impl Drive {
     }
 }
 
+/// Tells of a line that a budget crossed.
+fn crossed(crossing: Crossing) -> EventBody {
+    if !crossing.exhausted {
+        return EventBody::BudgetWarned(crossing);
+    }
+    let detail = format!("{} of {} used", crossing.used, crossing.limit);
+    EventBody::BudgetExhausted(BudgetExhausted { task: crossing.task, cap: crossing.cap, detail })
+}
+
 /// Waits until work that was asked to stop has had its time.
 async fn grace(cancel: &Cancel) {
     cancel.cancelled().await;
     sleep(GRACE).await;
+}
+
+/// Says why an attempt failed, in the form in which the next one is shown it.
+pub(super) fn failed_body(reason: &str) -> Verdict {
+    failed_verdict("body".to_owned(), reason)
 }
 
 fn failed_verdict(check: String, reason: &str) -> Verdict {
