@@ -19,7 +19,7 @@ mod terminal; // Where output goes.
 mod verbs; // What is done.
 mod view; // What a run looks like.
 
-use std::process::ExitCode;
+use std::{ffi::OsString, io, process::ExitCode};
 
 use clap::Parser as _;
 use formwork_protocols::OutcomeCode;
@@ -28,6 +28,9 @@ use crate::{fault::Fault, terminal::Terminal};
 
 /// Reads the command line, does what it says, and returns the exit code.
 pub fn main() -> ExitCode {
+    if asks_version(std::env::args_os().skip(1)) {
+        return version();
+    }
     let cli = match args::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -41,6 +44,21 @@ pub fn main() -> ExitCode {
     match verbs::run(cli, &terminal) {
         Ok(code) => ExitCode::from(code.exit_code()),
         Err(fault) => report(&fault, &terminal),
+    }
+}
+
+/// Tells whether all that is asked for is the version: then the other verbs need not be put together.
+fn asks_version(mut arguments: impl Iterator<Item = OsString>) -> bool {
+    let (first, second) = (arguments.next(), arguments.next());
+    second.is_none() && first.is_some_and(|first| first == "--version" || first == "-V")
+}
+
+fn version() -> ExitCode {
+    let line = concat!("formwork ", env!("CARGO_PKG_VERSION"), "\n");
+    match terminal::bytes(line.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE, // There is nowhere to say why.
     }
 }
 
@@ -66,4 +84,21 @@ fn report(fault: &Fault, terminal: &Terminal) -> ExitCode {
         }
     }
     ExitCode::from(fault.code.exit_code())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_short_way_to_the_version_says_what_the_long_one_says() {
+        let asks = |arguments: &[&str]| asks_version(arguments.iter().map(OsString::from));
+
+        assert!(asks(&["--version"]) && asks(&["-V"]));
+        assert!(!asks(&[]) && !asks(&["runs", "--version"]) && !asks(&["--version", "--json"]));
+        let long = args::Cli::command().render_version();
+        assert_eq!(long, concat!("formwork ", env!("CARGO_PKG_VERSION"), "\n"));
+    }
 }
