@@ -464,9 +464,35 @@ async fn a_server_that_never_begins_ends_at_the_clock_of_the_first_token() {
 }
 
 #[tokio::test]
+async fn a_connection_that_nobody_takes_ends_at_the_clock_of_the_connection() {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    // Who is not let in from a full queue is not answered at all, as by a firewall.
+    let mut waiting = Vec::new();
+    let patience = Duration::from_millis(300);
+    while let Ok(taken) =
+        tokio::time::timeout(patience, tokio::net::TcpStream::connect(address)).await
+    {
+        waiting.push(taken.unwrap());
+        assert!(waiting.len() < 100, "the queue of the listener has no end");
+    }
+    let url = format!("http://{address}");
+    let mut endpoint = Endpoint::new("test".parse().unwrap(), ProviderKind::OpenAiCompatible, url);
+    endpoint.retry = RetryPolicy { tries: 2, base: Span::ZERO, cap: Span::ZERO };
+    endpoint.clocks = Clocks { connect: Span::from_millis(100), ..Clocks::default() };
+
+    let error = client(endpoint).complete(request(), Cancel::new()).await.unwrap_err();
+
+    assert_eq!((error.fault, error.tries), (ProviderFault::Timeout, 2));
+    assert_eq!(error.message, "no connection within 100ms");
+}
+
+#[tokio::test]
 async fn comments_do_not_keep_a_stalled_stream_alive() {
     let server = Server::start().await.unwrap();
-    let gates: Vec<Gate> = (0..8).map(|_| Gate::new()).collect();
+    let gates: Vec<Gate> = (0..40).map(|_| Gate::new()).collect();
     let first = format!("data: {}\n\n", json!({ "choices": [says("hel")] }));
     let reply = gates.iter().fold(Reply::event_stream().chunk(first), |reply, gate| {
         reply.pause(gate).chunk(": ping\n\n").chunk("data: {\"choices\":[]}\n\n")
@@ -494,8 +520,9 @@ async fn comments_do_not_keep_a_stalled_stream_alive() {
     };
 
     assert_eq!(error.message, "the answer stalled: no content came for 200ms");
-    // Had the last comment counted, the stream would have lived for 420 ms and more.
-    assert!(begun.elapsed() < Duration::from_millis(400), "{:?}", begun.elapsed());
+    // Had comments counted, the stream would have lived for 2.4 s and more: the bound is for a busy machine.
+    println!("the stream ended after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
@@ -513,50 +540,56 @@ async fn an_answer_that_has_ended_does_not_wait_for_its_connection() {
 
 // Cancelling.
 
-/// Closes within 50 ms whatever the server is doing.
-async fn closes_at_once(reply: Reply, gate: &Gate, stop: impl FnOnce(Cancel)) {
-    let server = Server::start().await.unwrap();
-    server.reply(CHAT, reply.stall());
-    let cancel = Cancel::new();
-    let client = client(endpoint(&server));
-    let mut events = client.stream(request(), cancel.clone());
-    let ended = async {
-        let mut last = None;
-        while let Some(event) = events.next().await {
-            last = Some(event);
-        }
-        last.unwrap().unwrap_err()
-    };
-    let stopping = async {
-        gate.reached().await;
-        stop(cancel);
-        std::time::Instant::now()
-    };
+/// How often a close is measured: the median of so many passes over a machine that was busy for a moment.
+const CLOSES: usize = 11;
 
-    let (error, begun) = futures::join!(ended, stopping);
-    server.wait_for_closed(1).await;
+/// How long a cancelled call may hold its connection, in the median.
+const AT_ONCE: Duration = Duration::from_millis(50);
 
-    assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
-    assert_eq!(error.fault, ProviderFault::Cancelled);
+/// Measures how long a server waits for the end of a connection whose call is cancelled at the gate.
+async fn closes_at_once(reply: impl Fn(&Gate) -> Reply) {
+    let mut took = Vec::with_capacity(CLOSES);
+    for _ in 0..CLOSES {
+        let gate = Gate::new();
+        let server = Server::start().await.unwrap();
+        server.reply(CHAT, reply(&gate).stall());
+        let cancel = Cancel::new();
+        let client = client(endpoint(&server));
+        let mut events = client.stream(request(), cancel.clone());
+        let ended = async {
+            let mut last = None;
+            while let Some(event) = events.next().await {
+                last = Some(event);
+            }
+            last.unwrap().unwrap_err()
+        };
+        let stopping = async {
+            gate.reached().await;
+            cancel.cancel();
+            std::time::Instant::now()
+        };
+
+        let (error, begun) = futures::join!(ended, stopping);
+        server.wait_for_closed(1).await;
+
+        took.push(begun.elapsed());
+        assert_eq!(error.fault, ProviderFault::Cancelled);
+    }
+    took.sort_unstable();
+    let (median, longest) = (took[CLOSES / 2], took[CLOSES - 1]);
+    println!("the server saw the end after {median:?} in the median, {longest:?} at the most");
+    assert!(median < AT_ONCE, "{took:?}");
 }
 
 #[tokio::test]
 async fn cancelling_before_the_answer_closes_the_connection_at_once() {
-    let gate = Gate::new();
-    closes_at_once(Reply::captured("HTTP/1.1 ").pause(&gate), &gate, |cancel| {
-        cancel.cancel();
-    })
-    .await;
+    closes_at_once(|gate| Reply::captured("HTTP/1.1 ").pause(gate)).await;
 }
 
 #[tokio::test]
 async fn cancelling_within_the_answer_closes_the_connection_at_once() {
-    let gate = Gate::new();
     let first = format!("data: {}\n\n", json!({ "choices": [says("hel")] }));
-    closes_at_once(Reply::event_stream().chunk(first).pause(&gate), &gate, |cancel| {
-        cancel.cancel();
-    })
-    .await;
+    closes_at_once(|gate| Reply::event_stream().chunk(&first).pause(gate)).await;
 }
 
 #[tokio::test]
@@ -569,7 +602,8 @@ async fn dropping_the_stream_closes_the_connection_at_once() {
 
     drop(events);
 
-    tokio::time::timeout(Duration::from_millis(50), server.wait_for_closed(1)).await.unwrap();
+    // Nothing else ends it: the server would wait for ever, and the test with it.
+    server.wait_for_closed(1).await;
 }
 
 #[tokio::test]
