@@ -299,6 +299,12 @@ bodies! {
     RunPaused(RunPaused) = "run.paused",
     /// A process took the run up again.
     RunResumed(RunResumed) = "run.resumed",
+    /// Somebody asks whoever works on the run to pause it.
+    RunPauseRequested(RunRequested) = "run.pause_requested",
+    /// Somebody asks whoever works on the run to end it for good.
+    RunAbortRequested(RunRequested) = "run.abort_requested",
+    /// The run goes on from a point of another one, whose events until then stand before this one.
+    RunForked(RunForked) = "run.forked",
     /// The run ended.
     RunFinished(RunFinished) = "run.finished",
     /// A task was added to the tree.
@@ -345,6 +351,16 @@ bodies! {
     BudgetWarned(Crossing) = "budget.warned",
     /// A budget cannot bear more.
     BudgetExhausted(BudgetExhausted) = "budget.exhausted",
+}
+
+impl EventBody {
+    /// Tells whether only the owner of a run may record this.
+    ///
+    /// What somebody asks of a run comes from anybody, while its owner works on it and knows nothing of
+    /// them: such a request changes nothing by itself.
+    pub const fn needs_lease(&self) -> bool {
+        !matches!(self, Self::RunPauseRequested(_) | Self::RunAbortRequested(_))
+    }
 }
 
 /// The form in which a body travels: its kind and its data side by side.
@@ -430,6 +446,26 @@ pub struct RunPaused {
 pub struct RunResumed {
     /// The process that works on it now.
     pub owner: String,
+}
+
+/// Data of `run.pause_requested` and `run.abort_requested`; the event's principal is who asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunRequested {
+    /// Why, in the asker's words.
+    pub reason: String,
+}
+
+/// Data of `run.forked`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunForked {
+    /// The run that it comes from.
+    pub from: RunId,
+    /// The last event that was taken over, by its place in that run.
+    pub seq: u64,
+    /// The hash of that event, which binds the two logs together.
+    pub hash: BlobHash,
+    /// Whether the files that the run had changed were made what they were then.
+    pub rewound: bool,
 }
 
 /// Data of `run.finished`.

@@ -13,10 +13,10 @@ use std::{
 
 use formwork_protocols::{
     Ask, CallId, Cancel, Claim, Clock, Ending, EventBody, HoldId, NewEvent, OutcomeCode,
-    PermissionMode, Position, Principal, RunId, RunState, Store, SystemClock, SystemRng, Timestamp,
-    Usage, Usd,
+    PermissionMode, Position, Principal, RunId, RunState, Span, Store, SystemClock, SystemRng,
+    Timestamp, Usage, Usd,
     check::{Evidence, Verdict},
-    event::BudgetReserved,
+    event::{BudgetReserved, RunRequested},
     store::{Append, Selection},
 };
 use formwork_scheduler::{
@@ -25,6 +25,7 @@ use formwork_scheduler::{
 };
 use formwork_testkit::postgres::{Database, Postgres};
 use formwork_trace::{Options, Trace};
+use futures::future::BoxFuture;
 use serde_json::{Map, json};
 
 /// Makes a test of each scenario, once per store.
@@ -57,6 +58,10 @@ on_both! {
     a_task_whose_time_is_over_is_told_to_stop_and_escalates,
     a_body_that_panics_fails_its_attempt_and_nothing_else,
     an_aborted_run_ends_for_good,
+    what_is_asked_in_the_log_pauses_the_run_and_ends_it,
+    a_request_is_found_with_the_next_sign_of_life_where_nobody_tells_of_it,
+    a_run_that_is_to_end_begins_nothing_more,
+    why_a_body_failed_is_known_after_a_crash_as_well,
     a_part_of_a_conversation_is_recorded_and_may_act_only_while_it_is_open,
     a_check_that_fails_first_stops_its_phase,
     no_more_bodies_are_at_work_than_the_width_allows,
@@ -249,12 +254,11 @@ async fn a_failed_exit_check_reaches_the_next_attempt_as_evidence(world: World) 
 const ONE: &str = "[[tasks]]\nname = \"only\"\nnative = \"only\"\nretries = { max = 0 }\n";
 
 async fn a_paused_run_goes_on_in_the_same_attempt(world: World) {
-    let first = Natives::new().with("only", hang);
+    let signals = Signals::default();
+    let first = Natives::new().with("only", pausing(&signals));
     let scheduler = world.scheduler(first.clone(), pass);
     let new = scheduler.create(&plan(ONE, &first), setup()).await.unwrap();
     let run = new.id();
-    let signals = Signals::default();
-    signals.pause.cancel();
 
     let paused = scheduler.run(new, &signals).await.unwrap();
     assert_eq!(paused.outcome.code, OutcomeCode::Interrupted);
@@ -316,10 +320,10 @@ async fn a_live_run_is_not_taken_over_and_a_dead_one_goes_on_once_its_lease_has_
 }
 
 async fn a_reservation_of_a_dead_process_counts_as_spent_in_full(world: World) {
-    let store = Arc::clone(&world.store);
-    let text = format!("[budget]\nusd = \"1\"\n{ONE}");
+    let (store, signals) = (Arc::clone(&world.store), Signals::default());
+    let (text, pause) = (format!("[budget]\nusd = \"0.8\"\n{ONE}"), signals.pause.clone());
     let natives = Natives::new().with("only", move |job: AttemptJob, cancel: Cancel| {
-        let store = Arc::clone(&store);
+        let (store, pause) = (Arc::clone(&store), pause.clone());
         async move {
             let hold = HoldId::generate(&SystemClock, &SystemRng);
             let call = CallId::generate(&SystemClock, &SystemRng);
@@ -336,6 +340,7 @@ async fn a_reservation_of_a_dead_process_counts_as_spent_in_full(world: World) {
             let batch =
                 Append { run: job.run, token: job.token, events: vec![event], blobs: vec![] };
             store.append(batch).await.unwrap();
+            pause.cancel();
             cancel.cancelled().await;
             Err("told to stop".to_owned())
         }
@@ -343,19 +348,136 @@ async fn a_reservation_of_a_dead_process_counts_as_spent_in_full(world: World) {
     let scheduler = world.scheduler(natives.clone(), pass);
     let new = scheduler.create(&plan(&text, &natives), setup()).await.unwrap();
     let run = new.id();
-    let signals = Signals::default();
-    signals.pause.cancel();
     scheduler.run(new, &signals).await.unwrap();
 
     let natives = Natives::new().with("only", |job: AttemptJob, _| async move {
-        assert_eq!(job.ledger.remaining(job.task).usd, Some("0.3".parse().unwrap()));
+        assert_eq!(job.ledger.remaining(job.task).usd, Some("0.1".parse().unwrap()));
         Ok(Claim::default())
     });
     let report = world.scheduler(natives, pass).resume(run, &Signals::default()).await.unwrap();
 
     assert_eq!(report.outcome.code, OutcomeCode::Completed);
     assert_eq!(report.outcome.cost.to_string(), "0.7");
-    assert!(world.kinds(run).await.contains(&"budget.settled".to_owned()));
+    let kinds = world.kinds(run).await;
+    assert!(kinds.contains(&"budget.settled".to_owned()));
+    assert!(kinds.contains(&"budget.warned".to_owned()), "more than four fifths are used");
+}
+
+/// Works until it is told to stop, and has the run paused.
+fn pausing(
+    signals: &Signals,
+) -> impl Fn(AttemptJob, Cancel) -> BoxFuture<'static, Result<Claim, String>> + Send + Sync + use<>
+{
+    let pause = signals.pause.clone();
+    move |job, cancel| {
+        pause.cancel();
+        Box::pin(hang(job, cancel))
+    }
+}
+
+/// Asks something of a run as another process would: without its lease.
+async fn ask(store: &dyn Store, run: RunId, body: fn(RunRequested) -> EventBody) {
+    let event = NewEvent {
+        task: None,
+        principal: "user:bob".parse().unwrap(),
+        at: SystemClock.now(),
+        body: body(RunRequested { reason: "because".to_owned() }),
+        idempotency_key: None,
+    };
+    let batch = Append { run, token: None, events: vec![event], blobs: vec![] };
+    store.append(batch).await.unwrap();
+}
+
+async fn what_is_asked_in_the_log_pauses_the_run_and_ends_it(world: World) {
+    for (body, state) in [
+        (EventBody::RunPauseRequested as fn(_) -> _, RunState::Paused),
+        (EventBody::RunAbortRequested, RunState::Aborted),
+    ] {
+        let (store, signals) = (Arc::clone(&world.store), Signals::default());
+        let told = signals.clone();
+        let natives = Natives::new().with("only", move |job: AttemptJob, cancel: Cancel| {
+            let (store, told) = (Arc::clone(&store), told.clone());
+            async move {
+                ask(&*store, job.run, body).await;
+                told.look();
+                hang(job, cancel).await
+            }
+        });
+        let scheduler = world.scheduler(natives.clone(), pass);
+        let new = scheduler.create(&plan(ONE, &natives), setup()).await.unwrap();
+        let run = new.id();
+
+        let report = scheduler.run(new, &signals).await.unwrap();
+
+        assert_eq!(report.outcome.code, OutcomeCode::Interrupted);
+        assert_eq!(world.store.run(run).await.unwrap().unwrap().state, state);
+    }
+}
+
+async fn a_request_is_found_with_the_next_sign_of_life_where_nobody_tells_of_it(world: World) {
+    let store = Arc::clone(&world.store);
+    let natives = Natives::new().with("only", move |job: AttemptJob, cancel: Cancel| {
+        let store = Arc::clone(&store);
+        async move {
+            ask(&*store, job.run, EventBody::RunPauseRequested).await;
+            hang(job, cancel).await
+        }
+    });
+    let lease = Span::from_millis(30);
+    let scheduler = world.scheduler(natives.clone(), pass).with_lease(lease);
+    let new = scheduler.create(&plan(ONE, &natives), setup()).await.unwrap();
+
+    let report = scheduler.run(new, &Signals::default()).await.unwrap();
+
+    assert_eq!(report.outcome.code, OutcomeCode::Interrupted);
+}
+
+async fn a_run_that_is_to_end_begins_nothing_more(world: World) {
+    let signals = Signals::default();
+    let first = Natives::new().with("left", pausing(&signals)).with("right", hang);
+    let first = first.with("both", |_, _| async { panic!("it must not begin") });
+    let scheduler = world.scheduler(first.clone(), pass);
+    let new = scheduler.create(&plan(PAIR_AND_ONE, &first), setup()).await.unwrap();
+    let run = new.id();
+    scheduler.run(new, &signals).await.unwrap();
+    ask(&*world.store, run, EventBody::RunAbortRequested).await;
+
+    let begin = |_, _| async { panic!("it must not begin") };
+    let natives = Natives::new().with("left", begin).with("right", begin).with("both", begin);
+    let report = world.scheduler(natives, pass).resume(run, &Signals::default()).await.unwrap();
+
+    assert_eq!(report.outcome.code, OutcomeCode::Interrupted);
+    assert_eq!(ending(&report, "flow"), "cancelled on request");
+    assert_eq!(world.store.run(run).await.unwrap().unwrap().state, RunState::Aborted);
+}
+
+async fn why_a_body_failed_is_known_after_a_crash_as_well(world: World) {
+    let text = "[[tasks]]\nname = \"only\"\nnative = \"only\"\nretries = { max = 1 }\n";
+    let signals = Signals::default();
+    let pause = signals.pause.clone();
+    let natives = Natives::new().with("only", move |job: AttemptJob, cancel: Cancel| {
+        let pause = pause.clone();
+        async move {
+            if job.number == 1 {
+                return Err("the wheel came off".to_owned());
+            }
+            pause.cancel();
+            hang(job, cancel).await
+        }
+    });
+    let scheduler = world.scheduler(natives.clone(), pass);
+    let new = scheduler.create(&plan(text, &natives), setup()).await.unwrap();
+    let run = new.id();
+    scheduler.run(new, &signals).await.unwrap();
+
+    let natives = Natives::new().with("only", |job: AttemptJob, _| async move {
+        let shown: Vec<_> = job.evidence.iter().map(|verdict| verdict.reason.as_str()).collect();
+        assert_eq!((job.number, shown), (2, vec!["the wheel came off"]));
+        Ok(Claim::default())
+    });
+    let report = world.scheduler(natives, pass).resume(run, &Signals::default()).await.unwrap();
+
+    assert_eq!(report.outcome.code, OutcomeCode::Completed);
 }
 
 async fn two_children_under_a_budget_for_one_spend_no_more_than_it(world: World) {

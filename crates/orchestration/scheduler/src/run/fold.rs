@@ -12,7 +12,10 @@ use formwork_protocols::{
 };
 use serde_json::{Map, Value};
 
-use super::tree::{Progress, Tree};
+use super::{
+    drive::{BROKEN_OFF, failed_body},
+    tree::{Progress, Tree},
+};
 use crate::{
     core::{Builder, Standing, TaskIndex},
     error::Error,
@@ -31,6 +34,10 @@ pub(crate) struct Folded {
     pub(super) was_started: bool,
     /// The model calls of reservations that were never settled.
     pub(super) calls: HashMap<HoldId, CallId>,
+    /// Where the last event stands; requests after it are heeded.
+    pub(super) last: Position,
+    /// Whether somebody asked to end the run for good.
+    pub(super) is_abort_asked: bool,
 }
 
 /// Reads a run.
@@ -60,7 +67,8 @@ pub(super) async fn fold(
             break;
         }
     }
-    folding.finish()
+    let folded = folding.finish()?;
+    Ok(Folded { last: after, ..folded })
 }
 
 /// A run that is being read.
@@ -76,6 +84,7 @@ pub(crate) struct Folding {
     was_started: bool,
     calls: HashMap<HoldId, CallId>,
     files: HashSet<(TaskId, String)>,
+    is_abort_asked: bool,
 }
 
 impl Folding {
@@ -92,6 +101,7 @@ impl Folding {
             was_started: false,
             calls: HashMap::new(),
             files: HashSet::new(),
+            is_abort_asked: false,
         }
     }
 
@@ -106,6 +116,12 @@ impl Folding {
         at: Timestamp,
         body: EventBody,
     ) -> Result<(), Error> {
+        // Nobody takes an end back. A pause is over as soon as somebody takes the run up.
+        self.is_abort_asked |= matches!(body, EventBody::RunAbortRequested(_));
+        // Requests say nothing of whether anybody worked.
+        if !body.needs_lease() || matches!(body, EventBody::RunForked(_)) {
+            return Ok(());
+        }
         // Between a pause or a crash and the next start nobody worked on it.
         let is_start = matches!(body, EventBody::RunStarted(_) | EventBody::RunResumed(_));
         if let Some(last) = self.last
@@ -189,7 +205,12 @@ impl Folding {
                 progress.attempt = Some(started.attempt);
                 progress.session = started.resumes;
             }
-            EventBody::AttemptEnded(_) => standing.attempt_open = false,
+            EventBody::AttemptEnded(ended) => {
+                standing.attempt_open = false;
+                if !ended.claimed && ended.reason != BROKEN_OFF {
+                    progress.verdicts = vec![failed_body(&ended.reason)];
+                }
+            }
             EventBody::SessionStarted(started) => progress.session = Some(started.session),
             EventBody::CheckStarted(started) if started.index == 0 => progress.verdicts.clear(),
             EventBody::CheckFinished(finished) => {
@@ -224,6 +245,8 @@ impl Folding {
             worked: self.worked,
             was_started: self.was_started,
             calls: self.calls,
+            last: Position(0),
+            is_abort_asked: self.is_abort_asked,
         })
     }
 }

@@ -1,17 +1,18 @@
 //! The front door: begins runs and takes them up again.
 
-use std::{num::NonZeroUsize, sync::Arc};
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use formwork_protocols::{
-    Append, Cancel, Clock, EventBody, NewEvent, PermissionMode, Principal, Rng, RunId, RunOutcome,
-    Span, Store, StoreError, SystemClock, SystemRng, TaskId, TaskOutcome,
+    Append, Cancel, Clock, EventBody, NewEvent, PermissionMode, Position, Principal, Rng, RunId,
+    RunOutcome, Span, Store, StoreError, SystemClock, SystemRng, TaskId, TaskOutcome,
     event::{RunCreated, TaskCreated},
     store::Lease,
 };
 use serde_json::{Map, Value};
+use tokio::sync::Notify;
 
 use super::{
-    drive::{Drive, LEASE, Parts},
+    drive::{Drive, Parts},
     fold::{self, Folded},
     tree::{Progress, Tree},
 };
@@ -26,6 +27,10 @@ use crate::{
 /// Leaves at work at once where nobody says otherwise: what one person's machine and account bear.
 const WIDTH: NonZeroUsize = NonZeroUsize::new(4).expect("four is not zero");
 
+/// How long a run is owned without a sign of life, where nobody says otherwise: longer than a process is
+/// held up by a busy machine, and short enough to wait for after a crash.
+const LEASE: Span = Span::from_secs(30);
+
 /// Carries out runs on one store, through one executor. Runs may overlap.
 #[derive(Clone)]
 pub struct Scheduler {
@@ -35,6 +40,7 @@ pub struct Scheduler {
     pub(super) rng: Arc<dyn Rng>,
     pub(super) width: NonZeroUsize,
     pub(super) owner: String,
+    pub(super) lease: Span,
     gone: Arc<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
@@ -58,6 +64,19 @@ pub struct Signals {
     pub pause: Cancel,
     /// Ends everything for good.
     pub abort: Cancel,
+    asked: Arc<Notify>,
+}
+
+impl Signals {
+    /// Says that the log may hold a request to pause or end the run; it is looked at soon. Without this it is
+    /// looked at with each sign of life.
+    pub fn look(&self) {
+        self.asked.notify_one();
+    }
+
+    pub(super) async fn asked(&self) {
+        self.asked.notified().await;
+    }
 }
 
 /// A run that is recorded and not yet begun.
@@ -101,7 +120,8 @@ impl Scheduler {
         let rng: Arc<dyn Rng> = Arc::new(SystemRng);
         let owner = format!("scheduler-{:016x}", rng.next_u64());
         let gone = Arc::new(|_: &str| false);
-        Self { store, executor, clock: Arc::new(SystemClock), rng, width: WIDTH, owner, gone }
+        let clock = Arc::new(SystemClock);
+        Self { store, executor, clock, rng, width: WIDTH, owner, lease: LEASE, gone }
     }
 
     /// Takes another clock and another source of chance.
@@ -124,6 +144,19 @@ impl Scheduler {
     pub fn with_owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = owner.into();
         self
+    }
+
+    /// Sets how long a run is owned without a sign of life, of which there is one in each third of it;
+    /// half a minute otherwise. A crash is taken over after this.
+    #[must_use]
+    pub const fn with_lease(mut self, lease: Span) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// How often there is a sign of life: so often that two may fail.
+    pub(super) const fn renewal(&self) -> Duration {
+        Duration::from_micros(self.lease.as_micros() / 3)
     }
 
     /// Sets how to tell by its name that an owner has ended for sure: its runs are taken over at once.
@@ -203,6 +236,8 @@ impl Scheduler {
             worked: Span::ZERO,
             was_started: false,
             calls: Default::default(),
+            last: Position(0),
+            is_abort_asked: false,
         };
         self.carry_out(new.id, signals, async { Ok(folded) }).await
     }
@@ -243,9 +278,9 @@ impl Scheduler {
 
 impl Scheduler {
     async fn acquire(&self, run: RunId) -> Result<Lease, StoreError> {
-        match self.store.acquire(run, &self.owner, LEASE).await {
+        match self.store.acquire(run, &self.owner, self.lease).await {
             Err(StoreError::NotOwner { owner, .. }) if (self.gone)(&owner) => {
-                self.store.take_over(run, &owner, &self.owner, LEASE).await
+                self.store.take_over(run, &owner, &self.owner, self.lease).await
             }
             acquired => acquired,
         }
