@@ -38,6 +38,7 @@ mod root; // A folder below which paths are resolved.
 mod rules; // What may be written.
 mod snapshot; // What a workspace held at one moment.
 mod sweep; // What a killed process leaves behind.
+mod sweep; // What a killed process leaves behind.
 mod text; // Bytes as text and back.
 mod trash; // Deleted files and why.
 mod tree; // Folders with all that is in them.
