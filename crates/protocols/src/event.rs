@@ -248,6 +248,11 @@ macro_rules! bodies {
                 }
             }
 
+            /// Tells whether this version knows the data of a kind.
+            pub fn is_known(kind: &str) -> bool {
+                Self::KINDS.contains(&kind) || is_task_kind(kind)
+            }
+
             /// Returns the data as a value.
             ///
             /// # Errors
@@ -688,6 +693,9 @@ pub struct ToolRequested {
     pub class: Option<ToolClass>,
     /// What a crash in the middle of it means.
     pub replay: Replay,
+    /// The paths of the workspace that it may change, from the root.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
     /// Whether it is carried out: the policy's decision and its reason.
     pub decision: Decided,
 }
@@ -744,12 +752,20 @@ pub struct FileChange {
     pub added: u64,
     /// Lines removed.
     pub removed: u64,
+    /// What it was and its permission bits, as git writes them: `0o100644` for a file, `0o120000` for a
+    /// link, `0o040755` for a folder, which has no content. None where it did not exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_mode: Option<u32>,
+    /// The same of what it is after; none where it no longer exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_mode: Option<u32>,
     /// The call that changed it, where it was a tool's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
 }
 
-/// Data of `workspace.snapshot`: of a task, what it began with; of no task, what the run began with.
+/// Data of `workspace.snapshot`: what a run or a task began with, or what was there around a piece of work
+/// whose changes nobody else tells, such as a program's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkspaceSnapshot {
     /// The id of the snapshot of all files: the hash of all it says. None where only some were looked at.
@@ -758,6 +774,11 @@ pub struct WorkspaceSnapshot {
     /// The hashes of the files that the task's checks hold to what they were, as a blob of JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<BlobHash>,
+    /// The piece of work that it was taken around: a call, or an id made for a command. The first of that
+    /// id is what was there before, the second what was there after. None for what a run or a task began
+    /// with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub around: Option<CallId>,
 }
 
 /// Data of `budget.reserved`.

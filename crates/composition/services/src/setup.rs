@@ -1,11 +1,15 @@
 //! Everything that shapes a run, resolved before it begins and recorded with it.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use formwork_agent::Agent;
 use formwork_policy::{CommandPatterns, Policy, Rules, ToolPatterns};
 use formwork_protocols::{AgentName, ModelRef, PermissionMode, ToolName, ToolSpec};
 use formwork_sandbox::{Limits, Network, Protection, Status, probe};
+use formwork_tool::LOAD_TOOLS;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -46,6 +50,14 @@ pub(crate) fn mode(config: &Config) -> PermissionMode {
     config.permissions.as_ref().and_then(|permissions| permissions.mode).unwrap_or_default()
 }
 
+/// What an agent may call.
+pub(crate) struct Allowed {
+    /// The tools that it may call.
+    pub(crate) tools: BTreeSet<ToolName>,
+    /// Those of them that it is told by name alone until it loads them.
+    pub(crate) deferred: BTreeSet<ToolName>,
+}
+
 /// Returns what is allowed to one agent: what the config allows, narrowed by the agent's own rules.
 ///
 /// # Errors
@@ -54,7 +66,7 @@ pub(crate) fn policy<'a>(
     config: &Config,
     agent: &Agent,
     tools: impl IntoIterator<Item = &'a ToolSpec>,
-) -> Result<(Policy, std::collections::BTreeSet<ToolName>), Error> {
+) -> Result<(Policy, Allowed), Error> {
     let rules = |error: formwork_policy::Error| Error::Rules { reason: error.to_string() };
     let mut around = Rules::new(mode(config));
     let permissions: Option<&Permissions> = config.permissions.as_ref();
@@ -62,16 +74,22 @@ pub(crate) fn policy<'a>(
         around.commands = Some(CommandPatterns::parse(exec).map_err(rules)?);
     }
     let own = &agent.document().tools;
-    let allowed = ToolPatterns::parse(&own.allow)
-        .and_then(|patterns| patterns.resolve(tools))
-        .map_err(|error| Error::Rules { reason: format!("agent {}: {error}", agent.name()) })?;
+    let tools: Vec<&ToolSpec> = tools.into_iter().collect();
+    let resolve = |patterns: &[String]| {
+        ToolPatterns::parse(patterns)
+            .and_then(|patterns| patterns.resolve(tools.iter().copied()))
+            .map_err(|error| Error::Rules { reason: format!("agent {}: {error}", agent.name()) })
+    };
+    let (mut allowed, deferred) = (resolve(&own.allow)?, resolve(&own.deferred)?);
+    allowed.extend(deferred.iter().cloned());
     // The agent's own rules take away from the config's and never add to them.
     let mut narrower = Rules::new(PermissionMode::Auto);
-    narrower.tools = Some(allowed.clone());
+    let load = ToolName::parse(LOAD_TOOLS).expect("the names of built-in tools follow the rule");
+    narrower.tools = Some(allowed.iter().cloned().chain([load]).collect());
     if let Some(exec) = own.exec.as_ref().and_then(|exec| exec.allow.as_ref()) {
         narrower.commands = Some(CommandPatterns::parse(exec).map_err(rules)?);
     }
-    Ok((Policy::new(around).narrow(narrower), allowed))
+    Ok((Policy::new(around).narrow(narrower), Allowed { tools: allowed, deferred }))
 }
 
 /// Returns what a process of the run may reach: it reads the system and the tools of its languages,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use formwork_protocols::document::{DocumentType, Reserved};
+use formwork_protocols::document::DocumentType;
 use formwork_protocols::{AgentName, Budget, CategoryName, ModelRef, Span};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,10 @@ pub struct Tools {
     /// The tools it is offered: names, `namespace.*`, `#tag` or `*`; nothing means none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
+    /// More tools, written in the same way, which it is told by name alone until it loads them with
+    /// `load_tools`. A tool that both lists name is deferred.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deferred: Vec<String>,
     /// Which programs its `exec` may run, and for how long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exec: Option<ExecRules>,
@@ -94,10 +98,6 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 impl DocumentType for AgentDocument {
     const NAME: &'static str = "agent";
-
-    fn reserved() -> &'static [Reserved] {
-        const { &[Reserved::key("tools.deferred")] }
-    }
 }
 
 impl JsonSchema for AgentDocument {

@@ -18,7 +18,7 @@ use crate::{Agent, AgentDocument, PromptFile, Source};
 /// What the reader of agents is told about what surrounds them.
 #[derive(Clone, Copy)]
 pub struct Checks<'a> {
-    /// Says what is wrong with a pattern of `tools.allow`.
+    /// Says what is wrong with a pattern of `tools.allow` or `tools.deferred`.
     pub tools: &'a dyn Fn(&str) -> Result<(), String>,
     /// Says what is wrong with a pattern of `tools.exec.allow`.
     pub commands: &'a dyn Fn(&str) -> Result<(), String>,
@@ -102,7 +102,11 @@ impl DocumentType for Glance {
 
 /// Checks the patterns of a document's allow-lists.
 fn patterns(glance: &Parsed<Glance>, checks: &Checks<'_>) -> Vec<Diagnostic> {
-    let lists = [("/allow", checks.tools), ("/exec/allow", checks.commands)];
+    let lists = [
+        ("/allow", checks.tools),
+        ("/deferred", checks.tools),
+        ("/exec/allow", checks.commands),
+    ];
     let mut faults = Vec::new();
     for (pointer, check) in lists {
         let list = glance.value.tools.pointer(pointer).and_then(Value::as_array);

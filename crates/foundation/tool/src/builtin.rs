@@ -1,16 +1,23 @@
 //! The tools that Formwork brings along.
 
 mod exec;
+mod fs_apply_patch;
 mod fs_delete;
+mod fs_diff;
 mod fs_edit;
 mod fs_glob;
 mod fs_grep;
 mod fs_list_dir;
+mod fs_mkdir;
+mod fs_move;
+mod fs_multi_edit;
 mod fs_read;
+mod fs_set_executable;
 mod fs_stat;
 mod fs_write;
 mod git;
 mod lifecycle;
+mod on_files;
 mod output;
 
 use std::{sync::Arc, time::Duration};
@@ -52,9 +59,16 @@ pub fn register(registry: &mut Registry, parts: Builtins) -> Result<(), Error> {
     let Builtins { workspace, trash, sandbox, protection, exec_timeout, store, control, clock } =
         parts;
     register_files(registry, &workspace)?;
-    registry.add(Arc::new(fs_write::Write::new(workspace.clone())))?;
-    registry.add(Arc::new(fs_edit::Edit::new(workspace.clone())))?;
-    registry.add(Arc::new(fs_delete::Delete::new(workspace.clone(), trash, clock)))?;
+    registry.add(Arc::new(fs_write::tool(&workspace)))?;
+    registry.add(Arc::new(fs_edit::tool(&workspace)))?;
+    registry.add(Arc::new(fs_multi_edit::tool(&workspace)))?;
+    let (bin, time) = (Arc::clone(&trash), Arc::clone(&clock));
+    registry.add(Arc::new(fs_apply_patch::tool(&workspace, bin, time)))?;
+    registry.add(Arc::new(fs_mkdir::tool(&workspace)))?;
+    registry.add(Arc::new(fs_move::move_tool(&workspace)))?;
+    registry.add(Arc::new(fs_move::copy_tool(&workspace)))?;
+    registry.add(Arc::new(fs_set_executable::tool(&workspace)))?;
+    registry.add(Arc::new(fs_delete::tool(&workspace, trash, clock)))?;
     let git = git::Git::new(&workspace, Arc::clone(&sandbox), protection.clone());
     registry.add(Arc::new(git))?;
     registry.add(Arc::new(exec::Exec::new(workspace, sandbox, protection, exec_timeout)))?;
@@ -68,23 +82,32 @@ pub fn register(registry: &mut Registry, parts: Builtins) -> Result<(), Error> {
 /// # Errors
 /// [`Error::Duplicate`] when a name is taken.
 pub fn register_files(registry: &mut Registry, workspace: &Workspace) -> Result<(), Error> {
-    registry.add(Arc::new(fs_read::Read::new(workspace.clone())))?;
-    registry.add(Arc::new(fs_list_dir::ListDir::new(workspace.clone())))?;
-    registry.add(Arc::new(fs_glob::Glob::new(workspace.clone())))?;
-    registry.add(Arc::new(fs_grep::Grep::new(workspace.clone())))?;
-    registry.add(Arc::new(fs_stat::Stat::new(workspace.clone())))
+    registry.add(Arc::new(fs_read::tool(workspace)))?;
+    registry.add(Arc::new(fs_list_dir::tool(workspace)))?;
+    registry.add(Arc::new(fs_glob::tool(workspace)))?;
+    registry.add(Arc::new(fs_grep::tool(workspace)))?;
+    registry.add(Arc::new(fs_diff::tool(workspace)))?;
+    registry.add(Arc::new(fs_stat::tool(workspace)))
 }
 
 /// Describes every built-in tool, in the order of their names.
 pub fn specs() -> Vec<ToolSpec> {
     let mut specs = vec![
+        crate::deferred::spec(&[]),
         exec::spec(),
+        fs_apply_patch::spec(),
         fs_delete::spec(),
+        fs_diff::spec(),
         fs_edit::spec(),
         fs_glob::spec(),
         fs_grep::spec(),
         fs_list_dir::spec(),
+        fs_mkdir::spec(),
+        fs_move::copy_spec(),
+        fs_move::move_spec(),
+        fs_multi_edit::spec(),
         fs_read::spec(),
+        fs_set_executable::spec(),
         fs_stat::spec(),
         fs_write::spec(),
         git::spec(),
@@ -97,7 +120,7 @@ pub fn specs() -> Vec<ToolSpec> {
 }
 
 /// Describes a built-in tool whose arguments are `T`.
-fn spec<T: JsonSchema>(
+pub(crate) fn spec<T: JsonSchema>(
     name: &str,
     description: &str,
     class: ToolClass,
@@ -118,10 +141,25 @@ fn read_only<T: JsonSchema>(name: &str, description: &str) -> ToolSpec {
     spec::<T>(name, description, ToolClass::Read, Replay::Pure, &["readonly"])
 }
 
+/// Tells of files that were written together.
+fn written_all(changed: &[Changed]) -> ToolOutput {
+    let mut all = ToolOutput::default();
+    for output in changed.iter().map(written) {
+        all.text.push_str(&output.text);
+        all.text.push('\n');
+        all.changes.extend(output.changes);
+    }
+    all
+}
+
 /// Tells of a file that was written.
 fn written(changed: &Changed) -> ToolOutput {
     let change = file_change(changed);
-    let verb = if changed.before.is_none() { "created" } else { "changed" };
+    let verb = match (changed.before, changed.after) {
+        (None, _) => "created",
+        (Some(_), None) => "deleted",
+        (Some(_), Some(_)) => "changed",
+    };
     ToolOutput {
         text: format!("{verb} {} (+{} -{})", change.path, change.added, change.removed),
         changes: vec![change],

@@ -22,10 +22,11 @@
 //! builtin::register_files(&mut registry, &workspace)?;
 //!
 //! let names: Vec<_> = registry.specs().map(|spec| spec.definition.name.as_str()).collect();
-//! assert_eq!(names, ["fs.glob", "fs.grep", "fs.list_dir", "fs.read", "fs.stat"]);
+//! assert_eq!(names, ["fs.diff", "fs.glob", "fs.grep", "fs.list_dir", "fs.read", "fs.stat"]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod deferred; // What is listed by name alone.
 mod error;
 mod pipeline; // The way of every call.
 mod registry;
@@ -35,6 +36,7 @@ mod workspace;
 pub mod builtin;
 
 pub use {
+    deferred::LOAD_TOOLS,
     error::Error,
     pipeline::{PREVIEW_BYTES, Parts, Pipeline},
     registry::Registry,

@@ -147,10 +147,17 @@ impl Pipeline {
         Ok(Admitted { tool: &offered.tool, arguments })
     }
 
+    /// Finds a tool by its name, or by the form without dots in which some providers show names: a call of
+    /// a tool that was loaded in the same answer bears that.
+    fn named(&self, name: &str) -> Option<&Offered> {
+        let found = ToolName::parse(name).ok().and_then(|name| self.tools.get(&name));
+        let is_meant = |known: &&ToolName| known.as_str().replace('.', "_") == name;
+        found.or_else(|| self.tools.get(self.tools.keys().find(is_meant)?))
+    }
+
     /// Finds a tool that is shown.
     fn find(&self, name: &str) -> Result<&Offered, ToolError> {
-        let found = ToolName::parse(name).ok().and_then(|name| self.tools.get(&name));
-        if let Some(offered) = found.filter(|offered| offered.shown) {
+        if let Some(offered) = self.named(name).filter(|offered| offered.shown) {
             let name = &offered.tool.spec().definition.name;
             if offered.deferred && !self.loaded.holds(name) {
                 return Err(ToolError::new(
@@ -207,10 +214,7 @@ impl Pipeline {
         call: &ToolCall,
         refused: Option<&ToolError>,
     ) -> EventBody {
-        let tool = ToolName::parse(call.name.as_str())
-            .ok()
-            .and_then(|name| self.tools.get(&name))
-            .map(|offered| &offered.tool);
+        let tool = self.named(&call.name).map(|offered| &offered.tool);
         let spec = tool.map(|tool| tool.spec());
         let paths = match (tool, &call.arguments) {
             (Some(tool), Arguments::Json(arguments))

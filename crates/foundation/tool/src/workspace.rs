@@ -60,6 +60,8 @@ pub(crate) fn file_change(changed: &Changed) -> FileChange {
         after: changed.after.map(|hash| BlobHash::from_bytes(*hash.as_bytes())),
         added,
         removed,
+        before_mode: changed.before_mode,
+        after_mode: changed.after_mode,
         call: None,
     }
 }

@@ -80,7 +80,16 @@ mod tests {
 
     fn change(path: &str, added: u64, removed: u64) -> FileChange {
         let hash = Some(BlobHash::of(path.as_bytes()));
-        FileChange { path: path.to_owned(), before: hash, after: hash, added, removed, call: None }
+        FileChange {
+            path: path.to_owned(),
+            before: hash,
+            after: hash,
+            added,
+            removed,
+            before_mode: None,
+            after_mode: None,
+            call: None,
+        }
     }
 
     #[test]

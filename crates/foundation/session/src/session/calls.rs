@@ -94,10 +94,14 @@ impl Session {
 
     /// Returns what is known of the tools that are offered now.
     fn known(&self) -> Known {
-        let offered = self.seams.tools.offered().into_iter();
-        offered
-            .map(|tool| (tool.definition.name.to_string(), (tool.class, tool.replay)))
-            .collect()
+        let mut known = Known::new();
+        for tool in self.seams.tools.offered() {
+            let name = tool.definition.name.as_str();
+            // Of a tool that was loaded in the same answer the provider's form of the name is all there is.
+            known.insert(name.replace('.', "_"), (tool.class, tool.replay));
+            known.insert(name.to_owned(), (tool.class, tool.replay));
+        }
+        known
     }
 
     /// Decides which calls of a batch are made, and answers those that are not.

@@ -2,20 +2,15 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use formwork_protocols::{
-    BlobHash, Cancel, Clock, Replay, Tool, ToolClass, ToolError, ToolOutput, ToolSpec,
-    event::FileChange, tool::CallContext,
+    BlobHash, Clock, Replay, Tool, ToolClass, ToolOutput, ToolSpec, event::FileChange,
 };
 use formwork_write_safety::{Removal, Trash, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
-use crate::{
-    schema,
-    workspace::{blocking, tool_error},
-};
+use super::on_files::{OnFiles, Scene};
+use crate::workspace::tool_error;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -33,57 +28,46 @@ pub(super) fn spec() -> ToolSpec {
     super::spec::<Arguments>("fs.delete", text, ToolClass::Delete, Replay::Once, &["write"])
 }
 
-pub(super) struct Delete {
-    spec: ToolSpec,
-    workspace: Workspace,
+pub(super) fn tool(
+    workspace: &Workspace,
     trash: Arc<Trash>,
     clock: Arc<dyn Clock>,
-}
-
-impl Delete {
-    pub(super) fn new(workspace: Workspace, trash: Arc<Trash>, clock: Arc<dyn Clock>) -> Self {
-        let spec = spec();
-        Self { spec, workspace, trash, clock }
-    }
-}
-
-#[async_trait]
-impl Tool for Delete {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    async fn call(
-        &self,
-        context: &CallContext,
-        arguments: Value,
-        _: &Cancel,
-    ) -> Result<ToolOutput, ToolError> {
-        let Arguments { path, reason } = schema::read(arguments)?;
-        let removal = Removal {
-            reason,
-            run: context.run.to_string(),
-            task: context.task.to_string(),
-            at_ms: u64::try_from(self.clock.now().as_millis()).unwrap_or_default(),
+) -> impl Tool + use<> {
+    OnFiles::new(spec(), workspace, move |scene, Arguments { path, reason }| {
+        let removal = removal(scene, reason, &*clock);
+        let mode = scene.workspace.root().stat_link(&path).ok();
+        let gone =
+            scene.workspace.delete(&path, &trash, &removal).map_err(|error| tool_error(&error))?;
+        let kind = match gone.kind.as_str() {
+            "folder" => 0o040_000,
+            "link" => 0o120_000,
+            _ => 0o100_000,
         };
-        let (workspace, trash) = (self.workspace.clone(), Arc::clone(&self.trash));
-        blocking(move || {
-            let gone =
-                workspace.delete(&path, &trash, &removal).map_err(|error| tool_error(&error))?;
-            let change = FileChange {
-                path: gone.path.clone(),
-                before: gone.blake3.parse::<BlobHash>().ok(),
-                after: None,
-                added: 0,
-                removed: 0,
-                call: None,
-            };
-            Ok(ToolOutput {
-                text: format!("deleted {} {}; in the trash as {}", gone.kind, gone.path, gone.id),
-                changes: vec![change],
-                ..ToolOutput::default()
-            })
+        let bits = mode.map_or(0, |stat| if kind == 0o120_000 { 0 } else { stat.mode });
+        let change = FileChange {
+            path: gone.path.clone(),
+            before: gone.blake3.parse::<BlobHash>().ok(),
+            after: None,
+            added: 0,
+            removed: 0,
+            before_mode: Some(kind | bits),
+            after_mode: None,
+            call: None,
+        };
+        Ok(ToolOutput {
+            text: format!("deleted {} {}; in the trash as {}", gone.kind, gone.path, gone.id),
+            changes: vec![change],
+            ..ToolOutput::default()
         })
-        .await
+    })
+}
+
+/// Says for the trash why something goes, for whom and when.
+pub(super) fn removal(scene: &Scene, reason: String, clock: &dyn Clock) -> Removal {
+    Removal {
+        reason,
+        run: scene.context.run.to_string(),
+        task: scene.context.task.to_string(),
+        at_ms: u64::try_from(clock.now().as_millis()).unwrap_or_default(),
     }
 }

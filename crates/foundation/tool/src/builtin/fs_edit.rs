@@ -1,19 +1,12 @@
 //! `fs.edit`: one text in a file replaced by another, every other byte untouched.
 
-use async_trait::async_trait;
-use formwork_protocols::{
-    Cancel, Replay, Tool, ToolClass, ToolError, ToolOutput, ToolSpec, tool::CallContext,
-};
-use formwork_write_safety::{Apply, Edit as Splice, Workspace};
+use formwork_protocols::{Replay, Tool, ToolClass, ToolSpec};
+use formwork_write_safety::{Apply, Edit, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
-use super::written;
-use crate::{
-    schema,
-    workspace::{blocking, tool_error},
-};
+use super::{on_files::OnFiles, written};
+use crate::workspace::tool_error;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -36,38 +29,10 @@ pub(super) fn spec() -> ToolSpec {
     super::spec::<Arguments>("fs.edit", text, ToolClass::Write, Replay::Once, &["write"])
 }
 
-pub(super) struct Edit {
-    spec: ToolSpec,
-    workspace: Workspace,
-}
-
-impl Edit {
-    pub(super) fn new(workspace: Workspace) -> Self {
-        let spec = spec();
-        Self { spec, workspace }
-    }
-}
-
-#[async_trait]
-impl Tool for Edit {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    async fn call(
-        &self,
-        _: &CallContext,
-        arguments: Value,
-        _: &Cancel,
-    ) -> Result<ToolOutput, ToolError> {
-        let Arguments { path, old, new, all } = schema::read(arguments)?;
-        let edit = if all { Splice::all(old, new) } else { Splice::one(old, new) };
-        let workspace = self.workspace.clone();
-        blocking(move || {
-            let changed =
-                workspace.edit(&path, &[edit], Apply::Write).map_err(|error| tool_error(&error))?;
-            Ok(written(&changed))
-        })
-        .await
-    }
+pub(super) fn tool(workspace: &Workspace) -> impl Tool + use<> {
+    OnFiles::new(spec(), workspace, |scene, Arguments { path, old, new, all }| {
+        let edit = if all { Edit::all(old, new) } else { Edit::one(old, new) };
+        let changed = scene.workspace.edit(&path, &[edit], Apply::Write);
+        Ok(written(&changed.map_err(|error| tool_error(&error))?))
+    })
 }

@@ -2,21 +2,15 @@
 
 use std::path::Path;
 
-use async_trait::async_trait;
-use formwork_protocols::{
-    Cancel, Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec, tool::CallContext,
-};
+use formwork_protocols::{Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec};
 use formwork_write_safety::Workspace;
 use globset::{GlobBuilder, GlobMatcher};
 use ignore::{Walk, WalkBuilder};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
-use crate::{
-    schema,
-    workspace::{blocking, tool_error},
-};
+use super::on_files::{OnFiles, Scene};
+use crate::workspace::tool_error;
 
 /// How many paths one call returns; a pattern that matches more is better narrowed.
 const MAX_PATHS: usize = 500;
@@ -36,65 +30,42 @@ pub(super) fn spec() -> ToolSpec {
     super::read_only::<Arguments>("fs.glob", text)
 }
 
-pub(super) struct Glob {
-    spec: ToolSpec,
-    workspace: Workspace,
+pub(super) fn tool(workspace: &Workspace) -> impl Tool + use<> {
+    OnFiles::new(spec(), workspace, find)
 }
 
-impl Glob {
-    pub(super) fn new(workspace: Workspace) -> Self {
-        Self { spec: spec(), workspace }
+fn find(scene: &Scene, arguments: Arguments) -> Result<ToolOutput, ToolError> {
+    let Arguments { pattern, path } = arguments;
+    let matcher = compile(&pattern)?;
+    let folder = folder(&scene.workspace, path.as_deref())?;
+    let mut paths: Vec<String> = Vec::new();
+    let mut more = 0_usize;
+    for entry in walk(&folder) {
+        if scene.cancel.is_cancelled() {
+            return Err(cancelled());
+        }
+        let Ok(entry) = entry else { continue };
+        let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+        let Ok(below) = entry.path().strip_prefix(&folder) else { continue };
+        if is_folder || !matcher.is_match(below) {
+            continue;
+        }
+        if paths.len() < MAX_PATHS {
+            paths.push(shown(&scene.workspace, entry.path()));
+        } else {
+            more += 1;
+        }
     }
-}
-
-#[async_trait]
-impl Tool for Glob {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+    if paths.is_empty() {
+        return Ok(ToolOutput::text(format!("no file matches {pattern}")));
     }
-
-    async fn call(
-        &self,
-        _: &CallContext,
-        arguments: Value,
-        cancel: &Cancel,
-    ) -> Result<ToolOutput, ToolError> {
-        let Arguments { pattern, path } = schema::read(arguments)?;
-        let (workspace, cancel) = (self.workspace.clone(), cancel.clone());
-        blocking(move || {
-            let matcher = compile(&pattern)?;
-            let folder = folder(&workspace, path.as_deref())?;
-            let mut paths: Vec<String> = Vec::new();
-            let mut more = 0_usize;
-            for entry in walk(&folder) {
-                if cancel.is_cancelled() {
-                    return Err(cancelled());
-                }
-                let Ok(entry) = entry else { continue };
-                let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
-                let Ok(below) = entry.path().strip_prefix(&folder) else { continue };
-                if is_folder || !matcher.is_match(below) {
-                    continue;
-                }
-                if paths.len() < MAX_PATHS {
-                    paths.push(shown(&workspace, entry.path()));
-                } else {
-                    more += 1;
-                }
-            }
-            if paths.is_empty() {
-                return Ok(ToolOutput::text(format!("no file matches {pattern}")));
-            }
-            paths.sort_unstable();
-            let mut text = paths.join("\n");
-            text.push('\n');
-            if more > 0 {
-                text.push_str(&format!("[{more} more; narrow the pattern]\n"));
-            }
-            Ok(ToolOutput::text(text))
-        })
-        .await
+    paths.sort_unstable();
+    let mut text = paths.join("\n");
+    text.push('\n');
+    if more > 0 {
+        text.push_str(&format!("[{more} more; narrow the pattern]\n"));
     }
+    Ok(ToolOutput::text(text))
 }
 
 /// Compiles a glob in which `*` stays within a folder.

@@ -2,10 +2,7 @@
 
 use std::path::Path;
 
-use async_trait::async_trait;
-use formwork_protocols::{
-    Cancel, Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec, text, tool::CallContext,
-};
+use formwork_protocols::{Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec, text};
 use formwork_write_safety::Workspace;
 use globset::GlobMatcher;
 use grep_matcher::LineTerminator;
@@ -13,10 +10,11 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
-use super::fs_glob::{cancelled, compile, folder, shown, walk};
-use crate::{schema, workspace::blocking};
+use super::{
+    fs_glob::{cancelled, compile, folder, shown, walk},
+    on_files::{OnFiles, Scene},
+};
 
 /// How many lines one call returns unless it says otherwise.
 const MAX_LINES: usize = 100;
@@ -47,41 +45,13 @@ pub(super) fn spec() -> ToolSpec {
     super::read_only::<Arguments>("fs.grep", text)
 }
 
-pub(super) struct Grep {
-    spec: ToolSpec,
-    workspace: Workspace,
-}
-
-impl Grep {
-    pub(super) fn new(workspace: Workspace) -> Self {
-        Self { spec: spec(), workspace }
-    }
-}
-
-#[async_trait]
-impl Tool for Grep {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    async fn call(
-        &self,
-        _: &CallContext,
-        arguments: Value,
-        cancel: &Cancel,
-    ) -> Result<ToolOutput, ToolError> {
-        let arguments: Arguments = schema::read(arguments)?;
-        let (workspace, cancel) = (self.workspace.clone(), cancel.clone());
-        blocking(move || search(&workspace, &arguments, &cancel)).await
-    }
+pub(super) fn tool(workspace: &Workspace) -> impl Tool + use<> {
+    OnFiles::new(spec(), workspace, search)
 }
 
 /// Searches in the order of paths, so that one question has one answer.
-fn search(
-    workspace: &Workspace,
-    arguments: &Arguments,
-    cancel: &Cancel,
-) -> Result<ToolOutput, ToolError> {
+fn search(scene: &Scene, arguments: Arguments) -> Result<ToolOutput, ToolError> {
+    let Scene { workspace, cancel, .. } = scene;
     let matcher: RegexMatcher = RegexMatcherBuilder::new()
         .case_insensitive(arguments.ignore_case)
         // The end of a line is the same to a pattern whether or not a carriage return stands there.

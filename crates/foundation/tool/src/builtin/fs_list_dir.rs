@@ -1,16 +1,12 @@
 //! `fs.list_dir`: what a folder holds.
 
-use async_trait::async_trait;
-use formwork_protocols::{Cancel, Tool, ToolError, ToolOutput, ToolSpec, tool::CallContext};
+use formwork_protocols::{Tool, ToolError, ToolOutput, ToolSpec};
 use formwork_write_safety::{Kind, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
-use crate::{
-    schema,
-    workspace::{blocking, tool_error},
-};
+use super::on_files::{OnFiles, Scene};
+use crate::workspace::tool_error;
 
 /// How many entries one call lists; a folder with more is better searched.
 const MAX_ENTRIES: usize = 1_000;
@@ -28,52 +24,28 @@ pub(super) fn spec() -> ToolSpec {
     super::read_only::<Arguments>("fs.list_dir", text)
 }
 
-pub(super) struct ListDir {
-    spec: ToolSpec,
-    workspace: Workspace,
+pub(super) fn tool(workspace: &Workspace) -> impl Tool + use<> {
+    OnFiles::new(spec(), workspace, list)
 }
 
-impl ListDir {
-    pub(super) fn new(workspace: Workspace) -> Self {
-        Self { spec: spec(), workspace }
+fn list(scene: &Scene, arguments: Arguments) -> Result<ToolOutput, ToolError> {
+    let path = arguments.path.unwrap_or_else(|| ".".to_owned());
+    let entries = scene.workspace.root().list(&path).map_err(|error| tool_error(&error))?;
+    if entries.is_empty() {
+        return Ok(ToolOutput::text(format!("{path} is an empty folder")));
     }
-}
-
-#[async_trait]
-impl Tool for ListDir {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+    let mut text = String::new();
+    for entry in entries.iter().take(MAX_ENTRIES) {
+        text.push_str(&entry.name.to_string_lossy());
+        match entry.kind {
+            Kind::Folder => text.push('/'),
+            Kind::Link => text.push('@'),
+            _ => {}
+        }
+        text.push('\n');
     }
-
-    async fn call(
-        &self,
-        _: &CallContext,
-        arguments: Value,
-        _: &Cancel,
-    ) -> Result<ToolOutput, ToolError> {
-        let Arguments { path } = schema::read(arguments)?;
-        let workspace = self.workspace.clone();
-        blocking(move || {
-            let path = path.unwrap_or_else(|| ".".to_owned());
-            let entries = workspace.root().list(&path).map_err(|error| tool_error(&error))?;
-            if entries.is_empty() {
-                return Ok(ToolOutput::text(format!("{path} is an empty folder")));
-            }
-            let mut text = String::new();
-            for entry in entries.iter().take(MAX_ENTRIES) {
-                text.push_str(&entry.name.to_string_lossy());
-                match entry.kind {
-                    Kind::Folder => text.push('/'),
-                    Kind::Link => text.push('@'),
-                    _ => {}
-                }
-                text.push('\n');
-            }
-            if let Some(more) = entries.len().checked_sub(MAX_ENTRIES).filter(|more| *more > 0) {
-                text.push_str(&format!("[{more} more; use fs.glob to narrow]\n"));
-            }
-            Ok(ToolOutput::text(text))
-        })
-        .await
+    if let Some(more) = entries.len().checked_sub(MAX_ENTRIES).filter(|more| *more > 0) {
+        text.push_str(&format!("[{more} more; use fs.glob to narrow]\n"));
     }
+    Ok(ToolOutput::text(text))
 }

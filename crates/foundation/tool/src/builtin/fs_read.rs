@@ -1,18 +1,12 @@
 //! `fs.read`: the text of a file.
 
-use async_trait::async_trait;
-use formwork_protocols::{
-    Cancel, Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec, tool::CallContext,
-};
+use formwork_protocols::{Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec};
 use formwork_write_safety::Workspace;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
-use crate::{
-    schema,
-    workspace::{blocking, tool_error},
-};
+use super::on_files::{OnFiles, Scene};
+use crate::workspace::tool_error;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -33,49 +27,26 @@ pub(super) fn spec() -> ToolSpec {
     super::read_only::<Arguments>("fs.read", text)
 }
 
-pub(super) struct Read {
-    spec: ToolSpec,
-    workspace: Workspace,
+pub(super) fn tool(workspace: &Workspace) -> impl Tool + use<> {
+    OnFiles::new(spec(), workspace, read)
 }
 
-impl Read {
-    pub(super) fn new(workspace: Workspace) -> Self {
-        Self { spec: spec(), workspace }
+fn read(scene: &Scene, arguments: Arguments) -> Result<ToolOutput, ToolError> {
+    let Arguments { path, from, lines } = arguments;
+    let content = scene.workspace.read(&path).map_err(|error| tool_error(&error))?;
+    let Some(text) = content.text() else {
+        return Err(ToolError::new(
+            ToolErrorKind::Failed,
+            format!("{path} is not a text file: {} bytes", content.bytes.len()),
+        ));
+    };
+    if text.is_empty() {
+        return Ok(ToolOutput::text(format!("{path} is empty")));
     }
-}
-
-#[async_trait]
-impl Tool for Read {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
+    if from.is_none() && lines.is_none() {
+        return Ok(ToolOutput::text(text));
     }
-
-    async fn call(
-        &self,
-        _: &CallContext,
-        arguments: Value,
-        _: &Cancel,
-    ) -> Result<ToolOutput, ToolError> {
-        let Arguments { path, from, lines } = schema::read(arguments)?;
-        let workspace = self.workspace.clone();
-        blocking(move || {
-            let content = workspace.read(&path).map_err(|error| tool_error(&error))?;
-            let Some(text) = content.text() else {
-                return Err(ToolError::new(
-                    ToolErrorKind::Failed,
-                    format!("{path} is not a text file: {} bytes", content.bytes.len()),
-                ));
-            };
-            if text.is_empty() {
-                return Ok(ToolOutput::text(format!("{path} is empty")));
-            }
-            if from.is_none() && lines.is_none() {
-                return Ok(ToolOutput::text(text));
-            }
-            part(&path, &text, from.unwrap_or(1).max(1), lines.unwrap_or(usize::MAX))
-        })
-        .await
-    }
+    part(&path, &text, from.unwrap_or(1).max(1), lines.unwrap_or(usize::MAX))
 }
 
 /// Returns some lines of a text, and how many there are.

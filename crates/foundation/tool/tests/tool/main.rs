@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod calls; // Who may call what, and what is recorded.
+mod changes; // What changes several files, or what a file is called.
+mod deferred; // What is listed by name alone.
 mod files;
 mod outputs; // What is long, and what is secret.
 mod process;

@@ -636,6 +636,8 @@ fn story(run: RunId) -> Story {
             after: after.map(|text| BlobHash::of(text.as_bytes())),
             added: 2,
             removed: 1,
+            before_mode: None,
+            after_mode: None,
             call: None,
         })
     };

@@ -220,6 +220,7 @@ impl World<'_> {
             arguments: serde_json::Value::Null,
             class: None,
             replay: Replay::Pure,
+            paths: Vec::new(),
             decision: Decided::Allowed,
         };
         self.write(Some(payer), EventBody::ToolRequested(requested));
