@@ -6,8 +6,8 @@ use std::{
 };
 
 use formwork_protocols::{
-    Append, Blob, BlobHash, Clock, EventBody, NewEvent, Position, Principal, RunId, Store, TaskId,
-    TaskSpec, canonical,
+    Append, Blob, BlobHash, CallId, Clock, EventBody, NewEvent, Position, Principal, RunId, Store,
+    TaskId, TaskSpec, canonical,
     check::{CheckKind, CheckSpec},
     event::{FileChange, WorkspaceSnapshot},
     store::Selection,
@@ -15,7 +15,16 @@ use formwork_protocols::{
 use formwork_verify::Baseline;
 use formwork_write_safety::{Node, PathChange, Root, Snapshot, Snapshots, Which};
 
-use crate::Error;
+use crate::{
+    Error,
+    changes::{self, Change, Changes, Ground},
+};
+
+/// How many changed paths of one piece of work are read for how many lines are new; to compare more texts
+/// would hold up the run.
+const COUNTED: usize = 200;
+/// How many changed files of one piece of work are told one by one. The snapshots around it tell of all.
+const TOLD: usize = 1_000;
 
 /// What a task began with.
 pub(crate) struct Began {
@@ -57,8 +66,14 @@ impl Baselines {
             return Ok(());
         }
         let snapshot = Some(id(&self.take().await?));
-        self.record(run, None, token, WorkspaceSnapshot { snapshot, baseline: None }, Vec::new())
-            .await
+        self.record(
+            run,
+            None,
+            token,
+            WorkspaceSnapshot { snapshot, baseline: None, around: None },
+            Vec::new(),
+        )
+        .await
     }
 
     /// Returns what a task began with, which is what is there now if nothing of it has run yet.
@@ -111,7 +126,8 @@ impl Baselines {
             blobs.push(blob);
         }
         if snapshot.is_some() || baseline.is_some() {
-            let body = WorkspaceSnapshot { snapshot: snapshot.as_ref().map(id), baseline };
+            let body =
+                WorkspaceSnapshot { snapshot: snapshot.as_ref().map(id), baseline, around: None };
             self.record(run, Some(task), token, body, blobs).await?;
         }
         Ok(Began { checked, snapshot })
@@ -152,6 +168,115 @@ impl Baselines {
         Ok(changes.iter().filter_map(file_change).collect())
     }
 
+    /// Looks at the workspace before a piece of work that does not tell itself what it changes. None where
+    /// the run may change nothing.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] when a file cannot be read or kept.
+    pub(crate) async fn before(&self) -> Result<Option<Snapshot>, Error> {
+        if self.writes { self.take().await.map(Some) } else { Ok(None) }
+    }
+
+    /// Looks at it again and tells what is different: the files, and the snapshot itself, which ends the
+    /// piece of work.
+    ///
+    /// # Errors
+    /// As [`Baselines::before`].
+    pub(crate) async fn after(
+        &self,
+        before: Snapshot,
+        work: CallId,
+    ) -> Result<Vec<EventBody>, Error> {
+        let (snapshots, root) = (Arc::clone(&self.snapshots), Arc::clone(&self.root));
+        let (files, after) = blocking(move || {
+            let after = snapshots.take(&root, Which::NotIgnored)?;
+            let differing = match before.id() == after.id() {
+                true => Vec::new(),
+                false => snapshots.compare(&before, &after)?,
+            };
+            let files: Vec<FileChange> = if differing.len() <= COUNTED {
+                snapshots.diff(&before, &after)?.iter().filter_map(file_change).collect()
+            } else {
+                let is_file = |change: &Change| {
+                    let mut states = [change.before, change.after].into_iter().flatten();
+                    states.any(|state| state.hash.is_some())
+                };
+                changes::of_work(Position::default(), differing)
+                    .filter(is_file)
+                    .take(TOLD)
+                    .map(|change| changes::told(&change, None))
+                    .collect()
+            };
+            Ok((files, after))
+        })
+        .await?;
+        let files = files
+            .into_iter()
+            .map(|change| EventBody::FileChanged(FileChange { call: Some(work), ..change }));
+        Ok(files.chain([around(&after, work)]).collect())
+    }
+
+    /// Finds out what was left open by a process that died, before anything else of the run is done.
+    ///
+    /// # Errors
+    /// As [`Baselines::begin`].
+    pub(crate) async fn settle(&self, run: RunId, token: Option<u64>) -> Result<(), Error> {
+        if !self.writes {
+            return Ok(());
+        }
+        let ground =
+            Ground { snapshots: Arc::clone(&self.snapshots), root: Arc::clone(&self.root) };
+        let found = Changes::of(&*self.store, &ground, run).await?;
+        let open = found.open;
+        if open.is_empty() {
+            return Ok(());
+        }
+        let mut bodies = Vec::new();
+        if !open.work.is_empty() {
+            let now = self.take().await?;
+            bodies.extend(open.work.iter().map(|(work, _)| around(&now, *work)));
+        }
+        for (call, paths) in open.calls {
+            // Those of work that was open are told by its snapshots.
+            let left = found.all.iter().filter(|change| change.at == Position(u64::MAX));
+            let left = left.filter(|change| paths.contains(&change.path.to_string()));
+            bodies.extend(
+                left.map(|change| EventBody::FileChanged(changes::told(change, Some(call)))),
+            );
+            let looked = WorkspaceSnapshot { snapshot: None, baseline: None, around: Some(call) };
+            bodies.push(EventBody::WorkspaceSnapshot(looked));
+        }
+        self.append(run, None, token, bodies, Vec::new()).await
+    }
+
+    /// Records what is told of a piece of work.
+    ///
+    /// # Errors
+    /// [`Error::Store`].
+    pub(crate) async fn append(
+        &self,
+        run: RunId,
+        task: Option<TaskId>,
+        token: Option<u64>,
+        bodies: Vec<EventBody>,
+        blobs: Vec<Blob>,
+    ) -> Result<(), Error> {
+        let principal = Principal::system("services");
+        let at = self.clock.now();
+        let events = bodies
+            .into_iter()
+            .map(|body| NewEvent {
+                task,
+                principal: principal.clone(),
+                at,
+                body,
+                idempotency_key: None,
+            })
+            .collect();
+        self.store.append(Append { run, token, events, blobs }).await?;
+        Ok(())
+    }
+
     async fn take(&self) -> Result<Snapshot, Error> {
         let (snapshots, root) = (Arc::clone(&self.snapshots), Arc::clone(&self.root));
         blocking(move || snapshots.take(&root, Which::NotIgnored)).await
@@ -165,15 +290,7 @@ impl Baselines {
         body: WorkspaceSnapshot,
         blobs: Vec<Blob>,
     ) -> Result<(), Error> {
-        let event = NewEvent {
-            task,
-            principal: Principal::system("services"),
-            at: self.clock.now(),
-            body: EventBody::WorkspaceSnapshot(body),
-            idempotency_key: None,
-        };
-        self.store.append(Append { run, token, events: vec![event], blobs }).await?;
-        Ok(())
+        self.append(run, task, token, vec![EventBody::WorkspaceSnapshot(body)], blobs).await
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, Arc<Began>>> {
@@ -216,11 +333,18 @@ async fn recorded(
         for event in events {
             if event.task == task
                 && let EventBody::WorkspaceSnapshot(taken) = event.body
+                && taken.around.is_none()
             {
                 return Ok(Some(taken));
             }
         }
     }
+}
+
+/// Says what was there before or after a piece of work.
+pub(crate) fn around(snapshot: &Snapshot, work: CallId) -> EventBody {
+    let (snapshot, around) = (Some(id(snapshot)), Some(work));
+    EventBody::WorkspaceSnapshot(WorkspaceSnapshot { snapshot, baseline: None, around })
 }
 
 fn id(snapshot: &Snapshot) -> BlobHash {
@@ -247,12 +371,14 @@ fn file_change(change: &PathChange) -> Option<FileChange> {
         after,
         added: change.added as u64,
         removed: change.removed as u64,
+        before_mode: change.before.as_ref().map(Node::git_mode),
+        after_mode: change.after.as_ref().map(Node::git_mode),
         call: None,
     })
 }
 
 /// Carries out work on files on a thread where blocking is fine.
-async fn blocking<T, F>(work: F) -> Result<T, Error>
+pub(crate) async fn blocking<T, F>(work: F) -> Result<T, Error>
 where
     T: Send + 'static,
     F: FnOnce() -> Result<T, formwork_write_safety::Error> + Send + 'static,

@@ -70,6 +70,12 @@ pub enum Error {
     /// The run cannot be resumed as it stands.
     #[error("run {run} is {state} and cannot be resumed")]
     NotResumable { run: RunId, state: RunState },
+    /// Somebody changed what the run had changed. Nothing was taken back.
+    #[error("{paths} of the paths that run {run} changed are not as it left them:\n{diff}")]
+    NotAsLeft { run: RunId, paths: usize, diff: String },
+    /// What was deleted belongs to another workspace.
+    #[error("{id} was deleted from the workspace {workspace}")]
+    OtherTrash { id: String, workspace: String },
     /// The run belongs to another workspace.
     #[error("run {run} belongs to the workspace {workspace}")]
     OtherWorkspace { run: RunId, workspace: String },
@@ -122,10 +128,11 @@ impl Error {
             | Self::Rules { .. }
             | Self::Tools { .. }
             | Self::Store(_) => OutcomeCode::Setup,
-            Self::Scope { .. } => OutcomeCode::Refused,
+            Self::Scope { .. } | Self::NotAsLeft { .. } => OutcomeCode::Refused,
             Self::NoSuchCapability { .. } | Self::Parameters { .. } => OutcomeCode::Usage,
             Self::NotResumable { .. }
             | Self::OtherWorkspace { .. }
+            | Self::OtherTrash { .. }
             | Self::Setup { .. }
             | Self::Stopped { .. }
             | Self::Prompt { .. }
@@ -151,7 +158,10 @@ impl Error {
             Self::Protection { .. } => {
                 "set sandbox = \"off\" in the config, or pass --sandbox off, to run processes unconfined".to_owned()
             }
-            Self::OtherWorkspace { workspace, .. } => {
+            Self::NotAsLeft { .. } => {
+                "what was changed since would be lost; keep it elsewhere, and pass --force".to_owned()
+            }
+            Self::OtherWorkspace { workspace, .. } | Self::OtherTrash { workspace, .. } => {
                 format!("go there, or pass -C {workspace}")
             }
             Self::Key { .. } => "set it where api_key in the config says it comes from".to_owned(),

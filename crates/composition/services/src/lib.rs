@@ -32,11 +32,13 @@ pub mod documents; // What is written in a workspace.
 pub mod trust; // What of it may take effect.
 
 mod baseline; // What a task began with.
+mod changes; // What a run has changed.
 mod executor; // The work of tasks.
 mod models; // From config to models.
 mod presence; // Who still works.
 mod setup; // What shapes a run.
 mod unasked; // What git would run.
+mod watched; // What programs change.
 
 pub mod demo; // Which model a demonstration uses.
 pub mod doctor; // What would break a run.

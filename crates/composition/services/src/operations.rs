@@ -6,3 +6,5 @@ pub mod events;
 pub mod models;
 pub mod runs;
 pub mod tools;
+pub mod trash;
+pub mod undo;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use formwork_protocols::{AgentName, BlobHash, ModelRef, PermissionMode, Position, RunId, Usd};
+use formwork_protocols::{AgentName, BlobHash, ModelRef, PermissionMode, Position, RunId, Span, Usd};
 
 /// Structured programming for AI agents: work with entry checks, exit checks, a budget and a record.
 #[derive(Debug, Parser)]
@@ -100,6 +100,11 @@ pub enum Verb {
     /// List, show and resume runs.
     #[command(subcommand)]
     Runs(Runs),
+    /// Take back what a run has changed, and nothing else.
+    Undo(Undo),
+    /// List, restore and remove for good what agents have deleted.
+    #[command(subcommand)]
+    Trash(Trash),
     /// Print the events of a run, or of all.
     Events(Events),
     /// Print the whole of an output or message by its hash.
@@ -252,6 +257,54 @@ pub enum Runs {
         /// The run; the newest of this workspace that has not ended where absent.
         run: Option<RunId>,
     },
+}
+
+/// `formwork undo`
+#[derive(Debug, Args)]
+pub struct Undo {
+    /// The run.
+    pub run: RunId,
+    /// Only what came after this position of the log, as `formwork events --kind file.changed` shows it.
+    #[arg(long, value_name = "POSITION", value_parser = position)]
+    pub to: Option<Position>,
+    /// Take back also what was changed since; those later changes are lost.
+    #[arg(long)]
+    pub force: bool,
+    /// Only show what it would do.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// `formwork trash`
+#[derive(Debug, Subcommand)]
+pub enum Trash {
+    /// List what agents have deleted here, the oldest first.
+    List {
+        /// Those of other workspaces as well.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Bring an entry back to where it was; nothing may be there by now.
+    Restore {
+        /// The entry.
+        id: String,
+    },
+    /// Remove an entry for good, or all that are old enough.
+    Purge {
+        /// The entry.
+        #[arg(required_unless_present = "older_than", conflicts_with = "older_than")]
+        id: Option<String>,
+        /// Those that were deleted longer ago, in any workspace, such as 720h.
+        #[arg(long, value_name = "TIME")]
+        older_than: Option<Span>,
+    },
+}
+
+/// `formwork replay`
+#[derive(Debug, Args)]
+pub struct Replay {
+    /// The run; the last one where absent.
+    pub run: Option<RunId>,
 }
 
 /// `formwork events`

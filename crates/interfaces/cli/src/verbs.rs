@@ -11,6 +11,7 @@ mod lists;
 mod run;
 mod runs;
 mod trust;
+mod undo;
 
 use std::path::Path;
 
@@ -55,6 +56,8 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Edit(args)) => run::edit(&global, terminal, args),
         Some(Verb::Demo(args)) => demo::demo(&global, terminal, args),
         Some(Verb::Runs(args)) => runs::runs(&global, terminal, args),
+        Some(Verb::Undo(args)) => undo::undo(&global, terminal, args),
+        Some(Verb::Trash(args)) => undo::trash(&global, terminal, args),
         Some(Verb::Events(args)) => events::events(&global, terminal, args),
         Some(Verb::Blob(args)) => events::blob(&global, terminal, args),
         Some(Verb::Validate(args)) => documents::validate(&global, terminal, args),

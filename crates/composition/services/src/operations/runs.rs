@@ -263,19 +263,21 @@ fn workshop(
         &inner.state.join("tmp"),
         &lookup(&inner.environment),
     )?;
-    let baselines = Baselines::new(
+    let baselines = Arc::new(Baselines::new(
         Arc::clone(&inner.root),
         Arc::clone(&inner.snapshots),
         Arc::clone(&inner.store),
         Arc::clone(&inner.clock),
         setup.mode() >= PermissionMode::Edit,
-    );
+    ));
     Ok(Workshop {
         setup,
         models,
         root: Arc::clone(&inner.root),
         reads: Reads::new(),
         trash: Arc::clone(&inner.trash),
+        snapshots: Arc::clone(&inner.snapshots),
+        settled: tokio::sync::OnceCell::new(),
         sandbox: Arc::clone(&inner.sandbox),
         protection,
         baselines,
@@ -372,7 +374,7 @@ async fn recorded(store: &dyn Store, run: RunId) -> Result<RunSetup, Error> {
     serde_json::from_value(setup).map_err(|source| Error::Setup { run, source })
 }
 
-async fn named(store: &dyn Store, run: RunId) -> Result<RunRow, Error> {
+pub(super) async fn named(store: &dyn Store, run: RunId) -> Result<RunRow, Error> {
     let row = store.run(run).await?;
     row.ok_or(Error::Store(formwork_protocols::StoreError::NoSuchRun { run }))
 }

@@ -1,0 +1,279 @@
+//! `runs.undo`: takes back what a run has changed, and nothing else.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    Append, EventBody, NewEvent, Position, Rng as _, RunId, Span, StoreError, SystemRng,
+    store::Lease,
+};
+use formwork_write_safety::{Reads, RelPath, Snapshots, State, Trash, Workspace, WriteRules, diff};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Error, Formwork,
+    baseline::blocking,
+    capability::{Caller, Effect, Operation, Scope},
+    changes::{self, Change, Changes, Ground, Net, is_alike},
+    presence,
+};
+
+/// How long a run is held while it is taken back. It is given back when that is done.
+const HELD: Span = Span::from_secs(60);
+
+/// What is taken back.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UndoParams {
+    /// The run.
+    pub run: RunId,
+    /// Only what came after this position of the log; all of the run where absent.
+    #[serde(default)]
+    pub to: Option<Position>,
+    /// Take back also what somebody changed since, whose changes are lost by it.
+    #[serde(default)]
+    pub force: bool,
+    /// Only show what it would do.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// What was taken back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Undone {
+    /// The run.
+    pub run: RunId,
+    /// The paths that are what they were, or would be.
+    pub paths: Vec<String>,
+    /// The change that this makes, as a unified diff.
+    pub diff: String,
+    /// Paths that could not be brought back, each with the reason.
+    pub left: Vec<Left>,
+}
+
+/// A path that could not be brought back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the type's sentence names its fields")]
+pub struct Left {
+    pub path: String,
+    pub reason: String,
+}
+
+/// `runs.undo`
+pub struct Undo;
+
+#[async_trait]
+impl Operation for Undo {
+    const NAME: &'static str = "runs.undo";
+    const DOC: &'static str =
+        "Takes back what a run has changed in its workspace, and nothing else.";
+    const SCOPE: Scope = Scope::Run;
+    const EFFECT: Effect = Effect::Write;
+    type Params = UndoParams;
+    type Output = Undone;
+
+    async fn run(
+        formwork: &Formwork,
+        caller: &Caller,
+        params: UndoParams,
+    ) -> Result<Undone, Error> {
+        let UndoParams { run, to, force, dry_run } = params;
+        let row = super::runs::named(&*formwork.inner.store, run).await?;
+        if std::path::Path::new(&row.workspace) != formwork.workspace() {
+            return Err(Error::OtherWorkspace { run, workspace: row.workspace });
+        }
+        // Whoever works on it would go on changing what is being taken back.
+        let lease = acquire(formwork, run).await?;
+        let undone = undo(formwork, caller, &lease, to.unwrap_or_default(), (force, dry_run)).await;
+        formwork.inner.store.release(&lease).await?;
+        undone
+    }
+}
+
+async fn acquire(formwork: &Formwork, run: RunId) -> Result<Lease, StoreError> {
+    let inner = &formwork.inner;
+    let owner = format!("undo-{}-{:016x}", std::process::id(), SystemRng.next_u64());
+    match inner.store.acquire(run, &owner, HELD).await {
+        Err(StoreError::NotOwner { owner: before, .. })
+            if presence::is_gone(&before, &inner.state) =>
+        {
+            inner.store.take_over(run, &before, &owner, HELD).await
+        }
+        acquired => acquired,
+    }
+}
+
+/// What is to be done to the workspace.
+#[derive(Default)]
+struct Plan {
+    /// Paths that are to be something, or nothing.
+    wanted: BTreeMap<RelPath, Option<State>>,
+    /// Folders that were deleted, and come back whole from the trash.
+    folders: Vec<(RelPath, String)>,
+    /// What is made of what, path by path, to be shown and recorded.
+    steps: Vec<Change>,
+    diff: String,
+    /// What somebody changed since, as a diff from what the run left to what is there.
+    conflicts: String,
+    conflicting: usize,
+}
+
+async fn undo(
+    formwork: &Formwork,
+    caller: &Caller,
+    lease: &Lease,
+    to: Position,
+    (force, dry_run): (bool, bool),
+) -> Result<Undone, Error> {
+    let (inner, run) = (&formwork.inner, lease.run);
+    let ground = Ground { snapshots: Arc::clone(&inner.snapshots), root: Arc::clone(&inner.root) };
+    let changes = Changes::of(&*inner.store, &ground, run).await?;
+    let (place, bin) = (ground.clone(), Arc::clone(&inner.trash));
+    let plan = blocking(move || plan(&place, (&bin, run), &changes, to)).await?;
+    if plan.conflicting > 0 && !force {
+        return Err(Error::NotAsLeft { run, paths: plan.conflicting, diff: plan.conflicts });
+    }
+    let paths: Vec<String> = plan.steps.iter().map(|step| step.path.to_string()).collect();
+    let diff = plan.diff.clone();
+    if dry_run {
+        return Ok(Undone { run, paths, diff, left: Vec::new() });
+    }
+    let told: Vec<EventBody> =
+        plan.steps.iter().map(|step| EventBody::FileChanged(changes::told(step, None))).collect();
+    let trash = Arc::clone(&inner.trash);
+    let left = blocking(move || carry_out(&ground, &trash, plan)).await?;
+    let told = told.into_iter().filter(|body| match body {
+        EventBody::FileChanged(change) => left.iter().all(|left| left.path != change.path),
+        _ => true,
+    });
+    let at = inner.clock.now();
+    let events = told
+        .map(|body| NewEvent {
+            task: None,
+            principal: caller.principal().clone(),
+            at,
+            body,
+            idempotency_key: None,
+        })
+        .collect();
+    let batch = Append { run, token: Some(lease.token), events, blobs: Vec::new() };
+    inner.store.append(batch).await?;
+    let paths = paths.into_iter().filter(|path| left.iter().all(|left| left.path != *path));
+    Ok(Undone { run, paths: paths.collect(), diff, left })
+}
+
+/// Says whether a path was a folder that the trash took whole.
+fn is_trashed_folder(state: Option<State>) -> bool {
+    state.is_some_and(|state| state.hash.is_some() && state.mode & 0o170_000 == 0o040_000)
+}
+
+/// Finds the trash entry of a folder as a run first deleted it: what it deleted there later had come after
+/// it began.
+fn trashed(
+    trash: &Trash,
+    run: RunId,
+    root: &std::path::Path,
+    folder: &RelPath,
+) -> Result<Option<String>, formwork_write_safety::Error> {
+    let (run, path, root) = (run.to_string(), folder.to_string(), root.to_string_lossy());
+    let mut entries = trash.list()?.into_iter();
+    let found = entries.find(|it| it.run == run && it.path == path && it.root == root);
+    Ok(found.map(|entry| entry.id))
+}
+
+/// Returns what was in a folder when the run began.
+fn began(
+    snapshots: &Snapshots,
+    changes: &Changes,
+    folder: &RelPath,
+) -> Result<Vec<(RelPath, Option<State>)>, formwork_write_safety::Error> {
+    let Some(began) = &changes.began else { return Ok(Vec::new()) };
+    let paths = began.entries().keys();
+    let below = paths.filter(|path| path.as_path().starts_with(folder.as_path()));
+    below.map(|path| Ok((path.clone(), snapshots.of_snapshot(began, path)?))).collect()
+}
+
+/// Compares what a run left with what is there, and decides what is to be done.
+fn plan(
+    ground: &Ground,
+    (trash, run): (&Trash, RunId),
+    changes: &Changes,
+    to: Position,
+) -> Result<Plan, formwork_write_safety::Error> {
+    let Ground { snapshots, root } = ground;
+    let mut plan = Plan::default();
+    for (path, net) in changes.net(to) {
+        let Net { before, after, mixed } = net;
+        let now = snapshots.state(root, &path)?;
+        if is_trashed_folder(before) {
+            match trashed(trash, run, root.path(), &path)? {
+                Some(id) => {
+                    let (after, folder) = (before, path.clone());
+                    plan.steps.push(Change { at: to, path: folder, before: now, after });
+                    plan.folders.push((path.clone(), id));
+                    // What came in its place goes first; where something else is in it, it stays.
+                    plan.wanted.insert(path, None);
+                }
+                // It was removed from the trash: what the run began with has all but ignored files.
+                None => plan.wanted.extend(began(snapshots, changes, &path)?),
+            }
+            continue;
+        }
+        if now == before {
+            continue;
+        }
+        let content = |state: Option<State>| {
+            state.and_then(|state| state.hash).and_then(|hash| snapshots.kept(hash).ok())
+        };
+        let name = path.to_string();
+        if mixed || !is_alike(now, after) {
+            plan.conflicting += 1;
+            let (left, found) = (content(after), content(now));
+            let shown = diff(&name, left.as_deref(), found.as_deref());
+            match shown.is_empty() {
+                true => plan.conflicts.push_str(&format!("{name}: changed between and since\n")),
+                false => plan.conflicts.push_str(&shown),
+            }
+        }
+        let (found, back) = (content(now), content(before));
+        plan.diff.push_str(&diff(&name, found.as_deref(), back.as_deref()));
+        plan.steps.push(Change { at: to, path: path.clone(), before: now, after: before });
+        plan.wanted.insert(path, before);
+    }
+    // Folders that came with a file go with it, if nothing else is in them.
+    let gone: Vec<RelPath> = plan
+        .wanted
+        .iter()
+        .filter(|(_, state)| state.is_none())
+        .flat_map(|(path, _)| std::iter::successors(path.parent(), RelPath::parent))
+        .filter(|folder| !folder.is_root() && !changes.had_folder(folder))
+        .collect();
+    for folder in gone {
+        plan.wanted.entry(folder).or_insert(None);
+    }
+    Ok(plan)
+}
+
+/// Does what was decided: first what is to go, then folders from the trash, then what is to be something.
+fn carry_out(
+    ground: &Ground,
+    trash: &Trash,
+    plan: Plan,
+) -> Result<Vec<Left>, formwork_write_safety::Error> {
+    let Ground { snapshots, root } = ground;
+    let (come, go): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        plan.wanted.into_iter().partition(|(_, state)| state.is_some());
+    snapshots.revert(root, &go)?;
+    let mut left = Vec::new();
+    let workspace =
+        Workspace::new(Arc::clone(root), WriteRules::everything(), Reads::new().session());
+    for (folder, id) in plan.folders {
+        if let Err(error) = workspace.restore(trash, &id) {
+            let reason = format!("entry {id} of the trash cannot be restored: {error}");
+            left.push(Left { path: folder.to_string(), reason });
+        }
+    }
+    snapshots.revert(root, &come)?;
+    Ok(left)
+}

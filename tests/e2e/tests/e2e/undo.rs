@@ -1,0 +1,343 @@
+//! Whoever works with uncommitted changes has them back to the byte, however a run ended.
+
+use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt, path::Path};
+
+use formwork_testkit::http::Gate;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::{
+    answers::{calls, ending, ends, held, says},
+    crash::{marked, stuck},
+    world::{Ended, World, end_of, signal},
+};
+
+/// What is at each path, git's own folder included: kind and bits, and the content.
+type Tree = BTreeMap<String, (u32, Vec<u8>)>;
+
+fn tree(folder: &Path) -> Tree {
+    let mut found = BTreeMap::new();
+    let mut todo = vec![folder.to_owned()];
+    while let Some(path) = todo.pop() {
+        let metadata = path.symlink_metadata().unwrap();
+        let content = if metadata.is_symlink() {
+            fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
+        } else if metadata.is_file() {
+            fs::read(&path).unwrap()
+        } else {
+            Vec::new()
+        };
+        let name = path.strip_prefix(folder).unwrap().display().to_string();
+        found.insert(name, (metadata.permissions().mode(), content));
+        if metadata.is_dir() {
+            todo.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+    found
+}
+
+/// Names the paths at which two trees differ.
+fn differing(one: &Tree, other: &Tree) -> Vec<String> {
+    let names = one.keys().chain(other.keys());
+    let mut names: Vec<_> =
+        names.filter(|name| one.get(*name) != other.get(*name)).cloned().collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// A repository in the midst of somebody's work: staged, unstaged, new, ignored, deleted, renamed.
+async fn dirty() -> World {
+    let world = World::new().await;
+    let repo = &world.repo;
+    for (file, text) in [
+        ("src/lib.rs", "one\r\ntwo\r\n"),
+        ("src/staged.rs", "committed\n"),
+        ("gone.txt", "committed\n"),
+        ("docs/a.md", "a\n"),
+        ("docs/deep/b.md", "b\n"),
+        (".gitignore", "*.log\n"),
+    ] {
+        repo.write(file, text).unwrap();
+    }
+    repo.commit("tree: a little of everything").unwrap();
+    repo.write("src/lib.rs", "one\r\ntwo, mine\r\n").unwrap();
+    repo.write("src/staged.rs", "staged\n").unwrap();
+    repo.git(&["add", "src/staged.rs"]).unwrap();
+    repo.write("src/staged.rs", "staged, and more\n").unwrap();
+    fs::remove_file(world.path("gone.txt")).unwrap();
+    repo.write("mine.txt", "not yet added\n").unwrap();
+    repo.write("run.sh", "#!/bin/sh\n").unwrap();
+    fs::set_permissions(world.path("run.sh"), PermissionsExt::from_mode(0o700)).unwrap();
+    repo.write("keep.log", "ignored\n").unwrap();
+    repo.write("docs/draft.log", "ignored as well\n").unwrap();
+    std::os::unix::fs::symlink("mine.txt", world.path("link")).unwrap();
+    fs::create_dir(world.path("empty")).unwrap();
+    let script = "echo x > by-exec\necho more >> src/staged.rs\nrm link\nln -s nowhere link\nrmdir empty\n\
+                  mkdir left\nchmod 755 run.sh\n";
+    repo.write("work.sh", script).unwrap();
+    repo.write("check.sh", "echo checked >> by-check\nfalse\n").unwrap();
+    world
+}
+
+/// Every way to change something, in one answer: among them what is the user's own and not committed.
+fn work() -> Vec<(&'static str, serde_json::Value)> {
+    vec![
+        ("load_tools", json!({ "names": ["fs.move", "fs.copy", "fs.mkdir", "fs.set_executable"] })),
+        ("fs.edit", json!({ "path": "src/lib.rs", "old": "one", "new": "1" })),
+        ("fs.edit", json!({ "path": "src/lib.rs", "old": "1", "new": "uno" })),
+        ("fs.write", json!({ "path": "new/deep/file.txt", "content": "new\n" })),
+        ("fs.delete", json!({ "path": "docs", "reason": "in the way" })),
+        ("fs.write", json!({ "path": "docs/a.md", "content": "another\n" })),
+        ("fs.delete", json!({ "path": "keep.log", "reason": "in the way" })),
+        ("fs.move", json!({ "from": "mine.txt", "to": "moved/mine.txt" })),
+        ("fs.copy", json!({ "from": "run.sh", "to": "copy.sh" })),
+        ("fs.mkdir", json!({ "path": "made/by" })),
+        ("fs.set_executable", json!({ "path": "src/staged.rs", "executable": true })),
+        ("exec", json!({ "command": ["sh", "work.sh"] })),
+    ]
+}
+
+/// Writes an agent that is told of some tools by name alone.
+fn agent(world: &World) {
+    world.agent("worker", "one");
+    let file = ".formwork/agents/worker.toml";
+    let deferred = "deferred = [\"fs.move\", \"fs.copy\", \"fs.mkdir\", \"fs.set_executable\"]\n";
+    let text = world.repo.read(file).unwrap() + deferred;
+    world.repo.write(file, text).unwrap();
+}
+
+async fn run_of(world: &World) -> String {
+    world.shown().await["run"]["run"].as_str().unwrap().to_owned()
+}
+
+#[track_caller]
+fn assert_undone(world: &World, before: &Tree, undone: &Ended) {
+    assert_eq!(undone.code, Some(0), "{undone:#?}");
+    assert_eq!(differing(before, &tree(world.repo.path())), [] as [String; 0], "{undone:#?}");
+}
+
+#[tokio::test]
+async fn a_run_that_went_well_is_taken_back_to_the_byte() {
+    let world = dirty().await;
+    agent(&world);
+    // Git refreshes its index when it is asked; from here on nobody but the run does anything.
+    let status = world.repo.git(&["status", "--porcelain", "--ignored"]).unwrap();
+    let before = tree(world.repo.path());
+    world.server.reply(&World::chat("one"), calls(&work()));
+    world.server.reply(&World::chat("one"), ends("Changed what there was."));
+
+    let ended = world.run(["run", "-m", "Change a lot.", "--agent", "worker"]).await;
+    let changed = tree(world.repo.path());
+    let run = run_of(&world).await;
+    let shown = world.run(["undo", &run, "--dry-run"]).await;
+    let untouched = tree(world.repo.path());
+    let undone = world.run(["undo", &run]).await;
+    let again = world.run(["undo", &run]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert_eq!(world.events("tool.failed").await, [] as [serde_json::Value; 0]);
+    // Only what the run named has changed: all other work of the user is where it was.
+    let named = differing(&before, &changed);
+    let expected = [
+        "",
+        "by-exec",
+        "copy.sh",
+        "docs",
+        "docs/a.md",
+        "docs/deep",
+        "docs/deep/b.md",
+        "docs/draft.log",
+        "empty",
+        "keep.log",
+        "left",
+        "link",
+        "made",
+        "made/by",
+        "mine.txt",
+        "moved",
+        "moved/mine.txt",
+        "new",
+        "new/deep",
+        "new/deep/file.txt",
+        "run.sh",
+        "src/lib.rs",
+        "src/staged.rs",
+    ];
+    let others: Vec<_> = named.iter().filter(|name| !expected.contains(&name.as_str())).collect();
+    assert_eq!(others, [] as [&String; 0]);
+    assert_eq!(changed["src/lib.rs"].1, b"uno\r\ntwo, mine\r\n");
+    assert!(
+        shown.stdout.contains("+one") && shown.stdout.contains("would take back src/lib.rs"),
+        "{shown:#?}"
+    );
+    assert_eq!(untouched, changed);
+    assert_undone(&world, &before, &undone);
+    assert_eq!(world.repo.git(&["status", "--porcelain", "--ignored"]).unwrap(), status);
+    assert!(again.stdout.contains("nothing of run"), "{again:#?}");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_run_that_failed_is_taken_back_to_the_byte() {
+    let world = dirty().await;
+    agent(&world);
+    world.repo.git(&["status"]).unwrap();
+    let before = tree(world.repo.path());
+    world.server.reply(&World::chat("one"), calls(&work()));
+    for _ in 0..8 {
+        world.server.reply(&World::chat("one"), ends("Changed what there was."));
+    }
+
+    let check = "sh check.sh";
+    let ended =
+        world.run(["run", "-m", "Change a lot.", "--agent", "worker", "--check", check]).await;
+    let run = run_of(&world).await;
+    let by_check = world.path("by-check").exists();
+    let undone = world.run(["undo", &run]).await;
+
+    assert_ne!(ended.code, Some(0), "{ended:#?}");
+    assert!(by_check);
+    assert_undone(&world, &before, &undone);
+}
+
+#[tokio::test]
+async fn a_run_that_was_interrupted_or_killed_is_taken_back_to_the_byte() {
+    for how in [Signal::INT, Signal::KILL] {
+        let world = dirty().await;
+        agent(&world);
+        world.repo.git(&["status"]).unwrap();
+        let before = tree(world.repo.path());
+        let gate = Gate::new();
+        world.server.reply(&World::chat("one"), calls(&work()));
+        world.server.reply(&World::chat("one"), held(&gate, &ending("never heard")));
+
+        let program =
+            world.formwork(["run", "-m", "Change a lot.", "--agent", "worker"]).spawn().unwrap();
+        gate.reached().await;
+        signal(&program, how);
+        let ended = end_of(program).await;
+        let run = run_of(&world).await;
+        let undone = world.run(["undo", &run]).await;
+
+        assert_ne!(ended.code, Some(0), "{ended:#?}");
+        assert_undone(&world, &before, &undone);
+    }
+}
+
+#[tokio::test]
+async fn what_a_program_had_written_when_all_was_killed_is_taken_back_as_well() {
+    for resumed in [false, true] {
+        let world = World::new().await;
+        let workflow = stuck(&world);
+        let before = tree(world.repo.path());
+        world.server.reply(&World::chat("one"), ends("It had run."));
+
+        let program = world.formwork(["run", workflow]).spawn().unwrap();
+        marked(&world).await;
+        signal(&program, Signal::KILL);
+        end_of(program).await;
+        if resumed {
+            let resumed = world.run(["runs", "resume"]).await;
+            assert_eq!(resumed.code, Some(0), "{resumed:#?}");
+        }
+        let run = run_of(&world).await;
+        let undone = world.run(["undo", &run]).await;
+
+        assert_undone(&world, &before, &undone);
+    }
+}
+
+#[tokio::test]
+async fn what_somebody_changed_since_is_not_taken_back_unless_told() {
+    let world = World::new().await;
+    world.repo.write("a.txt", "old\n").unwrap();
+    world.repo.write("b.txt", "old\n").unwrap();
+    let edit = |path: &str| ("fs.edit", json!({ "path": path, "old": "old", "new": "new" }));
+    world.server.reply(&World::chat("one"), calls(&[edit("a.txt"), edit("b.txt")]));
+    world.server.reply(&World::chat("one"), ends("Both are new."));
+
+    world.run(["run", "-m", "Change both."]).await;
+    world.repo.write("a.txt", "mine\n").unwrap();
+    world.repo.write("other.txt", "mine\n").unwrap();
+    let run = run_of(&world).await;
+    let refused = world.run(["undo", &run]).await;
+    let kept = (world.repo.read("a.txt").unwrap(), world.repo.read("b.txt").unwrap());
+    let forced = world.run(["undo", &run, "--force"]).await;
+
+    assert_eq!(refused.code, Some(2), "{refused:#?}");
+    assert!(refused.stderr.contains("-new") && refused.stderr.contains("+mine"), "{refused:#?}");
+    assert!(refused.stderr.contains("--force"), "{refused:#?}");
+    assert_eq!(kept, ("mine\n".to_owned(), "new\n".to_owned()));
+    assert_eq!(forced.code, Some(0), "{forced:#?}");
+    assert_eq!(world.repo.read("a.txt").unwrap(), "old\n");
+    assert_eq!(world.repo.read("other.txt").unwrap(), "mine\n");
+}
+
+#[tokio::test]
+async fn a_run_is_taken_back_to_one_of_its_steps() {
+    let world = World::new().await;
+    world.repo.write("a.txt", "1\n").unwrap();
+    let edit =
+        |old: &str, new: &str| ("fs.edit", json!({ "path": "a.txt", "old": old, "new": new }));
+    let all = [edit("1", "2"), edit("2", "3"), edit("3", "4")];
+    world.server.reply(&World::chat("one"), calls(&all));
+    world.server.reply(&World::chat("one"), ends("Counted to four."));
+
+    world.run(["run", "-m", "Count."]).await;
+    let run = run_of(&world).await;
+    let changes = world.events("file.changed").await;
+    let to = changes[0]["position"].as_u64().unwrap().to_string();
+    let undone = world.run(["undo", &run, "--to", &to]).await;
+    let step = world.repo.read("a.txt").unwrap();
+    world.run(["undo", &run]).await;
+
+    assert_eq!(undone.code, Some(0), "{undone:#?}");
+    assert_eq!(step, "2\n");
+    assert_eq!(world.repo.read("a.txt").unwrap(), "1\n");
+}
+
+#[tokio::test]
+async fn a_run_that_somebody_works_on_is_not_taken_back() {
+    let world = World::new().await;
+    let gate = Gate::new();
+    world.server.reply(&World::chat("one"), held(&gate, &ending("never heard")));
+
+    let program = world.formwork(["run", "-m", "Think."]).spawn().unwrap();
+    gate.reached().await;
+    let run = run_of(&world).await;
+    let refused = world.run(["undo", &run]).await;
+    drop(program);
+
+    assert_eq!(refused.code, Some(3), "{refused:#?}");
+    assert!(refused.stderr.contains("is owned by"), "{refused:#?}");
+}
+
+#[tokio::test]
+async fn what_was_deleted_is_listed_restored_and_removed_for_good() {
+    let world = World::new().await;
+    let delete = |path: &str| ("fs.delete", json!({ "path": path, "reason": "it is old" }));
+    world.repo.write("a.txt", "a\n").unwrap();
+    world.repo.write("d/b.txt", "b\n").unwrap();
+    world.server.reply(&World::chat("one"), calls(&[delete("a.txt"), delete("d")]));
+    world.server.reply(&World::chat("one"), says("Both are gone."));
+    world.server.reply(&World::chat("one"), ends("Both are gone."));
+
+    world.run(["run", "-m", "Delete both."]).await;
+    let listed = world.json(["trash", "list"]).await;
+    let ids: Vec<_> =
+        listed["entries"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap()).collect();
+    let shown = world.run(["trash", "list"]).await;
+    let restored = world.run(["trash", "restore", ids[1]]).await;
+    let again = world.run(["trash", "restore", ids[1]]).await;
+    let purged = world.run(["trash", "purge", ids[0]]).await;
+    let empty = world.run(["trash", "list"]).await;
+
+    assert_eq!(ids.len(), 2);
+    assert!(shown.stdout.contains("a.txt") && shown.stdout.contains("it is old"), "{shown:#?}");
+    assert_eq!(restored.stdout, "restored folder d\n", "{restored:#?}");
+    assert_eq!(world.repo.read("d/b.txt").unwrap(), "b\n");
+    assert_eq!(again.code, Some(3), "{again:#?}");
+    assert_eq!(purged.stdout, "removed 1 entry for good\n", "{purged:#?}");
+    assert_eq!(empty.stdout, "the trash is empty\n", "{empty:#?}");
+}
