@@ -83,6 +83,12 @@
 //! very model and to no other, so a conversation can move between providers: text, calls and results go along, with
 //! ids and names that the new wire takes, and foreign thoughts stay in the history.
 //!
+//! # What has to be withstood
+//!
+//! `tests/FAULTS.md` lists what goes wrong with real servers, and the test that shows what becomes of each;
+//! `tests/wire` holds the bytes that were captured or written from what makers publish, a cassette for each wire and
+//! kind of answer, and `fuzz` the targets that try everything else.
+//!
 //! # Writing a dialect
 //!
 //! Most servers need none: a server that follows a known wire is an [`Endpoint`] of that [`ProviderKind`]. For another

@@ -526,6 +526,26 @@ async fn comments_do_not_keep_a_stalled_stream_alive() {
 }
 
 #[tokio::test]
+async fn the_end_is_told_by_done_or_by_the_reason_alone() {
+    let marked = hello();
+    let unmarked = marked.replace("data: [DONE]\n\n", "");
+    let followed =
+        format!("{marked}data: {{\"choices\":[{{\"delta\":{{\"content\":\"!\"}}}}]}}\n\n");
+    for stream in [&marked, &unmarked, &followed] {
+        let answer = answered_by(Reply::sse(stream)).await.unwrap();
+
+        assert_eq!(
+            (answer.message.to_text().as_str(), answer.stop),
+            ("hello", StopReason::EndTurn)
+        );
+    }
+    // With neither, nobody knows whether it was whole.
+    let cut = chunks(&[says("hello")]).replace("data: [DONE]\n\n", "");
+    let error = answered_by(Reply::sse(cut)).await.unwrap_err();
+    assert_eq!(error.fault, ProviderFault::Transport);
+}
+
+#[tokio::test]
 async fn an_answer_that_has_ended_does_not_wait_for_its_connection() {
     let server = Server::start().await.unwrap();
     let stream = hello().replace("data: [DONE]\n\n", "");
