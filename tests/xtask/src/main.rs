@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "a program for a terminal")]
 #![expect(clippy::disallowed_methods, reason = "it is configured by its environment, as cargo is")]
 
+mod fuzz; // Everything that a server could send.
 mod gate; // The steps of `cargo xtask test`.
 mod layers; // Who may depend on whom.
 mod newcomer; // README's two commands on an empty machine.
@@ -63,6 +64,16 @@ enum Command {
         #[arg(long, value_name = "S", default_value_t = 0)]
         seed: u64,
     },
+    /// Feeds the fuzz targets with all that a server could send, and tells how often each ran
+    ///
+    /// It needs a nightly compiler and cargo-fuzz, and is no step of the gate.
+    Fuzz {
+        /// The target to run; all of them when it is left out
+        target: Option<String>,
+        /// How long each runs
+        #[arg(long, value_name = "N", default_value_t = 60)]
+        seconds: u64,
+    },
     /// Checks that each crate can be published alone
     Package,
 }
@@ -93,6 +104,7 @@ fn run(command: Command) -> Result<()> {
         Command::Layers { action: None, write: false } => layers::check(),
         Command::Bench { name, json } => bench(name, json),
         Command::Simulate { steps, seed } => gate::simulate(steps, seed),
+        Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::Package => package::run(),
     }
 }
