@@ -88,7 +88,10 @@ pub trait Scrub: Send + Sync {
     /// Returns the text with every known secret replaced by its name.
     fn scrub_text<'a>(&self, text: &'a str) -> Cow<'a, str>;
 
-    /// Replaces every known secret in all the texts of a value, its keys included.
+    /// Replaces every known secret in all the texts of a value, its keys included, and its numbers.
+    ///
+    /// Nothing is changed in a value of which each text, key and written number is left as it is by
+    /// [`scrub_text`](Self::scrub_text): whoever has looked at those need not ask.
     fn scrub_value(&self, value: &mut Value);
 }
 

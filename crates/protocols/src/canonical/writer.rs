@@ -35,7 +35,7 @@ struct Entry {
 
 impl<'a> Writer<'a> {
     pub(super) fn new(see: &'a mut dyn FnMut(&str)) -> Self {
-        let text = Vec::with_capacity(256);
+        let text = Vec::with_capacity(512);
         Self { text, deepest: 0, level: 0, entries: Vec::new(), see }
     }
 
