@@ -54,7 +54,7 @@ pub(crate) fn run(options: &Options, is_quick: bool, report: &mut Report) -> Res
         let noise = Noise::begin();
         let mut samples = Vec::new();
         for repetition in 0..=repetitions {
-            let sample = measure(&program, &server, &series)?;
+            let sample = measure(&program, &server, &series, Syncs::Two)?;
             if repetition > 0 {
                 samples.push(sample); // The first only warms the caches.
             }
@@ -66,13 +66,22 @@ pub(crate) fn run(options: &Options, is_quick: bool, report: &mut Report) -> Res
 }
 
 /// One kind of run.
-struct Series {
-    name: String,
-    calls: usize,
-    sandbox: &'static str,
+pub(crate) struct Series {
+    pub(crate) name: String,
+    /// How many commands the model asks for.
+    pub(crate) calls: usize,
+    pub(crate) sandbox: &'static str,
 }
 
-struct Sample {
+/// How often the bare loop syncs in a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Syncs {
+    None,
+    Two,
+}
+
+/// What a run came to, and the bare loop of the same requests.
+pub(crate) struct Sample {
     used: Used,
     /// What the disk flushed meanwhile, for whomever.
     flushes: Option<f64>,
@@ -81,9 +90,27 @@ struct Sample {
     floor_turns: Vec<Turn>,
 }
 
+impl Sample {
+    /// Returns the milliseconds of a turn beyond those of the bare loop.
+    pub(crate) fn own_millis(&self) -> f64 {
+        let gap = |turns: &[Turn]| median(gaps(turns)).unwrap_or(f64::NAN);
+        gap(&self.turns) - gap(&self.floor_turns)
+    }
+
+    /// Returns how often the disk was flushed in a turn, for whomever.
+    pub(crate) fn flushes_a_turn(&self) -> Option<f64> {
+        Some(self.flushes? / self.turns.len() as f64)
+    }
+}
+
 /// Lets the program work, then sends its own requests again in a bare loop with as many commands and
 /// syncs.
-fn measure(program: &Path, server: &ModelServer, series: &Series) -> Result<Sample> {
+pub(crate) fn measure(
+    program: &Path,
+    server: &ModelServer,
+    series: &Series,
+    syncs: Syncs,
+) -> Result<Sample> {
     let home = place::scratch()?;
     let workspace = home.path().join("workspace");
     fs::create_dir(&workspace)?;
@@ -115,7 +142,7 @@ fn measure(program: &Path, server: &ModelServer, series: &Series) -> Result<Samp
 
     server.reset(series.calls);
     let began = Instant::now();
-    bare_loop(server, &turns, &home.path().join("log"))?;
+    bare_loop(server, &turns, &home.path().join("log"), syncs)?;
     let floor_seconds = began.elapsed().as_secs_f64();
     Ok(Sample { used, flushes, turns, floor_seconds, floor_turns: server.seen().0 })
 }
@@ -144,8 +171,8 @@ fn config_text(server: &ModelServer, series: &Series) -> String {
     )
 }
 
-/// Sends the same requests one after the other, with a command and two syncs after each answer.
-fn bare_loop(server: &ModelServer, turns: &[Turn], log: &Path) -> Result<()> {
+/// Sends the same requests one after the other, with a command after each answer, and two syncs if any.
+fn bare_loop(server: &ModelServer, turns: &[Turn], log: &Path, syncs: Syncs) -> Result<()> {
     let stream = TcpStream::connect(server.address())?;
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(&stream);
@@ -159,14 +186,18 @@ fn bare_loop(server: &ModelServer, turns: &[Turn], log: &Path) -> Result<()> {
         (&stream).write_all(&[head.as_bytes(), &turn.body].concat())?;
         let answer = answer(&mut reader)?;
         log.write_all(&answer)?;
-        log.sync_data()?;
+        if syncs == Syncs::Two {
+            log.sync_data()?;
+        }
         if step + 1 < turns.len() {
             let mut echo = Command::new("echo");
             echo.arg(format!("step-{}", step + 1)).stdin(Stdio::null());
             ensure!(echo.output()?.status.success(), "echo failed");
         }
         log.write_all(turn.body.get(before..).unwrap_or_default())?;
-        log.sync_data()?;
+        if syncs == Syncs::Two {
+            log.sync_data()?;
+        }
         before = turn.body.len();
     }
     Ok(())
@@ -218,7 +249,7 @@ fn tell(series: &Series, samples: &[Sample], report: &mut Report) {
         Figure::new(at("gap between turns"), "ms", of(&|sample| gap(&sample.turns)))
             .against("bare loop", of(&|sample| gap(&sample.floor_turns))),
     );
-    let own = of(&|sample| gap(&sample.turns) - gap(&sample.floor_turns));
+    let own = of(&Sample::own_millis);
     report.add(
         Figure::new(at("our own time a turn"), "ms", own)
             .aims(Target::figure(Limit::AtMost(3.0), None)),
@@ -237,8 +268,7 @@ fn tell(series: &Series, samples: &[Sample], report: &mut Report) {
             .against("first twenty", of(&|sample| part(&sample.turns, 0))),
         );
     }
-    let flushes: Option<Vec<f64>> =
-        samples.iter().map(|sample| Some(sample.flushes? / sample.turns.len() as f64)).collect();
+    let flushes: Option<Vec<f64>> = samples.iter().map(Sample::flushes_a_turn).collect();
     if let Some(flushes) = flushes {
         report.add(Figure::new(at("flushes of the disk a turn"), "", flushes));
     }

@@ -10,12 +10,15 @@ mod figure; // What a bench prints.
 mod noise; // What else the machine did meanwhile.
 
 mod append; // Durable appends.
+mod append_cost; // What each promise of the log costs.
 mod client_path; // A model call over loopback.
 mod decide; // The pure core of the scheduler.
 mod headless; // A whole run of many turns against a model that answers at once.
+mod replay; // Reading the log.
 mod sse_decode; // An answer from its bytes, on every wire.
 mod start; // What it costs to begin.
 mod tree; // The task tree, driven.
+mod turn; // One turn of an agent, durable.
 
 mod allocations; // How much the heap was asked for.
 mod child; // Whole processes, with what they used.
@@ -74,14 +77,20 @@ enum Bench {
     All,
     /// Durable appends: events a second, acknowledgements, grouping.
     Append(append::Options),
+    /// What each promise of the log costs, one after the other.
+    AppendCost,
     /// A model call over loopback: an event of a long answer, and a whole short call.
     ClientPath,
     /// The pure core of the scheduler, without IO.
     Decide,
+    /// Reading the log: events from a cursor, a chain verified, a large store opened.
+    Replay(replay::Options),
     /// An answer from its bytes, on every wire, however they are cut.
     SseDecode,
     /// Driver and core over a tree of tasks that do nothing.
     Tree(tree::Options),
+    /// What one turn of an agent waits for beyond its model and its command.
+    Turn(turn::Options),
     /// Wall time, CPU and memory of short verbs, with an empty log and a large one.
     Start(start::Options),
     /// A whole run of many model turns with a command each, against a model that answers at once.
@@ -92,8 +101,18 @@ enum Bench {
 }
 
 /// In the order to run them: those that measure other processes come first.
-const ALL: [&str; 7] =
-    ["start", "headless", "decide", "sse-decode", "client-path", "append", "tree"];
+const ALL: [&str; 10] = [
+    "start",
+    "headless",
+    "turn",
+    "decide",
+    "sse-decode",
+    "client-path",
+    "append",
+    "append-cost",
+    "tree",
+    "replay",
+];
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args_os().skip(1);
@@ -106,10 +125,13 @@ fn main() -> Result<()> {
     match bench.unwrap_or(Bench::All) {
         Bench::All => return all(&how),
         Bench::Append(options) => append::run(&options, how.quick, &mut report)?,
+        Bench::AppendCost => append_cost::run(how.quick, &mut report)?,
         Bench::ClientPath => client_path::run(how.quick, &mut report)?,
         Bench::Decide => decide::run(how.quick, &mut report)?,
+        Bench::Replay(options) => replay::run(&options, how.quick, &mut report)?,
         Bench::SseDecode => sse_decode::run(how.quick, &mut report)?,
         Bench::Tree(options) => tree::run(&options, how.quick, &mut report)?,
+        Bench::Turn(options) => turn::run(&options, how.quick, &mut report)?,
         Bench::Start(options) => start::run(&options, how.quick, &mut report)?,
         Bench::Headless(options) => headless::run(&options, how.quick, &mut report)?,
         Bench::Fill { events, file } => return start::fill(events, &file),

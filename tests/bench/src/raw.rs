@@ -9,7 +9,7 @@ use formwork_protocols::{
 };
 use formwork_trace::{Options, Trace};
 use sqlx::{
-    AssertSqlSafe, Connection as _, SqlSafeStr as _, SqliteConnection,
+    AssertSqlSafe, Connection as _, PgConnection, SqlSafeStr as _, SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 use tokio::{
@@ -126,17 +126,7 @@ async fn write(mut connection: SqliteConnection, mut queue: mpsc::Receiver<Reque
         for row in batch.iter().flat_map(|(rows, _)| rows) {
             let (seq, hash) = heads.entry(row.run).or_insert((0, GENESIS));
             *seq += 1;
-            let link = Link {
-                run: row.run,
-                seq: seq.unsigned_abs(),
-                task: row.task,
-                principal: row.principal,
-                at: row.at,
-                kind: row.kind,
-                data: &row.data,
-                idempotency_key: None,
-            };
-            *hash = link.hash(hash);
+            *hash = link(row, *seq).hash(hash);
             placed.push((row, *seq, *hash));
             let (events, at) = touched.entry(row.run).or_insert((0, row.at));
             (*events, *at) = (*events + 1, row.at);
@@ -177,6 +167,106 @@ async fn write(mut connection: SqliteConnection, mut queue: mpsc::Receiver<Reque
         }
     }
     connection.close().await.context("cannot close the raw store")
+}
+
+/// Bare sqlx on the product's own schema in PostgreSQL: one connection, one statement for each batch.
+pub(crate) struct Postgres {
+    sender: mpsc::Sender<Request>,
+    writer: JoinSet<Result<()>>,
+}
+
+impl Postgres {
+    /// Opens a database, made with the schema.
+    pub(crate) async fn open(url: &str) -> Result<Self> {
+        Trace::open(url, Options::default()).await?.close().await;
+        let mut connection = PgConnection::connect(url).await?;
+        sqlx::raw_sql("SET search_path = formwork").execute(&mut connection).await?;
+        let (sender, queue) = mpsc::channel(2 * MOST);
+        let mut writer = JoinSet::new();
+        writer.spawn(write_postgres(connection, queue));
+        Ok(Self { sender, writer })
+    }
+
+    /// Returns when the rows are durable.
+    pub(crate) async fn append(&self, rows: Vec<Row>) -> Result<()> {
+        let (ack, done) = oneshot::channel();
+        self.sender.send((rows, ack)).await.map_err(|_| anyhow!("the raw store is gone"))?;
+        done.await.context("the raw store could not be written")
+    }
+
+    pub(crate) async fn close(mut self) -> Result<()> {
+        drop(self.sender);
+        self.writer.join_next().await.context("the raw store had no writer")??
+    }
+}
+
+const INSERT_POSTGRES: &str = "WITH e AS (INSERT INTO events \
+    (position, run, seq, task, principal, at, kind, data, hash) SELECT * FROM unnest($1::BIGINT[], \
+    $2::UUID[], $3::BIGINT[], $4::UUID[], $5::TEXT[], $6::BIGINT[], $7::TEXT[], $8::TEXT[], \
+    $9::BYTEA[])), h AS (INSERT INTO heads (run, seq, hash) SELECT * FROM unnest($10::UUID[], \
+    $11::BIGINT[], $12::BYTEA[]) ON CONFLICT (run) DO UPDATE SET seq = excluded.seq, \
+    hash = excluded.hash), r AS (INSERT INTO runs (run, updated, events, rounds, input, cache_read, \
+    cache_write, output, reasoning, cost) SELECT u.*, 0, 0, 0, 0, 0, 0, 0 FROM unnest($10::UUID[], \
+    $13::BIGINT[], $14::BIGINT[]) u ON CONFLICT (run) DO UPDATE SET updated = excluded.updated, \
+    events = runs.events + excluded.events) SELECT 1";
+
+async fn write_postgres(
+    mut connection: PgConnection,
+    mut queue: mpsc::Receiver<Request>,
+) -> Result<()> {
+    let mut batch = Vec::with_capacity(MOST);
+    let mut heads: HashMap<RunId, (i64, BlobHash)> = HashMap::new();
+    let mut top = 0_i64;
+    while queue.recv_many(&mut batch, MOST).await > 0 {
+        let all: Vec<&Row> = batch.iter().flat_map(|(rows, _)| rows).collect();
+        let mut touched: HashMap<RunId, (i64, i64)> = HashMap::new();
+        let (mut positions, mut seqs, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
+        for row in &all {
+            let (seq, hash) = heads.entry(row.run).or_insert((0, GENESIS));
+            *seq += 1;
+            top += 1;
+            *hash = link(row, *seq).hash(hash);
+            positions.push(top);
+            seqs.push(*seq);
+            hashes.push(hash.as_bytes().to_vec());
+            let (events, at) = touched.entry(row.run).or_insert((0, 0));
+            (*events, *at) = (*events + 1, row.at.as_micros());
+        }
+        let of_heads = |run: &RunId| heads.get(run).copied().unwrap_or((0, GENESIS));
+        let insert = sqlx::query(INSERT_POSTGRES)
+            .bind(positions)
+            .bind(all.iter().map(|row| row.run.as_uuid()).collect::<Vec<_>>())
+            .bind(seqs)
+            .bind(all.iter().map(|row| row.task.map(|task| task.as_uuid())).collect::<Vec<_>>())
+            .bind(all.iter().map(|row| row.principal).collect::<Vec<_>>())
+            .bind(all.iter().map(|row| row.at.as_micros()).collect::<Vec<_>>())
+            .bind(all.iter().map(|row| row.kind).collect::<Vec<_>>())
+            .bind(all.iter().map(|row| row.data.as_str()).collect::<Vec<_>>())
+            .bind(hashes)
+            .bind(touched.keys().map(RunId::as_uuid).collect::<Vec<_>>())
+            .bind(touched.keys().map(|run| of_heads(run).0).collect::<Vec<_>>())
+            .bind(touched.keys().map(|run| of_heads(run).1.as_bytes().to_vec()).collect::<Vec<_>>())
+            .bind(touched.values().map(|(_, at)| *at).collect::<Vec<_>>())
+            .bind(touched.values().map(|(events, _)| *events).collect::<Vec<_>>());
+        insert.execute(&mut connection).await?;
+        for (_, ack) in batch.drain(..) {
+            let _gone = ack.send(());
+        }
+    }
+    connection.close().await.context("cannot close the raw store")
+}
+
+fn link(row: &Row, seq: i64) -> Link<'_> {
+    Link {
+        run: row.run,
+        seq: seq.unsigned_abs(),
+        task: row.task,
+        principal: row.principal,
+        at: row.at,
+        kind: row.kind,
+        data: &row.data,
+        idempotency_key: None,
+    }
 }
 
 /// The statements of each size, so that each is prepared once.

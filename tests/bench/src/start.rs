@@ -114,7 +114,7 @@ fn tell(samples: &[Vec<Used>; 4], names: &[&str; 4], report: &mut Report) {
 }
 
 /// Returns a store of so many events, made the first time.
-fn large_store(events: u64, report: &mut Report) -> Result<PathBuf> {
+pub(crate) fn large_store(events: u64, report: &mut Report) -> Result<PathBuf> {
     let file = place::kept()?.join(format!("{events}-events.db"));
     if !file.exists() {
         report.note(format!("a log of {events} events is made once: {}", file.display()));

@@ -75,11 +75,21 @@ pub enum Error {
     Vanishing { tries: usize },
 }
 
+/// Whether a commit waits for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Disk {
+    /// No: a crash of the machine may lose the cluster, which is thrown away in any case.
+    Trusted,
+    /// Yes.
+    Synced,
+}
+
 /// The shared cluster, kept alive while this process lives.
 #[derive(Debug)]
 pub struct Postgres {
     folder: PathBuf,
     programs: Programs,
+    disk: Disk,
     _in_use: File, // Holds the shared lock; the kernel gives it back however the process ends.
 }
 
@@ -96,6 +106,49 @@ impl Postgres {
         SHARED
             .get_or_init(|| require::present_or_skipped("postgres", Self::join_or_start()))
             .as_ref()
+    }
+
+    /// Starts a cluster that no other test shares, so that it can be stopped and started again. It goes
+    /// when the value is dropped, and takes a second to make.
+    ///
+    /// Returns `None`, and says `SKIP postgres` with the reason on standard error, where
+    /// PostgreSQL cannot be had.
+    ///
+    /// # Panics
+    /// When PostgreSQL cannot be had and `FORMWORK_REQUIRE` names `postgres`.
+    pub fn of_ones_own() -> Option<Self> {
+        require::present_or_skipped("postgres", Self::start_own(Disk::Trusted))
+    }
+
+    /// Starts a cluster of one's own that waits for the disk at each commit, as one in use does, so that
+    /// what this costs can be measured.
+    ///
+    /// Returns `None`, and says `SKIP postgres` with the reason on standard error, where
+    /// PostgreSQL cannot be had.
+    ///
+    /// # Panics
+    /// When PostgreSQL cannot be had and `FORMWORK_REQUIRE` names `postgres`.
+    pub fn that_syncs() -> Option<Self> {
+        require::present_or_skipped("postgres", Self::start_own(Disk::Synced))
+    }
+
+    /// Stops the server of a cluster of one's own, as if its machine had lost power.
+    ///
+    /// # Errors
+    /// [`Error::Program`] with what `pg_ctl` said.
+    pub fn stop(&self) -> Result<(), Error> {
+        let mut command = self.programs.command("pg_ctl", &self.folder);
+        command.args(["stop", "--wait", "--mode=immediate", "--pgdata"]);
+        command.arg(self.folder.join("data"));
+        run("pg_ctl stop", command)
+    }
+
+    /// Starts the server of a cluster of one's own again.
+    ///
+    /// # Errors
+    /// [`Error::Program`] with what `pg_ctl` said.
+    pub fn start(&self) -> Result<(), Error> {
+        self.programs.serve(&self.folder, self.disk)
     }
 
     /// Makes an empty database of the test's own. It goes when the value is dropped, and at the
@@ -119,6 +172,20 @@ impl Postgres {
         run(program, command)
     }
 
+    fn start_own(disk: Disk) -> Result<Self, Error> {
+        let programs = Programs::find()?;
+        let name = format!("formwork-postgres-{}.lock", Uuid::new_v4().simple());
+        let lock = std::env::temp_dir().join(name);
+        let io = |source| Error::Io { path: lock.clone(), source };
+        let file = File::create_new(&lock).map_err(io)?;
+        file.lock().map_err(io)?;
+        let folder = programs.start(&lock, disk)?;
+        // The watchdog has the file open by now, and nobody else has to find it.
+        std::fs::remove_file(&lock).map_err(io)?;
+        file.lock_shared().map_err(io)?;
+        Ok(Self { folder, programs, disk, _in_use: file })
+    }
+
     fn join_or_start() -> Result<Self, Error> {
         let programs = Programs::find()?;
         // Users of one machine don't share: the server runs with the rights of one of them.
@@ -134,14 +201,14 @@ impl Postgres {
         for _ in 0..TRIES {
             file.lock_shared().map_err(io)?;
             if let Some(folder) = living_cluster(&mut file).map_err(io)? {
-                return Ok(Self { folder, programs, _in_use: file });
+                return Ok(Self { folder, programs, disk: Disk::Trusted, _in_use: file });
             }
             file.unlock().map_err(io)?;
 
             file.lock().map_err(io)?;
             // Another process may have started one while this one waited.
             if living_cluster(&mut file).map_err(io)?.is_none() {
-                let folder = programs.start(&lock)?;
+                let folder = programs.start(&lock, Disk::Trusted)?;
                 record(&mut file, &folder).map_err(io)?;
             }
             file.unlock().map_err(io)?;
@@ -215,7 +282,7 @@ impl Programs {
     ///
     /// The caller holds the exclusive lock, so the watchdog waits: it is started first, and thus
     /// there is no moment in which a killed process leaves a server without one.
-    fn start(&self, lock: &Path) -> Result<PathBuf, Error> {
+    fn start(&self, lock: &Path, disk: Disk) -> Result<PathBuf, Error> {
         let folder = tempfile::Builder::new()
             .prefix("formwork-pg-")
             .tempdir()
@@ -241,19 +308,27 @@ impl Programs {
         initdb.args(["--pgdata", &data, "--username", ROLE, "--auth", "trust"]);
         initdb.args(["--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions"]);
         run("initdb", initdb)?;
+        self.serve(&folder, disk)?;
+        Ok(folder)
+    }
 
-        // A crash of the machine may lose the cluster, which is thrown away in any case.
+    /// Starts the server of the cluster in `folder` and returns once it answers.
+    fn serve(&self, folder: &Path, disk: Disk) -> Result<(), Error> {
+        let syncs = match disk {
+            Disk::Trusted => "-c fsync=off -c synchronous_commit=off -c full_page_writes=off",
+            Disk::Synced => "-c fsync=on -c synchronous_commit=on",
+        };
         let settings = format!(
             "-p {PORT} -c listen_addresses='' -c unix_socket_directories='{}' \
-             -c unix_socket_permissions=0700 -c fsync=off -c synchronous_commit=off \
-             -c full_page_writes=off -c max_connections=200 -c shared_buffers=32MB",
+             -c unix_socket_permissions=0700 {syncs} -c max_connections=200 \
+             -c shared_buffers=32MB",
             folder.display()
         );
-        let mut server = self.command("pg_ctl", &folder);
-        server.args(["start", "--wait", "--timeout=60", "--pgdata", &data, "--options", &settings]);
+        let mut server = self.command("pg_ctl", folder);
+        server.args(["start", "--wait", "--timeout=60", "--options", &settings]);
+        server.arg("--pgdata").arg(folder.join("data"));
         server.arg("--log").arg(folder.join("log"));
-        run("pg_ctl start", server)?;
-        Ok(folder)
+        run("pg_ctl start", server)
     }
 
     fn command(&self, program: &str, folder: &Path) -> Command {
