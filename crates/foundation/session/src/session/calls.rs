@@ -35,6 +35,9 @@ const WARNING: &str = "note: this is the third time that you make this very call
 const REFUSAL: &str = "refused: you have made this very call three times with nothing changed in between, \
     and its result would be the same. Do something else, or end the task and say what stands in the way.";
 
+/// What a model is told that has ended a part of its task.
+pub(super) const CLOSED: &str = "the subtask is closed; its parent goes on";
+
 /// What a model is told of a call that comes after the end of its task.
 pub(super) const SKIPPED: &str =
     "not called: the call before it ended the task. Make it again if the task goes on.";
@@ -193,7 +196,7 @@ impl Session {
         match self.seams.control.end(self.task(), claim).await {
             Ok(around) => {
                 self.enter(around);
-                Answered::ok("the subtask is closed; its parent goes on")
+                Answered::ok(CLOSED)
             }
             Err(reason) => Answered::error(reason),
         }

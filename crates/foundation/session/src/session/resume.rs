@@ -15,7 +15,7 @@ use formwork_protocols::{
     tool::{CallContext, Replay},
 };
 
-use super::{ASK_TO_END, END_TASK, REMIND, START_TASK, Session, calls::SKIPPED};
+use super::{ASK_TO_END, END_TASK, REMIND, START_TASK, Session, calls::{CLOSED, SKIPPED}};
 use crate::{
     Error,
     history::{Answered, Group, History, OpenTurn},
@@ -185,6 +185,9 @@ impl Session {
                 }
                 // The call ended and its task did not: it is made again, which ends the task.
                 Some(Ended::Well(_)) if made.tool == END_TASK && self.tasks.contains(task) => {}
+                Some(Ended::Well(_)) if made.tool == END_TASK => {
+                    open.answer(place, Answered::ok(CLOSED));
+                }
                 Some(Ended::Well(completed)) => {
                     open.answer(place, Answered::ok(completed.preview.as_str()));
                 }
