@@ -15,11 +15,12 @@ pub(crate) use request::outgoing;
 
 use crate::{
     assembly::Delta,
+    borrowed,
     draft::Draft,
     fault::Fault,
-    wire::{Heard, Reader},
+    wire::{Heard, Reader, is_done},
 };
-use event::{Block, BlockDelta, Counts, Event, Whole};
+use event::{Block, Counts, Event, Message};
 
 /// The version of the wire, which every request names.
 pub(crate) const VERSION: (HeaderName, HeaderValue) =
@@ -35,7 +36,7 @@ pub(crate) struct MessagesReader {
 }
 
 /// The block of reasoning that is being read.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Thinking {
     shown: bool,
     signature: String,
@@ -43,50 +44,48 @@ struct Thinking {
 
 impl Reader for MessagesReader {
     fn event(&mut self, name: &str, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
-        if data.trim() == "[DONE]" {
+        if is_done(data) {
             return Ok(self.end(draft));
         }
-        let Ok(event) = serde_json::from_str::<Event>(data) else { return Ok(Heard::Undecodable) };
-        match event.kind.as_deref().unwrap_or(name) {
-            "error" => Err(Fault::of_answer(None, data)),
-            _ if event.error.is_some() => Err(Fault::of_answer(None, data)),
-            "message_start" => {
-                if let Some(message) = event.message {
-                    draft.id = message.id;
-                    draft.model = message.model;
-                    self.count(message.usage, draft);
-                }
-                Ok(Heard::Nothing)
-            }
+        let Ok(event) = borrowed::read::<Event<'_>>(data) else { return Ok(Heard::Undecodable) };
+        Ok(match event.kind.as_deref().unwrap_or(name) {
+            "error" => return Err(Fault::of_answer(None, data)),
+            _ if event.error.is_some() => return Err(Fault::of_answer(None, data)),
+            "content_block_delta" => self.take(event.index, &event.block, draft),
             "content_block_start" => {
                 self.seal(draft);
-                Ok(event
-                    .content_block
-                    .map_or(Heard::Nothing, |block| self.begin(event.index, block, draft)))
+                self.take(event.index, &event.block, draft)
             }
-            "content_block_delta" => Ok(event
-                .delta
-                .map_or(Heard::Nothing, |delta| self.grow(event.index, &delta, draft))),
             "content_block_stop" => {
                 self.seal(draft);
-                Ok(Heard::Nothing)
+                Heard::Nothing
+            }
+            "message_start" => {
+                let Some(message) = event.message else { return Ok(Heard::Nothing) };
+                let Ok(message) = borrowed::read::<Message<'_>>(message.get()) else {
+                    return Ok(Heard::Undecodable);
+                };
+                draft.id = message.id;
+                draft.model = message.model;
+                self.count(message.usage, draft);
+                Heard::Nothing
             }
             "message_delta" => {
                 self.seal(draft);
                 self.count(event.usage, draft);
-                if let Some(reason) = event.delta.and_then(|delta| delta.stop_reason) {
+                if let Some(reason) = event.block.stop_reason {
                     draft.stop = Some(stop_reason(&reason));
                 }
-                Ok(Heard::Progress)
+                Heard::Progress
             }
-            "message_stop" => Ok(self.end(draft)),
+            "message_stop" => self.end(draft),
             // Pings, and whatever a later version adds, which readers are to pass over.
-            _ => Ok(Heard::Nothing),
-        }
+            _ => Heard::Nothing,
+        })
     }
 
     fn whole(&mut self, body: &str, draft: &mut Draft) -> Result<(), Fault> {
-        let message = serde_json::from_str::<Whole>(body).map_err(|error| {
+        let message = borrowed::read::<Message<'_>>(body).map_err(|error| {
             Fault::new(ProviderFault::Protocol, format!("the answer is not a message: {error}"))
                 .with_body(body)
         })?;
@@ -95,8 +94,8 @@ impl Reader for MessagesReader {
         }
         draft.id = message.id;
         draft.model = message.model;
-        for (index, block) in (0..).zip(message.content) {
-            self.begin(Some(index), block, draft);
+        for (index, block) in (0..).zip(message.content.iter()) {
+            self.take(Some(index), block, draft);
             self.seal(draft);
         }
         self.count(message.usage, draft);
@@ -113,76 +112,48 @@ impl MessagesReader {
         Heard::End
     }
 
-    fn begin(&mut self, index: Option<i64>, block: Block, draft: &mut Draft) -> Heard {
-        match block.kind.as_deref() {
-            Some("text") => {
-                let text = block.text.unwrap_or_default();
-                draft.add_text(&text);
-                if text.is_empty() { Heard::Nothing } else { Heard::Progress }
+    /// Takes a block that begins, what one grows by, or a whole one.
+    fn take(&mut self, index: Option<i64>, block: &Block<'_>, draft: &mut Draft) -> Heard {
+        let said = match block.kind.as_deref() {
+            Some("text_delta" | "text") => {
+                let text = block.text.as_deref().unwrap_or_default();
+                draft.add_text(text);
+                !text.is_empty()
             }
-            Some("thinking") => {
-                let text = block.thinking.unwrap_or_default();
-                draft.add_reasoning(&text);
-                self.thinking = Some(Thinking {
-                    shown: !text.is_empty(),
-                    signature: block.signature.unwrap_or_default(),
-                });
-                if text.is_empty() { Heard::Nothing } else { Heard::Progress }
+            Some("thinking_delta" | "thinking" | "signature_delta") => {
+                let text = block.thinking.as_deref().unwrap_or_default();
+                let signature = block.signature.as_deref().unwrap_or_default();
+                draft.add_reasoning(text);
+                let thinking = self.thinking.get_or_insert_default();
+                thinking.shown |= !text.is_empty();
+                thinking.signature.push_str(signature);
+                !text.is_empty() || !signature.is_empty()
             }
-            Some("redacted_thinking") => {
-                draft.add_redacted_reasoning(&block.data.unwrap_or_default());
-                Heard::Progress
+            Some("input_json_delta") if index.is_none_or(|index| self.calls.contains(&index)) => {
+                let arguments = block.partial_json.as_deref();
+                draft.add_call(Delta { index, arguments, ..Delta::default() });
+                true
             }
             Some("tool_use") => {
                 self.calls.extend(index);
                 // A stream begins a call with an empty input and sends the true one in pieces.
-                let input =
-                    block.input.filter(|input| input.as_object().is_none_or(|o| !o.is_empty()));
-                let input = input.filter(|input| !input.is_null()).map(|input| input.to_string());
+                let input = borrowed::arguments(block.input).filter(|input| !is_empty(input));
                 draft.add_call(Delta {
                     index,
                     id: block.id.as_deref(),
                     name: block.name.as_deref(),
                     arguments: input.as_deref(),
                 });
-                Heard::Progress
+                true
+            }
+            Some("redacted_thinking") => {
+                draft.add_redacted_reasoning(block.data.as_deref().unwrap_or_default());
+                true
             }
             // Blocks of tools that run at the provider, which Formwork does not offer.
-            _ => Heard::Nothing,
-        }
-    }
-
-    fn grow(&mut self, index: Option<i64>, delta: &BlockDelta, draft: &mut Draft) -> Heard {
-        match delta.kind.as_deref() {
-            Some("text_delta") => {
-                let text = delta.text.as_deref().unwrap_or_default();
-                draft.add_text(text);
-                if text.is_empty() { Heard::Nothing } else { Heard::Progress }
-            }
-            Some("thinking_delta") => {
-                let text = delta.thinking.as_deref().unwrap_or_default();
-                draft.add_reasoning(text);
-                if let Some(thinking) = &mut self.thinking {
-                    thinking.shown |= !text.is_empty();
-                }
-                if text.is_empty() { Heard::Nothing } else { Heard::Progress }
-            }
-            Some("signature_delta") => {
-                let signature = delta.signature.as_deref().unwrap_or_default();
-                let thinking = Thinking { shown: false, signature: String::new() };
-                self.thinking.get_or_insert(thinking).signature.push_str(signature);
-                Heard::Progress
-            }
-            Some("input_json_delta") if index.is_none_or(|index| self.calls.contains(&index)) => {
-                draft.add_call(Delta {
-                    index,
-                    arguments: delta.partial_json.as_deref(),
-                    ..Delta::default()
-                });
-                Heard::Progress
-            }
-            _ => Heard::Nothing,
-        }
+            _ => false,
+        };
+        if said { Heard::Progress } else { Heard::Nothing }
     }
 
     /// Signs the block of reasoning that has ended.
@@ -228,6 +199,11 @@ fn usage(counts: &Counts) -> Usage {
         output: output - reasoning,
         reasoning,
     }
+}
+
+/// Tells whether JSON is an object without a key.
+fn is_empty(json: &str) -> bool {
+    json.bytes().filter(|byte| !byte.is_ascii_whitespace()).eq(*b"{}")
 }
 
 fn stop_reason(reason: &str) -> StopReason {

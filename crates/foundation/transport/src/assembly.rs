@@ -85,17 +85,27 @@ impl Assembly {
 
     /// Takes a piece, and returns the index of the call that it belongs to and what is to be told of it.
     pub fn push(&mut self, delta: Delta<'_>) -> (Option<usize>, Vec<Step>) {
+        let mut steps = Vec::new();
+        let at = self.take(delta, &mut |step| steps.push(step));
+        (at, steps)
+    }
+
+    /// Takes a piece and tells what it did, without a list in between.
+    pub(crate) fn take(
+        &mut self,
+        delta: Delta<'_>,
+        tell: &mut dyn FnMut(Step),
+    ) -> Option<usize> {
         let delta = Delta {
             id: delta.id.filter(|id| !id.is_empty()),
             name: delta.name.filter(|name| !name.is_empty()),
             ..delta
         };
-        let mut steps = Vec::new();
         let at = match self.target(&delta) {
-            Target::Nothing => return (None, steps),
+            Target::Nothing => return None,
             Target::Existing(at) => at,
             Target::Open => {
-                self.announce_all(&mut steps);
+                self.announce_all(tell);
                 self.calls.push(Building { index: delta.index, ..Building::default() });
                 self.calls.len() - 1
             }
@@ -114,19 +124,19 @@ impl Assembly {
             }
         }
         if let Some(text) = delta.arguments.filter(|text| !text.is_empty()) {
-            self.announce(at, &mut steps);
+            self.announce(at, tell);
             if let Some(call) = self.calls.get_mut(at) {
                 call.arguments.push_str(text);
             }
-            steps.push(Step::Grew { index: at, text: text.to_owned() });
+            tell(Step::Grew { index: at, text: text.to_owned() });
         }
-        (Some(at), steps)
+        Some(at)
     }
 
     /// Announces the calls that have no arguments yet; to be called once no more pieces come.
     pub fn flush(&mut self) -> Vec<Step> {
         let mut steps = Vec::new();
-        self.announce_all(&mut steps);
+        self.announce_all(&mut |step| steps.push(step));
         steps
     }
 
@@ -207,13 +217,13 @@ impl Assembly {
         self.calls.iter().any(|call| call.id.as_deref() == Some(id))
     }
 
-    fn announce_all(&mut self, steps: &mut Vec<Step>) {
+    fn announce_all(&mut self, tell: &mut dyn FnMut(Step)) {
         for at in 0..self.calls.len() {
-            self.announce(at, steps);
+            self.announce(at, tell);
         }
     }
 
-    fn announce(&mut self, at: usize, steps: &mut Vec<Step>) {
+    fn announce(&mut self, at: usize, tell: &mut dyn FnMut(Step)) {
         let Some(call) = self.calls.get(at).filter(|call| call.announced.is_none()) else { return };
         let is_taken = |id: &str| self.calls.iter().any(|c| c.announced.as_deref() == Some(id));
         // A result is paired by its call's id, so no two calls may share one; a server may give what is made here, too.
@@ -224,7 +234,7 @@ impl Assembly {
             id = format!("{wanted}_{number}");
             number += 1; // As many are taken as there are calls, so this ends.
         }
-        steps.push(Step::Started { index: at, id: id.clone(), name: call.name.clone() });
+        tell(Step::Started { index: at, id: id.clone(), name: call.name.clone() });
         if let Some(call) = self.calls.get_mut(at) {
             call.announced = Some(id);
         }

@@ -4,6 +4,7 @@ mod call;
 pub(crate) mod ollama;
 mod reading;
 pub(crate) mod tape;
+mod watch;
 
 use std::{
     fmt,
@@ -168,7 +169,7 @@ impl Provider for Client {
     }
 
     fn stream(&self, request: ModelRequest, cancel: Cancel) -> ModelStream {
-        Box::pin(Call::new(Arc::clone(&self.inner), request, cancel).into_stream())
+        Box::pin(Call::new(Arc::clone(&self.inner), request, cancel))
     }
 }
 

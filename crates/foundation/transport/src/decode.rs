@@ -93,10 +93,11 @@ impl Answer {
             return Ok(());
         }
         self.frames.push(bytes);
-        self.read()
+        if self.frames.is_waiting() { Ok(()) } else { self.read() }
     }
 
     /// Returns the next event that is there. Of tool calls none is to be executed before [`finish`](Self::finish).
+    #[inline]
     pub fn next_event(&mut self) -> Option<ModelEvent> {
         self.draft.pop_event()
     }

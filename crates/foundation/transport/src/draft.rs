@@ -24,7 +24,7 @@ pub(crate) struct Draft {
     names: ToolNames,
     parts: Vec<DraftPart>,
     calls: Assembly,
-    events: VecDeque<ModelEvent>,
+    told: VecDeque<Told>,
     refused: bool,
     /// Why it ended, once the server has said so.
     pub(crate) stop: Option<StopReason>,
@@ -44,6 +44,14 @@ enum DraftPart {
     Call,
 }
 
+/// What is to be told. An event has the size of the largest there is, most of which no wire brings.
+#[derive(Debug)]
+enum Told {
+    Text(String),
+    Reasoning(String),
+    Call(Step),
+}
+
 /// What has become of a draft.
 #[derive(Debug)]
 pub(crate) struct Finished {
@@ -60,7 +68,7 @@ impl Draft {
             parts: Vec::new(),
             // The length of the history differs from turn to turn, so made ids do not repeat in it.
             calls: Assembly::new(request.messages.len()),
-            events: VecDeque::new(),
+            told: VecDeque::new(),
             refused: false,
             stop: None,
             ended: false,
@@ -71,10 +79,19 @@ impl Draft {
     }
 
     /// Returns the next event to be told.
+    #[inline]
     pub(crate) fn pop_event(&mut self) -> Option<ModelEvent> {
-        self.events.pop_front()
+        Some(match self.told.pop_front()? {
+            Told::Text(text) => ModelEvent::Text { text },
+            Told::Reasoning(text) => ModelEvent::Reasoning { text },
+            Told::Call(Step::Started { index, id, name }) => {
+                ModelEvent::ToolCallStarted { index, id, name: self.names.back(&name).to_owned() }
+            }
+            Told::Call(Step::Grew { index, text }) => ModelEvent::ToolCallDelta { index, text },
+        })
     }
 
+    #[inline]
     pub(crate) fn add_text(&mut self, text: &str) {
         if text.is_empty() {
             return;
@@ -83,7 +100,7 @@ impl Draft {
             Some(DraftPart::Text(before)) => before.push_str(text),
             _ => self.parts.push(DraftPart::Text(text.to_owned())),
         }
-        self.events.push_back(ModelEvent::Text { text: text.to_owned() });
+        self.told.push_back(Told::Text(text.to_owned()));
     }
 
     /// Adds the text with which the model declines.
@@ -106,29 +123,19 @@ impl Draft {
                 redacted: false,
             }),
         }
-        self.events.push_back(ModelEvent::Reasoning { text: text.to_owned() });
+        self.told.push_back(Told::Reasoning(text.to_owned()));
     }
 
     pub(crate) fn add_call(&mut self, delta: Delta<'_>) {
         let before = self.calls.len();
-        let (_, steps) = self.calls.push(delta);
+        let told = &mut self.told;
+        self.calls.take(delta, &mut |step| told.push_back(Told::Call(step)));
         self.parts.extend((before..self.calls.len()).map(|_| DraftPart::Call));
-        self.tell(steps);
     }
 
     /// Tells of the calls that have no arguments; to be called once nothing more comes.
     pub(crate) fn flush(&mut self) {
-        let steps = self.calls.flush();
-        self.tell(steps);
-    }
-
-    fn tell(&mut self, steps: Vec<Step>) {
-        self.events.extend(steps.into_iter().map(|step| match step {
-            Step::Started { index, id, name } => {
-                ModelEvent::ToolCallStarted { index, id, name: self.names.back(&name).to_owned() }
-            }
-            Step::Grew { index, text } => ModelEvent::ToolCallDelta { index, text },
-        }));
+        self.told.extend(self.calls.flush().into_iter().map(Told::Call));
     }
 
     /// Ends the answer.

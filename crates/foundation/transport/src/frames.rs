@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::sse::{Decoder, Error, Event};
+use crate::sse::{self, Decoder, Error, Event};
 
 /// Cuts one body.
 #[derive(Debug)]
@@ -27,6 +27,17 @@ impl Frames {
         match self {
             Self::Events(decoder) => decoder.push(bytes),
             Self::Lines(lines) => lines.push(bytes),
+        }
+    }
+
+    /// Tells whether nothing can be said before more bytes are pushed.
+    #[inline]
+    pub(crate) const fn is_waiting(&self) -> bool {
+        match self {
+            Self::Events(decoder) => decoder.is_waiting(),
+            Self::Lines(lines) => {
+                lines.searched == lines.buffer.len() && lines.searched - lines.start <= lines.limit
+            }
         }
     }
 
@@ -62,16 +73,22 @@ pub(crate) struct Lines {
 
 impl Lines {
     fn push(&mut self, bytes: &[u8]) {
-        self.buffer.drain(..self.start);
-        self.searched -= self.start;
-        self.start = 0;
+        if self.start > 0 {
+            self.buffer.drain(..self.start);
+            self.searched -= self.start;
+            self.start = 0;
+        }
+        // Looked for here, a line that comes in many small pieces costs one look at each.
+        if self.searched == self.buffer.len() {
+            self.searched += line_feed(bytes).unwrap_or(bytes.len());
+        }
         self.buffer.extend_from_slice(bytes);
     }
 
     fn next(&mut self) -> Result<Option<Event<'_>>, Error> {
         let line = loop {
             let rest = self.buffer.get(self.searched..).unwrap_or_default();
-            let found = memchr::memchr(b'\n', rest).map(|at| self.searched + at);
+            let found = line_feed(rest).map(|at| self.searched + at);
             let end = found.unwrap_or(self.buffer.len());
             if end - self.start > self.limit {
                 return Err(Error::TooLong { limit: self.limit });
@@ -88,8 +105,17 @@ impl Lines {
                 break line;
             }
         };
-        let data = String::from_utf8_lossy(self.buffer.get(line).unwrap_or_default());
+        let data = sse::text(self.buffer.get(line).unwrap_or_default());
         Ok(Some(Event { name: Cow::Borrowed("message"), data, id: "" }))
+    }
+}
+
+fn line_feed(bytes: &[u8]) -> Option<usize> {
+    match bytes {
+        [] => None,
+        [b'\n', ..] => Some(0),
+        [_] => None,
+        _ => memchr::memchr(b'\n', bytes),
     }
 }
 

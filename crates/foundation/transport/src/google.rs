@@ -8,13 +8,17 @@ mod schema;
 use std::time::Duration;
 
 use formwork_protocols::{ProviderFault, Span, Usage, model::StopReason};
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{
+    Deserialize,
+    de::{IgnoredAny, MapAccess},
+};
+use serde_json::{Value, value::RawValue};
 
 pub(crate) use request::{outgoing, v1beta};
 
 use crate::{
     assembly::Delta,
+    borrowed::{self, Few, Fields, Fill, FillFew, Str, read, skip},
     draft::Draft,
     fault::Fault,
     info::ListedModel,
@@ -27,70 +31,109 @@ pub(crate) struct GeminiReader {
     calls: i64,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Chunk {
-    #[serde(default)]
-    candidates: Vec<Candidate>,
-    #[serde(default)]
+#[derive(Debug, Default)]
+struct Chunk<'a> {
+    candidates: Few<Candidate<'a>>,
     prompt_feedback: Option<PromptFeedback>,
-    #[serde(default)]
     usage_metadata: Option<Counts>,
-    #[serde(default)]
-    model_version: Option<String>,
-    #[serde(default)]
-    response_id: Option<String>,
-    #[serde(default)]
-    error: Option<Value>,
+    model_version: Option<Str<'a>>,
+    response_id: Option<Str<'a>>,
+    error: Option<IgnoredAny>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Candidate {
-    #[serde(default)]
+impl<'de> Fields<'de> for Chunk<'de> {
+    #[inline]
+    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            "candidates" => map.next_value_seed(FillFew(&mut self.candidates))?,
+            "promptFeedback" => self.prompt_feedback = map.next_value()?,
+            "usageMetadata" => self.usage_metadata = map.next_value()?,
+            "modelVersion" => self.model_version = map.next_value()?,
+            "responseId" => self.response_id = map.next_value()?,
+            "error" => self.error = map.next_value()?,
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Candidate<'a> {
     index: Option<i64>,
-    #[serde(default)]
-    content: Option<Content>,
-    #[serde(default)]
-    finish_reason: Option<String>,
-    #[serde(default)]
-    finish_message: Option<String>,
+    content: Content<'a>,
+    finish_reason: Option<Str<'a>>,
+    finish_message: Option<Str<'a>>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Content {
-    #[serde(default)]
-    parts: Vec<AnswerPart>,
+impl<'de> Fields<'de> for Candidate<'de> {
+    #[inline]
+    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            "index" => self.index = map.next_value()?,
+            "content" => {
+                map.next_value_seed(Fill(&mut self.content))?;
+            }
+            "finishReason" => self.finish_reason = map.next_value()?,
+            "finishMessage" => self.finish_message = map.next_value()?,
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct AnswerPart {
-    #[serde(default)]
-    text: Option<String>,
-    #[serde(default)]
+#[derive(Debug, Default)]
+struct Content<'a> {
+    parts: Few<AnswerPart<'a>>,
+}
+
+impl<'de> Fields<'de> for Content<'de> {
+    #[inline]
+    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            "parts" => map.next_value_seed(FillFew(&mut self.parts))?,
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Default)]
+struct AnswerPart<'a> {
+    text: Option<Str<'a>>,
     thought: bool,
-    #[serde(default)]
-    thought_signature: Option<String>,
-    #[serde(default)]
-    function_call: Option<FunctionCall>,
+    thought_signature: Option<Str<'a>>,
+    function_call: Option<FunctionCall<'a>>,
+}
+
+impl<'de> Fields<'de> for AnswerPart<'de> {
+    #[inline]
+    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            "text" => self.text = map.next_value()?,
+            "thought" => self.thought = map.next_value()?,
+            "thoughtSignature" => self.thought_signature = map.next_value()?,
+            "functionCall" => self.function_call = map.next_value()?,
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug, Deserialize)]
-struct FunctionCall {
-    #[serde(default)]
-    id: Option<String>,
-    #[serde(default)]
-    name: Option<String>,
-    #[serde(default)]
-    args: Option<Value>,
+struct FunctionCall<'a> {
+    #[serde(borrow, default)]
+    id: Option<Str<'a>>,
+    #[serde(borrow, default)]
+    name: Option<Str<'a>>,
+    #[serde(borrow, default)]
+    args: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PromptFeedback {
     #[serde(default)]
-    block_reason: Option<String>,
+    block_reason: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -110,8 +153,8 @@ struct Counts {
 
 impl Reader for GeminiReader {
     fn event(&mut self, _: &str, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
-        match serde_json::from_str::<Chunk>(data) {
-            Ok(chunk) => self.take(chunk, data, draft),
+        match read::<Chunk<'_>>(data) {
+            Ok(chunk) => self.take(&chunk, data, draft),
             Err(_) => Ok(Heard::Undecodable),
         }
     }
@@ -122,14 +165,17 @@ impl Reader for GeminiReader {
             Fault::new(ProviderFault::Protocol, message).with_body(body)
         };
         // A stream that is not asked for as events comes as a list.
+        let listed: Vec<&RawValue>;
         let chunks = if body.trim_start().starts_with('[') {
-            serde_json::from_str::<Vec<Chunk>>(body).map_err(unlike)?
+            listed = serde_json::from_str(body).map_err(unlike)?;
+            listed.iter().map(|chunk| chunk.get()).collect()
         } else {
-            vec![serde_json::from_str::<Chunk>(body).map_err(unlike)?]
+            vec![body]
         };
         let mut heard = Heard::Nothing;
         for chunk in chunks {
-            if self.take(chunk, body, draft)? == Heard::Progress {
+            let chunk = read::<Chunk<'_>>(chunk).map_err(unlike)?;
+            if self.take(&chunk, body, draft)? == Heard::Progress {
                 heard = Heard::Progress;
             }
         }
@@ -143,28 +189,30 @@ impl Reader for GeminiReader {
 }
 
 impl GeminiReader {
-    fn take(&mut self, chunk: Chunk, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
-        if chunk.error.is_some_and(|error| !error.is_null()) {
+    fn take(&mut self, chunk: &Chunk<'_>, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
+        if chunk.error.is_some() {
             return Err(Fault::of_answer(None, data));
         }
-        draft.model = draft.model.take().or(chunk.model_version);
-        draft.id = draft.id.take().or(chunk.response_id);
+        if draft.model.is_none() {
+            draft.model = chunk.model_version.as_deref().map(str::to_owned);
+        }
+        if draft.id.is_none() {
+            draft.id = chunk.response_id.as_deref().map(str::to_owned);
+        }
         let mut heard = Heard::Nothing;
         // Counts grow from chunk to chunk; the last ones hold.
         if let Some(counts) = &chunk.usage_metadata {
             draft.usage = Some(usage(counts));
         }
         // A prompt that was withheld from the model has no candidate.
-        if chunk.prompt_feedback.is_some_and(|feedback| feedback.block_reason.is_some()) {
+        if chunk.prompt_feedback.as_ref().is_some_and(|feedback| feedback.block_reason.is_some()) {
             draft.stop = Some(StopReason::ContentFilter);
             heard = Heard::Progress;
         }
         // Formwork asks for one candidate; another would be a second answer mixed into the first.
-        for candidate in chunk.candidates {
-            if candidate.index.unwrap_or(0) != 0 {
-                continue;
-            }
-            for part in candidate.content.map(|content| content.parts).unwrap_or_default() {
+        let candidates = chunk.candidates.iter();
+        for candidate in candidates.filter(|candidate| candidate.index.unwrap_or(0) == 0) {
+            for part in candidate.content.parts.iter() {
                 if self.part(part, draft) {
                     heard = Heard::Progress;
                 }
@@ -185,24 +233,24 @@ impl GeminiReader {
     }
 
     /// Takes a part, and tells whether it said anything.
-    fn part(&mut self, part: AnswerPart, draft: &mut Draft) -> bool {
-        let signature = part.thought_signature.filter(|signature| !signature.is_empty());
-        let text = part.text.unwrap_or_default();
+    fn part(&mut self, part: &AnswerPart<'_>, draft: &mut Draft) -> bool {
+        let signature = part.thought_signature.as_deref().filter(|signature| !signature.is_empty());
+        let text = part.text.as_deref().unwrap_or_default();
         let said = !text.is_empty() || signature.is_some() || part.function_call.is_some();
         if part.thought && !text.is_empty() {
-            draft.add_reasoning(&text);
-            if let Some(signature) = &signature {
+            draft.add_reasoning(text);
+            if let Some(signature) = signature {
                 draft.sign_reasoning(signature);
             }
             return said;
         }
         // A signature on any other part stands before it, and goes back on it.
-        if let Some(signature) = &signature {
+        if let Some(signature) = signature {
             draft.add_signature(signature);
         }
-        draft.add_text(&text);
-        if let Some(call) = part.function_call {
-            let arguments = call.args.filter(|args| !args.is_null()).map(|args| args.to_string());
+        draft.add_text(text);
+        if let Some(call) = &part.function_call {
+            let arguments = borrowed::arguments(call.args);
             // A call comes whole, so that each is another one.
             draft.add_call(Delta {
                 index: Some(self.calls),

@@ -119,6 +119,7 @@
 
 mod anthropic;
 pub mod assembly; // Tool calls from their pieces; usable alone.
+mod borrowed; // Values as they stand in the bytes of an event.
 mod call_ids; // Ids of calls that move between providers.
 mod cassette; // Recorded traffic.
 mod catalog; // From endpoints to models that are ready to be called.

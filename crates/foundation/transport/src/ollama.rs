@@ -5,13 +5,17 @@
 mod request;
 
 use formwork_protocols::{ProviderFault, Usage, model::StopReason};
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{
+    Deserialize,
+    de::{IgnoredAny, MapAccess},
+};
+use serde_json::value::RawValue;
 
 pub(crate) use request::{outgoing, root};
 
 use crate::{
     assembly::Delta,
+    borrowed::{self, Fields, Fill, Str, read, skip},
     draft::Draft,
     fault::Fault,
     wire::{Heard, Reader},
@@ -23,53 +27,76 @@ pub(crate) struct OllamaReader {
     calls: i64,
 }
 
-#[derive(Debug, Deserialize)]
-struct Line {
-    #[serde(default)]
-    model: Option<String>,
-    #[serde(default)]
-    message: Option<Piece>,
-    #[serde(default)]
+#[derive(Debug, Default)]
+struct Line<'a> {
+    model: Option<Str<'a>>,
+    message: Piece<'a>,
     done: bool,
-    #[serde(default)]
-    done_reason: Option<String>,
-    #[serde(default)]
+    done_reason: Option<Str<'a>>,
     prompt_eval_count: Option<u64>,
-    #[serde(default)]
     eval_count: Option<u64>,
-    #[serde(default)]
-    error: Option<Value>,
+    error: Option<IgnoredAny>,
+}
+
+impl<'de> Fields<'de> for Line<'de> {
+    #[inline]
+    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            "model" => self.model = map.next_value()?,
+            "message" => {
+                map.next_value_seed(Fill(&mut self.message))?;
+            }
+            "done" => self.done = map.next_value()?,
+            "done_reason" => self.done_reason = map.next_value()?,
+            "prompt_eval_count" => self.prompt_eval_count = map.next_value()?,
+            "eval_count" => self.eval_count = map.next_value()?,
+            "error" => self.error = map.next_value()?,
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Piece<'a> {
+    content: Option<Str<'a>>,
+    thinking: Option<Str<'a>>,
+    tool_calls: Option<Vec<Call<'a>>>,
+}
+
+impl<'de> Fields<'de> for Piece<'de> {
+    #[inline]
+    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            "content" => self.content = map.next_value()?,
+            "thinking" => self.thinking = map.next_value()?,
+            "tool_calls" => self.tool_calls = map.next_value()?,
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug, Deserialize)]
-struct Piece {
-    #[serde(default)]
-    content: Option<String>,
-    #[serde(default)]
-    thinking: Option<String>,
-    #[serde(default)]
-    tool_calls: Option<Vec<Call>>,
+struct Call<'a> {
+    #[serde(borrow, default)]
+    id: Option<Str<'a>>,
+    #[serde(borrow)]
+    function: Function<'a>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Call {
-    #[serde(default)]
-    id: Option<String>,
-    function: Function,
-}
-
-#[derive(Debug, Deserialize)]
-struct Function {
-    #[serde(default)]
-    name: Option<String>,
-    #[serde(default)]
-    arguments: Option<Value>,
+struct Function<'a> {
+    #[serde(borrow, default)]
+    name: Option<Str<'a>>,
+    #[serde(borrow, default)]
+    arguments: Option<&'a RawValue>,
 }
 
 impl Reader for OllamaReader {
     fn event(&mut self, _: &str, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
-        match serde_json::from_str::<Line>(data) {
-            Ok(line) => self.take(line, data, draft),
+        match read::<Line<'_>>(data) {
+            Ok(line) => self.take(&line, data, draft),
             Err(_) => Ok(Heard::Undecodable),
         }
     }
@@ -78,11 +105,11 @@ impl Reader for OllamaReader {
         let mut heard = Heard::Nothing;
         // A stream that was sent under the name of a document is still a stream.
         for line in body.lines().filter(|line| !line.trim().is_empty()) {
-            let found = serde_json::from_str::<Line>(line).map_err(|error| {
+            let found = read::<Line<'_>>(line).map_err(|error| {
                 let message = format!("the answer is not a chat: {error}");
                 Fault::new(ProviderFault::Protocol, message).with_body(body)
             })?;
-            heard = self.take(found, line, draft)?;
+            heard = self.take(&found, line, draft)?;
         }
         if heard == Heard::End {
             return Ok(());
@@ -93,38 +120,33 @@ impl Reader for OllamaReader {
 }
 
 impl OllamaReader {
-    fn take(&mut self, line: Line, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
-        if line.error.is_some_and(|error| !error.is_null()) {
+    fn take(&mut self, line: &Line<'_>, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
+        if line.error.is_some() {
             return Err(Fault::of_answer(None, data));
         }
         if draft.model.is_none() {
-            draft.model = line.model;
+            draft.model = line.model.as_deref().map(str::to_owned);
         }
         let mut heard = Heard::Nothing;
-        if let Some(piece) = line.message {
-            let thinking = piece.thinking.unwrap_or_default();
-            let content = piece.content.unwrap_or_default();
-            draft.add_reasoning(&thinking);
-            draft.add_text(&content);
-            if !thinking.is_empty() || !content.is_empty() {
-                heard = Heard::Progress;
-            }
-            for call in piece.tool_calls.unwrap_or_default() {
-                let arguments = match call.function.arguments {
-                    Some(Value::String(text)) => Some(text),
-                    Some(Value::Null) | None => None,
-                    Some(value) => Some(value.to_string()),
-                };
-                // A call comes whole, so that each is another one, whatever the server numbers it.
-                draft.add_call(Delta {
-                    index: Some(self.calls),
-                    id: call.id.as_deref(),
-                    name: call.function.name.as_deref(),
-                    arguments: arguments.as_deref(),
-                });
-                self.calls += 1;
-                heard = Heard::Progress;
-            }
+        let piece = &line.message;
+        let thinking = piece.thinking.as_deref().unwrap_or_default();
+        let content = piece.content.as_deref().unwrap_or_default();
+        draft.add_reasoning(thinking);
+        draft.add_text(content);
+        if !thinking.is_empty() || !content.is_empty() {
+            heard = Heard::Progress;
+        }
+        for call in piece.tool_calls.as_deref().unwrap_or_default() {
+            let arguments = borrowed::arguments(call.function.arguments);
+            // A call comes whole, so that each is another one, whatever the server numbers it.
+            draft.add_call(Delta {
+                index: Some(self.calls),
+                id: call.id.as_deref(),
+                name: call.function.name.as_deref(),
+                arguments: arguments.as_deref(),
+            });
+            self.calls += 1;
+            heard = Heard::Progress;
         }
         if !line.done {
             return Ok(heard);

@@ -11,11 +11,12 @@ pub(crate) use request::{outgoing, result_text, v1};
 
 use crate::{
     assembly::Delta,
+    borrowed::{arguments, read},
     draft::Draft,
     fault::Fault,
-    wire::{Heard, Reader},
+    wire::{Heard, Reader, is_done},
 };
-use chunk::{Chunk, Counts, Timings, arguments_text};
+use chunk::{Chunk, Counts, Timings};
 
 /// Reads chunks. All that it has to remember stands in the draft.
 #[derive(Debug)]
@@ -23,18 +24,18 @@ pub(crate) struct ChatReader;
 
 impl Reader for ChatReader {
     fn event(&mut self, _: &str, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
-        if data.trim() == "[DONE]" {
+        if is_done(data) {
             draft.ended = true;
             return Ok(Heard::End);
         }
-        match serde_json::from_str::<Chunk<'_>>(data) {
+        match read::<Chunk<'_>>(data) {
             Ok(chunk) => take(&chunk, data, draft),
             Err(_) => Ok(Heard::Undecodable),
         }
     }
 
     fn whole(&mut self, body: &str, draft: &mut Draft) -> Result<(), Fault> {
-        let chunk = serde_json::from_str::<Chunk<'_>>(body).map_err(|error| {
+        let chunk = read::<Chunk<'_>>(body).map_err(|error| {
             Fault::new(ProviderFault::Protocol, format!("the answer is not a completion: {error}"))
                 .with_body(body)
         })?;
@@ -50,8 +51,9 @@ impl Reader for ChatReader {
 }
 
 fn take(chunk: &Chunk<'_>, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
-    let failed = chunk.error.as_ref().is_some_and(|error| error.get() != "null");
-    if failed || chunk.object.as_ref().is_some_and(|object| object.as_str() == "error") {
+    if chunk.error.is_some()
+        || chunk.object.as_ref().is_some_and(|object| object.as_str() == "error")
+    {
         return Err(Fault::of_answer(None, data));
     }
     if draft.model.is_none() {
@@ -68,49 +70,43 @@ fn take(chunk: &Chunk<'_>, data: &str, draft: &mut Draft) -> Result<Heard, Fault
         draft.usage = Some(usage);
         heard = Heard::Progress;
     }
-    let choices = chunk.choices.as_deref().unwrap_or_default();
     // Formwork asks for one choice; another would be a second answer mixed into the first.
-    for choice in choices.iter().filter(|choice| choice.index.unwrap_or(0) == 0) {
-        if choice.error.as_ref().is_some_and(|error| error.get() != "null") {
-            return Err(Fault::of_answer(
-                None,
-                &format!("{{\"error\":{}}}", choice.error.map_or("null", |error| error.get())),
-            ));
+    for choice in chunk.choices.iter().filter(|choice| choice.index.unwrap_or(0) == 0) {
+        if let Some(error) = choice.error {
+            return Err(Fault::of_answer(None, &format!("{{\"error\":{}}}", error.get())));
         }
-        if let Some(delta) = &choice.delta {
-            let reasoning = delta.reasoning_content.as_ref().or(delta.reasoning.as_ref());
-            if let Some(text) = reasoning.filter(|text| !text.as_str().is_empty()) {
-                draft.add_reasoning(text.as_str());
-                heard = Heard::Progress;
-            }
-            if let Some(text) = delta.content.as_ref().filter(|text| !text.as_str().is_empty()) {
-                draft.add_text(text.as_str());
-                heard = Heard::Progress;
-            }
-            if let Some(text) = delta.refusal.as_ref().filter(|text| !text.as_str().is_empty()) {
-                draft.add_refusal(text.as_str());
-                heard = Heard::Progress;
-            }
-            for call in delta.tool_calls.as_deref().unwrap_or_default() {
-                let function = call.function.as_ref();
-                let arguments = function.and_then(|function| arguments_text(function.arguments));
-                draft.add_call(Delta {
-                    index: call.index,
-                    id: call.id.as_ref().map(|id| id.as_str()),
-                    name: function.and_then(|f| f.name.as_ref()).map(|name| name.as_str()),
-                    arguments: arguments.as_deref(),
-                });
-                heard = Heard::Progress;
-            }
-            if let Some(function) = &delta.function_call {
-                let arguments = arguments_text(function.arguments);
-                draft.add_call(Delta {
-                    name: function.name.as_ref().map(|name| name.as_str()),
-                    arguments: arguments.as_deref(),
-                    ..Delta::default()
-                });
-                heard = Heard::Progress;
-            }
+        let delta = &choice.delta;
+        if let Some(text) = delta.reasoning.as_ref().filter(|text| !text.as_str().is_empty()) {
+            draft.add_reasoning(text.as_str());
+            heard = Heard::Progress;
+        }
+        if let Some(text) = delta.content.as_ref().filter(|text| !text.as_str().is_empty()) {
+            draft.add_text(text.as_str());
+            heard = Heard::Progress;
+        }
+        if let Some(text) = delta.refusal.as_ref().filter(|text| !text.as_str().is_empty()) {
+            draft.add_refusal(text.as_str());
+            heard = Heard::Progress;
+        }
+        for call in delta.tool_calls.as_deref().unwrap_or_default() {
+            let function = call.function.as_ref();
+            let arguments = function.and_then(|function| arguments(function.arguments));
+            draft.add_call(Delta {
+                index: call.index,
+                id: call.id.as_ref().map(|id| id.as_str()),
+                name: function.and_then(|f| f.name.as_ref()).map(|name| name.as_str()),
+                arguments: arguments.as_deref(),
+            });
+            heard = Heard::Progress;
+        }
+        if let Some(function) = &delta.function_call {
+            let arguments = arguments(function.arguments);
+            draft.add_call(Delta {
+                name: function.name.as_ref().map(|name| name.as_str()),
+                arguments: arguments.as_deref(),
+                ..Delta::default()
+            });
+            heard = Heard::Progress;
         }
         if let Some(reason) = &choice.finish_reason {
             draft.stop = Some(stop_reason(reason.as_str()));

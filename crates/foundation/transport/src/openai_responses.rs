@@ -7,16 +7,17 @@ mod request;
 use std::collections::BTreeSet;
 
 use formwork_protocols::{ProviderFault, Usage, model::StopReason};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::de::{IgnoredAny, MapAccess};
+use serde_json::{Value, json, value::RawValue};
 
 pub(crate) use request::outgoing;
 
 use crate::{
     assembly::Delta,
+    borrowed::{Fields, Lenient, Str, read, skip},
     draft::Draft,
     fault::Fault,
-    wire::{Heard, Reader},
+    wire::{Heard, Reader, is_done},
 };
 
 /// Reads the events of one answer.
@@ -34,57 +35,63 @@ struct Item {
     output_index: Option<i64>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Event {
-    #[serde(rename = "type", default)]
-    kind: Option<String>,
-    #[serde(default)]
-    item_id: Option<String>,
-    #[serde(default)]
+/// An event. Items and whole responses are few and kept as they stand until the kind asks for them.
+#[derive(Debug, Default)]
+struct Event<'a> {
+    kind: Option<Str<'a>>,
+    item_id: Option<Str<'a>>,
     output_index: Option<i64>,
-    #[serde(default)]
     content_index: Option<i64>,
-    #[serde(default)]
     summary_index: Option<i64>,
-    #[serde(default)]
-    delta: Option<Value>,
-    #[serde(default)]
-    text: Option<Value>,
-    #[serde(default)]
-    refusal: Option<Value>,
-    #[serde(default)]
-    arguments: Option<Value>,
-    #[serde(default)]
-    item: Option<Value>,
-    #[serde(default)]
-    response: Option<Value>,
-    #[serde(default)]
-    error: Option<Value>,
+    delta: Option<Lenient<'a>>,
+    text: Option<Lenient<'a>>,
+    refusal: Option<Lenient<'a>>,
+    arguments: Option<Lenient<'a>>,
+    item: Option<&'a RawValue>,
+    response: Option<&'a RawValue>,
+    error: Option<IgnoredAny>,
+}
+
+impl<'de> Fields<'de> for Event<'de> {
+    #[inline]
+    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            "type" => self.kind = map.next_value()?,
+            "item_id" => self.item_id = map.next_value()?,
+            "output_index" => self.output_index = map.next_value()?,
+            "content_index" => self.content_index = map.next_value()?,
+            "summary_index" => self.summary_index = map.next_value()?,
+            "delta" => self.delta = map.next_value()?,
+            "text" => self.text = map.next_value()?,
+            "refusal" => self.refusal = map.next_value()?,
+            "arguments" => self.arguments = map.next_value()?,
+            "item" => self.item = map.next_value()?,
+            "response" => self.response = map.next_value()?,
+            "error" => self.error = map.next_value()?,
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
 }
 
 impl Reader for ResponsesReader {
     fn event(&mut self, name: &str, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
-        if data.trim() == "[DONE]" {
+        if is_done(data) {
             draft.ended = true;
             return Ok(Heard::End);
         }
-        let Ok(event) = serde_json::from_str::<Event>(data) else { return Ok(Heard::Undecodable) };
+        let Ok(event) = read::<Event<'_>>(data) else { return Ok(Heard::Undecodable) };
         let kind = event.kind.as_deref().unwrap_or(name);
-        if kind == "error" || event.error.as_ref().is_some_and(|error| !error.is_null()) {
+        if kind == "error" || event.error.is_some() {
             return Err(Fault::of_answer(None, data));
         }
-        if let Some(response) = &event.response {
-            return self.response(kind, response, draft);
+        if let Some(response) = event.response {
+            let Ok(response) = serde_json::from_str(response.get()) else {
+                return Ok(Heard::Undecodable);
+            };
+            return self.response(kind, &response, draft);
         }
         Ok(match kind {
-            "response.output_item.added" => match &event.item {
-                Some(item) => self.begin(item, event.output_index, draft),
-                None => Heard::Nothing,
-            },
-            "response.output_item.done" => match &event.item {
-                Some(item) => self.end(item, event.output_index, draft),
-                None => Heard::Nothing,
-            },
             "response.output_text.delta" => self.text(&event, &event.delta, draft),
             "response.output_text.done" if !self.has_streamed(&event) => {
                 self.text(&event, &event.text, draft)
@@ -106,6 +113,16 @@ impl Reader for ResponsesReader {
                 self.mark(&event, text);
                 draft.add_reasoning(text);
                 grown(text)
+            }
+            "response.output_item.added" | "response.output_item.done" => {
+                let Some(item) = event.item else { return Ok(Heard::Nothing) };
+                let Ok(item) = serde_json::from_str(item.get()) else {
+                    return Ok(Heard::Undecodable);
+                };
+                match kind {
+                    "response.output_item.added" => self.begin(&item, event.output_index, draft),
+                    _ => self.end(&item, event.output_index, draft),
+                }
             }
             // What only repeats the pieces, and whatever a later version adds.
             _ => Heard::Nothing,
@@ -256,21 +273,31 @@ impl ResponsesReader {
         }
     }
 
-    fn text(&mut self, event: &Event, text: &Option<Value>, draft: &mut Draft) -> Heard {
+    fn text(&mut self, event: &Event<'_>, text: &Option<Lenient<'_>>, draft: &mut Draft) -> Heard {
         let text = str(text);
         self.mark(event, text);
         draft.add_text(text);
         grown(text)
     }
 
-    fn refusal(&mut self, event: &Event, text: &Option<Value>, draft: &mut Draft) -> Heard {
+    fn refusal(
+        &mut self,
+        event: &Event<'_>,
+        text: &Option<Lenient<'_>>,
+        draft: &mut Draft,
+    ) -> Heard {
         let text = str(text);
         self.mark(event, text);
         draft.add_refusal(text);
         grown(text)
     }
 
-    fn arguments(&mut self, event: &Event, text: &Option<Value>, draft: &mut Draft) -> Heard {
+    fn arguments(
+        &mut self,
+        event: &Event<'_>,
+        text: &Option<Lenient<'_>>,
+        draft: &mut Draft,
+    ) -> Heard {
         let text = str(text);
         let at = self.at(event);
         self.streamed.insert((at, 0));
@@ -279,19 +306,19 @@ impl ResponsesReader {
     }
 
     /// Notes that a part has come in pieces.
-    fn mark(&mut self, event: &Event, text: &str) {
+    fn mark(&mut self, event: &Event<'_>, text: &str) {
         if !text.is_empty() {
             let at = self.at(event);
             self.streamed.insert((at, event.content_index.unwrap_or(0)));
         }
     }
 
-    fn has_streamed(&self, event: &Event) -> bool {
+    fn has_streamed(&self, event: &Event<'_>) -> bool {
         self.streamed.contains(&(self.at(event), event.content_index.unwrap_or(0)))
     }
 
     /// Returns the place of the item that an event is of: the newest where it does not say.
-    fn at(&self, event: &Event) -> usize {
+    fn at(&self, event: &Event<'_>) -> usize {
         let found = self.find(event.item_id.as_deref(), event.output_index);
         found.unwrap_or(self.items.len().saturating_sub(1))
     }
@@ -310,8 +337,8 @@ fn index(at: usize) -> Option<i64> {
     i64::try_from(at).ok()
 }
 
-fn str(text: &Option<Value>) -> &str {
-    text.as_ref().and_then(Value::as_str).unwrap_or_default()
+fn str<'a>(text: &'a Option<Lenient<'_>>) -> &'a str {
+    text.as_deref().unwrap_or_default()
 }
 
 const fn grown(text: &str) -> Heard {

@@ -96,20 +96,41 @@ impl Decoder {
 
     /// Adds the next bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
-        let done = self.event_start;
-        if done > 0 {
-            self.buffer.drain(..done);
-            self.event_start = 0;
-            self.line_start -= done;
-            self.searched -= done;
-            if !self.name.is_empty() {
-                self.name = self.name.start - done..self.name.end - done;
-            }
-            if let Data::Line(line) = &mut self.data {
-                *line = line.start - done..line.end - done;
-            }
+        if self.event_start > 0 {
+            self.forget();
+        }
+        // Looked for here, a line that comes in many small pieces costs one look at each.
+        if self.searched == self.buffer.len() {
+            self.searched += line_end(bytes).unwrap_or(bytes.len());
         }
         self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Tells whether nothing can be said before more bytes are pushed, neither an event nor that one is too long.
+    #[inline]
+    pub(crate) const fn is_waiting(&self) -> bool {
+        self.searched == self.buffer.len()
+            && !self.at_start
+            && self.searched - self.line_start <= self.limit
+    }
+
+    /// Drops what is done with.
+    fn forget(&mut self) {
+        let done = self.event_start;
+        if done == self.buffer.len() {
+            self.buffer.clear();
+        } else {
+            self.buffer.drain(..done);
+        }
+        self.event_start = 0;
+        self.line_start -= done;
+        self.searched -= done;
+        if !self.name.is_empty() {
+            self.name = self.name.start - done..self.name.end - done;
+        }
+        if let Data::Line(line) = &mut self.data {
+            *line = line.start - done..line.end - done;
+        }
     }
 
     /// Returns the next event that is whole, or nothing until more bytes are pushed.
@@ -119,7 +140,12 @@ impl Decoder {
     /// # Errors
     /// [`Error::TooLong`] when an event passes the limit; the stream cannot be read on.
     #[expect(clippy::should_implement_trait, reason = "an event borrows from the decoder")]
+    #[inline]
     pub fn next(&mut self) -> Result<Option<Event<'_>>, Error> {
+        if self.is_waiting() { Ok(None) } else { self.next_event() }
+    }
+
+    fn next_event(&mut self) -> Result<Option<Event<'_>>, Error> {
         loop {
             if !self.in_event() {
                 self.event_start = self.line_start;
@@ -173,13 +199,12 @@ impl Decoder {
             }
             if head == BOM {
                 self.line_start = BOM.len();
-                self.searched = BOM.len();
+                self.searched = self.searched.max(BOM.len());
                 self.event_start = BOM.len();
             }
             self.at_start = false;
         }
-        let rest = self.buffer.get(self.searched..)?;
-        let Some(found) = memchr::memchr2(b'\n', b'\r', rest) else {
+        let Some(found) = line_end(self.buffer.get(self.searched..)?) else {
             // Any byte but a line feed, once it is there, ends the wait for the second half of a CRLF.
             self.after_cr &= self.line_start == self.buffer.len();
             self.searched = self.buffer.len();
@@ -196,6 +221,15 @@ impl Decoder {
 
     fn field(&mut self, line: Range<usize>) {
         let bytes = self.bytes(&line);
+        // What providers send, before what the standard allows.
+        if let Some(value) = bytes.strip_prefix(b"data:") {
+            let value = line.end - value.strip_prefix(b" ").unwrap_or(value).len()..line.end;
+            return self.add_data(value);
+        }
+        if let Some(value) = bytes.strip_prefix(b"event:") {
+            self.name = line.end - value.strip_prefix(b" ").unwrap_or(value).len()..line.end;
+            return;
+        }
         let (name, value) = match memchr::memchr(b':', bytes) {
             None => (bytes, line.end..line.end),
             Some(0) => return, // A comment.
@@ -205,6 +239,7 @@ impl Decoder {
             }
         };
         match name {
+            // Without a colon.
             b"data" => self.add_data(value),
             b"event" => self.name = value,
             b"id" => {
@@ -224,20 +259,17 @@ impl Decoder {
     }
 
     fn add_data(&mut self, value: Range<usize>) {
-        self.data = match std::mem::take(&mut self.data) {
-            Data::None => Data::Line(value),
-            Data::Line(first) => {
-                let mut joined = self.bytes(&first).to_vec();
-                joined.push(b'\n');
-                joined.extend_from_slice(self.bytes(&value));
-                Data::Joined(joined)
+        let mut joined = match std::mem::take(&mut self.data) {
+            Data::None => {
+                self.data = Data::Line(value);
+                return;
             }
-            Data::Joined(mut joined) => {
-                joined.push(b'\n');
-                joined.extend_from_slice(self.bytes(&value));
-                Data::Joined(joined)
-            }
+            Data::Line(first) => self.bytes(&first).to_vec(),
+            Data::Joined(joined) => joined,
         };
+        joined.push(b'\n');
+        joined.extend_from_slice(self.bytes(&value));
+        self.data = Data::Joined(joined);
     }
 
     fn bytes(&self, range: &Range<usize>) -> &[u8] {
@@ -250,11 +282,11 @@ impl Decoder {
         let name = std::mem::take(&mut self.name);
         let name = match self.buffer.get(name).unwrap_or_default() {
             [] => Cow::Borrowed("message"),
-            name => String::from_utf8_lossy(name),
+            name => text(name),
         };
         let data = match std::mem::take(&mut self.data) {
             Data::None => Cow::Borrowed(""),
-            Data::Line(line) => String::from_utf8_lossy(self.buffer.get(line).unwrap_or_default()),
+            Data::Line(line) => text(self.buffer.get(line).unwrap_or_default()),
             Data::Joined(joined) => match String::from_utf8(joined) {
                 Ok(text) => text.into(),
                 Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned().into(),
@@ -262,6 +294,22 @@ impl Decoder {
         };
         Event { name, data, id: &self.id }
     }
+}
+
+/// Returns where the first line ends, by a line feed or a carriage return.
+fn line_end(bytes: &[u8]) -> Option<usize> {
+    match bytes {
+        [] => None,
+        // The empty line behind an event, and whatever `push` has found already.
+        [b'\n' | b'\r', ..] => Some(0),
+        [_] => None,
+        _ => memchr::memchr2(b'\n', b'\r', bytes),
+    }
+}
+
+/// Returns bytes as text. To look whether they are one costs a fraction of going through them for what is not.
+pub(crate) fn text(bytes: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 #[cfg(test)]

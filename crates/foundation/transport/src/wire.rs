@@ -37,6 +37,12 @@ pub(crate) enum Heard {
     End,
 }
 
+/// Tells whether data is the end marker of OpenAI's wires, which is no JSON.
+#[inline]
+pub(crate) fn is_done(data: &str) -> bool {
+    !data.starts_with('{') && data.trim() == "[DONE]"
+}
+
 /// Reads the events of one answer into a draft.
 pub(crate) trait Reader: Send {
     /// Takes an event of a stream.

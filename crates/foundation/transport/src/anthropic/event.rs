@@ -1,81 +1,106 @@
 //! Events and messages as they stand on the wire.
 
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{
+    Deserialize,
+    de::{IgnoredAny, MapAccess},
+};
+use serde_json::value::RawValue;
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Event {
-    #[serde(rename = "type", default)]
-    pub(super) kind: Option<String>,
-    #[serde(default)]
+use crate::borrowed::{Few, Fields, Fill, FillFew, Str, skip};
+
+#[derive(Debug, Default)]
+pub(super) struct Event<'a> {
+    pub(super) kind: Option<Str<'a>>,
     pub(super) index: Option<i64>,
-    #[serde(default)]
-    pub(super) message: Option<Whole>,
-    #[serde(default)]
-    pub(super) content_block: Option<Block>,
-    #[serde(default)]
-    pub(super) delta: Option<BlockDelta>,
-    #[serde(default)]
+    /// A [`Message`], which one event of an answer has.
+    pub(super) message: Option<&'a RawValue>,
+    /// A block that begins, or what one grows by.
+    pub(super) block: Block<'a>,
     pub(super) usage: Option<Counts>,
-    #[serde(default)]
-    pub(super) error: Option<Value>,
+    pub(super) error: Option<IgnoredAny>,
+}
+
+impl<'de> Fields<'de> for Event<'de> {
+    #[inline]
+    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            "type" => self.kind = map.next_value()?,
+            "index" => self.index = map.next_value()?,
+            "message" => self.message = map.next_value()?,
+            "delta" | "content_block" => {
+                map.next_value_seed(Fill(&mut self.block))?;
+            }
+            "usage" => self.usage = map.next_value()?,
+            "error" => self.error = map.next_value()?,
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
 }
 
 /// A whole message, and the empty one with which a stream begins.
-#[derive(Debug, Deserialize)]
-pub(super) struct Whole {
-    #[serde(rename = "type", default)]
-    pub(super) kind: Option<String>,
-    #[serde(default)]
+#[derive(Debug, Default)]
+pub(super) struct Message<'a> {
+    pub(super) kind: Option<Str<'a>>,
     pub(super) id: Option<String>,
-    #[serde(default)]
     pub(super) model: Option<String>,
-    #[serde(default)]
-    pub(super) content: Vec<Block>,
-    #[serde(default)]
-    pub(super) stop_reason: Option<String>,
-    #[serde(default)]
+    pub(super) content: Few<Block<'a>>,
+    pub(super) stop_reason: Option<Str<'a>>,
     pub(super) usage: Option<Counts>,
-    #[serde(default)]
-    pub(super) error: Option<Value>,
+    pub(super) error: Option<IgnoredAny>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Block {
-    #[serde(rename = "type", default)]
-    pub(super) kind: Option<String>,
-    #[serde(default)]
-    pub(super) text: Option<String>,
-    #[serde(default)]
-    pub(super) thinking: Option<String>,
-    #[serde(default)]
-    pub(super) signature: Option<String>,
+impl<'de> Fields<'de> for Message<'de> {
+    #[inline]
+    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            "type" => self.kind = map.next_value()?,
+            "id" => self.id = map.next_value()?,
+            "model" => self.model = map.next_value()?,
+            "content" => map.next_value_seed(FillFew(&mut self.content))?,
+            "stop_reason" => self.stop_reason = map.next_value()?,
+            "usage" => self.usage = map.next_value()?,
+            "error" => self.error = map.next_value()?,
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
+}
+
+/// A block that begins, what one grows by, or a whole one, as its kind says; in the last delta of a message, why it ended.
+#[derive(Debug, Default)]
+pub(super) struct Block<'a> {
+    pub(super) kind: Option<Str<'a>>,
+    pub(super) text: Option<Str<'a>>,
+    pub(super) thinking: Option<Str<'a>>,
+    pub(super) signature: Option<Str<'a>>,
     /// The encrypted form of reasoning that is withheld.
-    #[serde(default)]
-    pub(super) data: Option<String>,
-    #[serde(default)]
-    pub(super) id: Option<String>,
-    #[serde(default)]
-    pub(super) name: Option<String>,
-    #[serde(default)]
-    pub(super) input: Option<Value>,
+    pub(super) data: Option<Str<'a>>,
+    pub(super) id: Option<Str<'a>>,
+    pub(super) name: Option<Str<'a>>,
+    pub(super) input: Option<&'a RawValue>,
+    pub(super) partial_json: Option<Str<'a>>,
+    pub(super) stop_reason: Option<Str<'a>>,
 }
 
-/// What a block grows by, and in the last delta of a message why it ended.
-#[derive(Debug, Deserialize)]
-pub(super) struct BlockDelta {
-    #[serde(rename = "type", default)]
-    pub(super) kind: Option<String>,
-    #[serde(default)]
-    pub(super) text: Option<String>,
-    #[serde(default)]
-    pub(super) thinking: Option<String>,
-    #[serde(default)]
-    pub(super) signature: Option<String>,
-    #[serde(default)]
-    pub(super) partial_json: Option<String>,
-    #[serde(default)]
-    pub(super) stop_reason: Option<String>,
+impl<'de> Fields<'de> for Block<'de> {
+    #[inline]
+    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            "type" => self.kind = map.next_value()?,
+            "text" => self.text = map.next_value()?,
+            "thinking" => self.thinking = map.next_value()?,
+            "signature" => self.signature = map.next_value()?,
+            "data" => self.data = map.next_value()?,
+            "id" => self.id = map.next_value()?,
+            "name" => self.name = map.next_value()?,
+            "input" => self.input = map.next_value()?,
+            "partial_json" => self.partial_json = map.next_value()?,
+            "stop_reason" => self.stop_reason = map.next_value()?,
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]

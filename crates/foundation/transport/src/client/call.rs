@@ -1,15 +1,20 @@
 //! One call: tries, and the waits between them.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use formwork_protocols::{
     Cancel, Completion, ModelEvent, ModelRequest, ProviderError, ProviderFault,
     message::Provenance, model::ServedBy,
 };
-use futures::{Stream, stream};
+use futures::{FutureExt as _, Stream, future::BoxFuture};
 use tokio::time::{Instant, Sleep};
 
-use super::{Failure, Inner, reading::Reading};
+use super::{Failure, Inner, reading::Reading, tape::Answer, watch::Watch};
 use crate::{
     draft::Draft,
     fault::Fault,
@@ -17,14 +22,17 @@ use crate::{
     wire::{self, Outgoing},
 };
 
-/// One call. Dropping it closes its connection.
+/// One call, as the stream of its events. Dropping it closes its connection.
+///
+/// It is a state machine by hand, because an event that was read already is handed over many times as often as anything
+/// else happens.
 pub(super) struct Call {
     inner: Arc<Inner>,
     request: ModelRequest,
     /// Built by the first try and sent again by the others.
-    outgoing: Option<Outgoing>,
-    /// Made once: to make it anew for each chunk would cost more than to read the chunk.
-    cancelled: Pin<Box<dyn Future<Output = ()> + Send>>,
+    outgoing: Option<Arc<Outgoing>>,
+    cancel: Cancel,
+    cancelled: Watch<BoxFuture<'static, ()>>,
     phase: Phase,
     tries: u32,
     begun: Instant,
@@ -32,6 +40,7 @@ pub(super) struct Call {
 
 enum Phase {
     Try,
+    Open { begun: Instant, opening: BoxFuture<'static, Result<Answer, Failure>> },
     Read(Box<Reading>),
     Wait(Pin<Box<Sleep>>),
     Over,
@@ -39,71 +48,103 @@ enum Phase {
 
 type Item = Result<ModelEvent, ProviderError>;
 
+impl Stream for Call {
+    type Item = Item;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Item>> {
+        loop {
+            let call = &mut *self;
+            if let Phase::Read(reading) = &mut call.phase {
+                if let Some(event) = reading.next_event() {
+                    return Poll::Ready(Some(Ok(event)));
+                }
+                if reading.is_over() {
+                    return Poll::Ready(Some(call.end()));
+                }
+            }
+            if let Phase::Over = call.phase {
+                return Poll::Ready(None);
+            }
+            if let Err(failure) = ready!(call.poll_step(context)) {
+                return Poll::Ready(Some(call.fail(failure)));
+            }
+        }
+    }
+}
+
 impl Call {
     pub(super) fn new(inner: Arc<Inner>, request: ModelRequest, cancel: Cancel) -> Self {
+        let signal = cancel.clone();
         Self {
             inner,
             request,
             outgoing: None,
-            cancelled: Box::pin(async move { cancel.cancelled().await }),
+            cancel,
+            cancelled: Watch::new(async move { signal.cancelled().await }.boxed()),
             phase: Phase::Try,
             tries: 0,
             begun: Instant::now(),
         }
     }
 
-    pub(super) fn into_stream(mut self) -> impl Stream<Item = Item> + Send {
-        // The clock of the call starts when somebody listens, not when the stream is made.
-        self.begun = Instant::now();
-        stream::unfold(Box::new(self), |mut call| async move {
-            let item = call.next().await?;
-            Some((item, call))
-        })
+    /// Goes on to the next state, or reads what comes next.
+    fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        // Before all else: a cancelled call must not send its request.
+        if self.cancel.is_cancelled() {
+            return Poll::Ready(Err(cancelled()));
+        }
+        let step = match &mut self.phase {
+            Phase::Try => return Poll::Ready(self.open()),
+            Phase::Open { begun, opening } => {
+                let begun = *begun;
+                opening.poll_unpin(context).map(|answer| self.read(answer?, begun))
+            }
+            Phase::Read(reading) => reading.poll_read(context),
+            Phase::Wait(sleep) => sleep.poll_unpin(context).map(|()| {
+                self.phase = Phase::Try;
+                Ok(())
+            }),
+            Phase::Over => Poll::Ready(Ok(())),
+        };
+        if step.is_pending() && self.cancelled.poll(context).is_ready() {
+            return Poll::Ready(Err(cancelled()));
+        }
+        step
     }
 
-    async fn next(&mut self) -> Option<Item> {
-        loop {
-            let outcome = match &mut self.phase {
-                Phase::Over => return None,
-                Phase::Try => {
-                    self.tries += 1;
-                    if self.tries == 1 {
-                        self.begun = Instant::now();
-                    }
-                    let opening = open(&self.inner, &self.request, &mut self.outgoing);
-                    let opened = tokio::select! {
-                        biased; // A cancelled call must not send its request.
-                        () = &mut self.cancelled => Err(cancelled()),
-                        opened = opening => opened,
-                    };
-                    opened.map(|reading| self.phase = Phase::Read(Box::new(reading)))
-                }
-                Phase::Wait(sleep) => {
-                    let waited = tokio::select! {
-                        biased;
-                        () = &mut self.cancelled => Err(cancelled()),
-                        () = sleep => Ok(()),
-                    };
-                    waited.map(|()| self.phase = Phase::Try)
-                }
-                Phase::Read(reading) => {
-                    if let Some(event) = reading.next_event() {
-                        return Some(Ok(event));
-                    }
-                    if reading.is_over() {
-                        return Some(self.end());
-                    }
-                    tokio::select! {
-                        biased;
-                        () = &mut self.cancelled => Err(cancelled()),
-                        read = reading.read() => read,
-                    }
-                }
-            };
-            if let Err(failure) = outcome {
-                return Some(self.fail(failure));
-            }
+    /// Begins a try.
+    fn open(&mut self) -> Result<(), Failure> {
+        self.tries += 1;
+        let begun = Instant::now();
+        if self.tries == 1 {
+            self.begun = begun; // The clock of the call starts when somebody listens.
         }
+        let outgoing = match &self.outgoing {
+            Some(outgoing) => outgoing,
+            None => {
+                let outgoing =
+                    wire::outgoing(&self.inner.endpoint, &self.inner.base, &self.request);
+                self.outgoing.insert(Arc::new(outgoing.map_err(Failure::new)?))
+            }
+        };
+        let opening = open(Arc::clone(&self.inner), Arc::clone(outgoing)).boxed();
+        self.phase = Phase::Open { begun, opening };
+        Ok(())
+    }
+
+    /// Begins to read the answer of a try.
+    fn read(&mut self, answer: Answer, begun: Instant) -> Result<(), Failure> {
+        let names = self.outgoing.as_ref().map(|outgoing| outgoing.names.clone());
+        let draft = Draft::new(&self.request, names.unwrap_or_default());
+        let served_by = ServedBy {
+            provider: self.inner.endpoint.name.clone(),
+            endpoint: self.inner.label(),
+            model: self.request.model.as_str().to_owned(),
+            request_id: super::request_id(&answer.headers),
+        };
+        let reading = Reading::new(Arc::clone(&self.inner), answer, draft, served_by, begun);
+        self.phase = Phase::Read(Box::new(reading));
+        Ok(())
     }
 
     /// Ends the call with its answer, or the try with what is wrong with it.
@@ -176,32 +217,13 @@ fn cancelled() -> Failure {
 }
 
 /// Sends the request and returns the answer that begins.
-async fn open(
-    inner: &Arc<Inner>,
-    request: &ModelRequest,
-    outgoing: &mut Option<Outgoing>,
-) -> Result<Reading, Failure> {
-    let begun = Instant::now();
-    let outgoing = match outgoing {
-        Some(outgoing) => outgoing,
-        empty => empty
-            .insert(wire::outgoing(&inner.endpoint, &inner.base, request).map_err(Failure::new)?),
-    };
+async fn open(inner: Arc<Inner>, outgoing: Arc<Outgoing>) -> Result<Answer, Failure> {
     let limit = inner.endpoint.clocks.first_token;
-    let answer =
-        tokio::time::timeout(limit.as_duration(), inner.send(outgoing)).await.map_err(|_| {
+    let answer = tokio::time::timeout(limit.as_duration(), inner.send(&outgoing)).await.map_err(
+        |_| {
             let message = format!("no answer within {limit}");
             Failure::new(Fault::new(ProviderFault::Timeout, message))
-        })??;
-    if !answer.is_success() {
-        return Err(inner.refusal(answer).await);
-    }
-    let draft = Draft::new(request, outgoing.names.clone());
-    let served_by = ServedBy {
-        provider: inner.endpoint.name.clone(),
-        endpoint: inner.label(),
-        model: request.model.as_str().to_owned(),
-        request_id: super::request_id(&answer.headers),
-    };
-    Ok(Reading::new(Arc::clone(inner), answer, draft, served_by, begun))
+        },
+    )??;
+    if answer.is_success() { Ok(answer) } else { Err(inner.refusal(answer).await) }
 }

@@ -1,6 +1,11 @@
 //! One answer while it is read, with its clocks.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use formwork_protocols::{ModelEvent, ProviderFault, model::ServedBy, text};
@@ -8,7 +13,7 @@ use futures::{FutureExt as _, StreamExt as _, stream::BoxStream};
 use reqwest::header::CONTENT_TYPE;
 use tokio::time::{Instant, Sleep};
 
-use super::{Failure, Inner, WHOLE_READ, tape::Answer};
+use super::{Failure, Inner, WHOLE_READ, tape::Answer, watch::Watch};
 use crate::{
     draft::Draft,
     fault::{Fault, is_html},
@@ -30,7 +35,7 @@ pub(super) struct Reading {
     begun: Instant,
     first_content: Option<Instant>,
     last_content: Instant,
-    clock: Pin<Box<Sleep>>,
+    clock: Watch<Pin<Box<Sleep>>>,
     told_start: bool,
     over: bool,
     undecodable: u32,
@@ -71,7 +76,7 @@ impl Reading {
             begun,
             first_content: None,
             last_content: begun,
-            clock: Box::pin(tokio::time::sleep_until(begun + first_token)),
+            clock: Watch::new(Box::pin(tokio::time::sleep_until(begun + first_token))),
             told_start: false,
             over: false,
             undecodable: 0,
@@ -123,24 +128,13 @@ impl Reading {
         self.draft.pop_event()
     }
 
-    /// Reads what comes next, within the clocks. Cancel safe.
-    pub(super) async fn read(&mut self) -> Result<(), Failure> {
-        let chunk = loop {
-            tokio::select! {
-                biased;
-                chunk = self.body.next() => break chunk,
-                () = &mut self.clock => {
-                    // It is not set anew with each chunk, only looked at when it rings.
-                    let due = self.due();
-                    if Instant::now() < due {
-                        self.clock.as_mut().reset(due);
-                        continue;
-                    }
-                    return self.run_out();
-                }
-            }
+    /// Reads what comes next, within the clocks.
+    pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        let chunk = match self.body.poll_next_unpin(context) {
+            Poll::Ready(chunk) => chunk,
+            Poll::Pending => return self.poll_clock(context),
         };
-        match chunk {
+        Poll::Ready(match chunk {
             Some(Ok(bytes)) => self.take(&bytes),
             // What was cut off after the answer had ended was not part of it.
             Some(Err(_)) if self.draft.stop.is_some() => {
@@ -152,6 +146,20 @@ impl Reading {
                 format!("the connection was cut in the middle of the answer: {error}"),
             ))),
             None => self.end(),
+        })
+    }
+
+    fn poll_clock(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        loop {
+            if !self.clock.get().is_elapsed() {
+                ready!(self.clock.poll(context));
+            }
+            // It is not set anew with each chunk, only looked at when it rings.
+            let due = self.due();
+            if Instant::now() >= due {
+                return Poll::Ready(self.run_out());
+            }
+            self.clock.get_mut().as_mut().reset(due);
         }
     }
 
@@ -237,7 +245,7 @@ impl Reading {
                 self.first_content = Some(self.last_content);
                 // The alarm of the first token may lie far behind that of the next.
                 let due = self.due();
-                self.clock.as_mut().reset(due);
+                self.clock.get_mut().as_mut().reset(due);
             }
         }
         if self.over {

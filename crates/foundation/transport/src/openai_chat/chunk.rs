@@ -6,58 +6,96 @@ use std::{borrow::Cow, fmt};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{SeqAccess, Visitor},
+    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::value::RawValue;
 
+use crate::borrowed::{Few, Fields, Fill, FillFew, skip};
+
 /// A chunk of a stream, and a whole answer too, which differs in one key.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default)]
 pub(super) struct Chunk<'a> {
-    #[serde(borrow, default)]
     pub(super) id: Option<Text<'a>>,
-    #[serde(borrow, default)]
     pub(super) object: Option<Text<'a>>,
-    #[serde(borrow, default)]
     pub(super) model: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    pub(super) choices: Option<Vec<Choice<'a>>>,
-    #[serde(default)]
+    pub(super) choices: Few<Choice<'a>>,
     pub(super) usage: Option<Counts>,
-    #[serde(default)]
     pub(super) timings: Option<Timings>,
-    #[serde(borrow, default)]
-    pub(super) error: Option<&'a RawValue>,
+    pub(super) error: Option<IgnoredAny>,
 }
 
-#[derive(Debug, Deserialize)]
+impl<'de> Fields<'de> for Chunk<'de> {
+    #[inline]
+    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            "id" => self.id = map.next_value()?,
+            "object" => self.object = map.next_value()?,
+            "model" => self.model = map.next_value()?,
+            "choices" => map.next_value_seed(FillFew(&mut self.choices))?,
+            "usage" => self.usage = map.next_value()?,
+            "timings" => self.timings = map.next_value()?,
+            "error" => self.error = map.next_value()?,
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Default)]
 pub(super) struct Choice<'a> {
-    #[serde(default)]
     pub(super) index: Option<i64>,
-    #[serde(borrow, default, alias = "message")]
-    pub(super) delta: Option<ChoiceDelta<'a>>,
-    #[serde(borrow, default)]
+    pub(super) delta: ChoiceDelta<'a>,
     pub(super) finish_reason: Option<Text<'a>>,
-    #[serde(borrow, default)]
     pub(super) error: Option<&'a RawValue>,
 }
 
-#[derive(Debug, Deserialize)]
+impl<'de> Fields<'de> for Choice<'de> {
+    #[inline]
+    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            "index" => self.index = map.next_value()?,
+            "delta" | "message" => {
+                map.next_value_seed(Fill(&mut self.delta))?;
+            }
+            "finish_reason" => self.finish_reason = map.next_value()?,
+            "error" => self.error = map.next_value()?,
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Default)]
 pub(super) struct ChoiceDelta<'a> {
-    #[serde(borrow, default)]
     pub(super) content: Option<Text<'a>>,
-    #[serde(borrow, default)]
     pub(super) refusal: Option<Text<'a>>,
-    /// Reasoning as DeepSeek and llama.cpp name it.
-    #[serde(borrow, default)]
-    pub(super) reasoning_content: Option<Text<'a>>,
-    /// Reasoning as OpenRouter and vLLM name it.
-    #[serde(borrow, default)]
     pub(super) reasoning: Option<Text<'a>>,
-    #[serde(borrow, default)]
     pub(super) tool_calls: Option<Vec<CallDelta<'a>>>,
     /// One call as it was written before there were several.
-    #[serde(borrow, default)]
     pub(super) function_call: Option<Function<'a>>,
+}
+
+impl<'de> Fields<'de> for ChoiceDelta<'de> {
+    #[inline]
+    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            "content" => self.content = map.next_value()?,
+            "refusal" => self.refusal = map.next_value()?,
+            // As DeepSeek and llama.cpp name it, and before what OpenRouter and vLLM do.
+            "reasoning_content" => {
+                let told: Option<Text<'de>> = map.next_value()?;
+                self.reasoning = told.or(self.reasoning.take());
+            }
+            "reasoning" => {
+                let told: Option<Text<'de>> = map.next_value()?;
+                self.reasoning = self.reasoning.take().or(told);
+            }
+            "tool_calls" => self.tool_calls = map.next_value()?,
+            "function_call" => self.function_call = map.next_value()?,
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -120,17 +158,6 @@ pub(super) struct Timings {
     pub(super) prompt_n: Option<u64>,
     #[serde(default)]
     pub(super) predicted_n: Option<u64>,
-}
-
-/// Returns the JSON text of arguments, whichever way they were sent.
-pub(super) fn arguments_text(raw: Option<&RawValue>) -> Option<Cow<'_, str>> {
-    match raw?.get() {
-        "null" => None,
-        text if text.starts_with('"') => {
-            serde_json::from_str::<Text<'_>>(text).ok().map(|text| text.0)
-        }
-        json => Some(json.into()),
-    }
 }
 
 /// A text, borrowed where it has no escapes; a list of parts is the text of all of them.
