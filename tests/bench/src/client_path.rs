@@ -33,8 +33,8 @@ pub(crate) fn run(is_quick: bool, report: &mut Report) -> Result<()> {
     let server = StreamServer::start(&events)?;
     let (client, plain) = (Formwork::new(&server)?, Plain::new(&server)?);
     for _ in 0..repetitions {
-        let read = runtime.block_on(client.measure(1))?;
-        let floor = runtime.block_on(plain.measure(wire, 1))?;
+        let read = allocations::uncounted(|| runtime.block_on(client.measure(1)))?;
+        let floor = allocations::uncounted(|| runtime.block_on(plain.measure(wire, 1)))?;
         ensure!(read.text == floor.text, "{} and {} bytes of text", read.text, floor.text);
         ours.push(read.nanoseconds / events.len() as f64);
         bare.push(floor.nanoseconds / events.len() as f64);
@@ -48,13 +48,15 @@ pub(crate) fn run(is_quick: bool, report: &mut Report) -> Result<()> {
     let events = wire.events(3)?;
     let server = StreamServer::start(&events)?;
     let (client, plain) = (Formwork::new(&server)?, Plain::new(&server)?);
-    let (mut added, mut allocated) = (Vec::new(), Vec::new());
+    let mut added = Vec::new();
     for _ in 0..repetitions {
-        let call = runtime.block_on(client.measure(CALLS))?;
-        let floor = runtime.block_on(plain.measure(wire, CALLS))?;
+        let call = allocations::uncounted(|| runtime.block_on(client.measure(CALLS)))?;
+        let floor = allocations::uncounted(|| runtime.block_on(plain.measure(wire, CALLS)))?;
         added.push((call.nanoseconds - floor.nanoseconds) / CALLS as f64 / 1e3);
-        allocated.push((call.allocations - floor.allocations) / CALLS as f64);
     }
+    let call = runtime.block_on(client.measure(CALLS))?;
+    let floor = runtime.block_on(plain.measure(wire, CALLS))?;
+    let allocated = vec![(call.allocations - floor.allocations) / CALLS as f64];
     report.add(
         Figure::new("client_path/call, beyond bare reqwest", "µs of CPU", added)
             .aims(Target::figure(Limit::AtMost(100.0), Some(Limit::AtMost(30.0)))),
@@ -95,7 +97,7 @@ impl Formwork {
             let mut events = self.client.stream(request, Cancel::new());
             let mut usage = Usage::default();
             while let Some(event) = events.next().await {
-                match black_box(event?) {
+                match black_box(&event?) {
                     ModelEvent::Text { text: more } => text += more.len(),
                     ModelEvent::Done(answer) => usage = answer.usage,
                     _ => {}
@@ -117,13 +119,7 @@ struct Plain {
 
 impl Plain {
     fn new(server: &StreamServer) -> Result<Self> {
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .tls_certs_only([])
-            .retry(reqwest::retry::never())
-            .build()
-            .context("cannot make an HTTP client")?;
-        Ok(Self { http, url: format!("{}/v1/chat/completions", server.url()) })
+        Ok(Self { http: http()?, url: format!("{}/v1/chat/completions", server.url()) })
     }
 
     async fn measure(&self, wire: &Wire, calls: usize) -> Result<Sample> {
@@ -143,4 +139,10 @@ impl Plain {
         let nanoseconds = cpu() - began;
         Ok(Sample { nanoseconds, allocations: allocations::count() - allocated, text })
     }
+}
+
+/// Makes the HTTP client of a floor.
+pub(crate) fn http() -> Result<reqwest::Client> {
+    let builder = reqwest::Client::builder().no_proxy().tls_certs_only([]);
+    builder.retry(reqwest::retry::never()).build().context("cannot make an HTTP client")
 }

@@ -17,6 +17,7 @@ mod headless; // A whole run of many turns against a model that answers at once.
 mod replay; // Reading the log.
 mod sse_decode; // An answer from its bytes, on every wire.
 mod start; // What it costs to begin.
+mod streams; // Many streams at once.
 mod tree; // The task tree, driven.
 mod turn; // One turn of an agent, durable.
 
@@ -26,6 +27,7 @@ mod cpu; // The processor time of one thread.
 mod device; // What the kernel counts of a disk.
 mod model_server; // The model that answers at once.
 mod null_store; // A store that keeps nothing.
+mod paced_server; // Many streams, a chunk of each at every beat.
 mod place; // Where benches keep their files.
 mod raw; // Floors: the same bytes without Formwork.
 mod shape; // The trees that are measured.
@@ -87,6 +89,8 @@ enum Bench {
     Replay(replay::Options),
     /// An answer from its bytes, on every wire, however they are cut.
     SseDecode,
+    /// Many streams at once: memory and processor time of each.
+    Streams(streams::Options),
     /// Driver and core over a tree of tasks that do nothing.
     Tree(tree::Options),
     /// What one turn of an agent waits for beyond its model and its command.
@@ -98,16 +102,23 @@ enum Bench {
     /// Fills a store for `start`, so that the heap of the filling weighs on no figure.
     #[command(hide = true)]
     Fill { events: u64, file: PathBuf },
+    /// Serves the streams of `streams`, so that its work is not the reader's.
+    #[command(hide = true)]
+    ServeStreams(paced_server::Options),
+    /// Reads them, so that the memory of one reader weighs on no other.
+    #[command(hide = true)]
+    ReadStreams(streams::Reading),
 }
 
 /// In the order to run them: those that measure other processes come first.
-const ALL: [&str; 10] = [
+const ALL: [&str; 11] = [
     "start",
     "headless",
     "turn",
     "decide",
     "sse-decode",
     "client-path",
+    "streams",
     "append",
     "append-cost",
     "tree",
@@ -130,11 +141,14 @@ fn main() -> Result<()> {
         Bench::Decide => decide::run(how.quick, &mut report)?,
         Bench::Replay(options) => replay::run(&options, how.quick, &mut report)?,
         Bench::SseDecode => sse_decode::run(how.quick, &mut report)?,
+        Bench::Streams(options) => streams::run(&options, how.quick, &mut report)?,
         Bench::Tree(options) => tree::run(&options, how.quick, &mut report)?,
         Bench::Turn(options) => turn::run(&options, how.quick, &mut report)?,
         Bench::Start(options) => start::run(&options, how.quick, &mut report)?,
         Bench::Headless(options) => headless::run(&options, how.quick, &mut report)?,
         Bench::Fill { events, file } => return start::fill(events, &file),
+        Bench::ServeStreams(options) => return paced_server::run(options),
+        Bench::ReadStreams(reading) => return streams::read(&reading),
     }
     match &how.json {
         Some(file) => write(file, &report.into_json()),

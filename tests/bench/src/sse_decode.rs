@@ -24,16 +24,17 @@ pub(crate) fn run(is_quick: bool, report: &mut Report) -> Result<()> {
         let noise = Noise::begin();
         let body = wire.events(count)?.concat();
         for cut in CUTS {
-            let (mut ours, mut bare, mut allocated) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut ours, mut bare) = (Vec::new(), Vec::new());
             for _ in 0..repetitions {
-                let read = read(wire, body.as_bytes(), cut)?;
-                let floor = floor(wire, body.as_bytes(), cut)?;
+                let read = allocations::uncounted(|| read(wire, body.as_bytes(), cut))?;
+                let floor = allocations::uncounted(|| floor(wire, body.as_bytes(), cut))?;
                 // Whether both read the same is part of the measure.
                 ensure!(read.text == floor.text, "{}: {} and {}", wire.name, read.text, floor.text);
                 ours.push(read.nanoseconds / read.events);
                 bare.push(floor.nanoseconds / floor.events);
-                allocated.push(read.allocations / read.events);
             }
+            let (read, floor) =
+                (read(wire, body.as_bytes(), cut)?, floor(wire, body.as_bytes(), cut)?);
             let name = format!("sse_decode/{}/{cut} B", wire.name);
             report.add(
                 Figure::new(name, "ns/event of CPU", ours)
@@ -41,7 +42,10 @@ pub(crate) fn run(is_quick: bool, report: &mut Report) -> Result<()> {
                     .aims(Target::ratio(Limit::AtMost(1.5), Limit::AtMost(1.2))),
             );
             let name = format!("sse_decode/{}/{cut} B/allocations", wire.name);
-            report.add(Figure::new(name, "per event", allocated));
+            report.add(
+                Figure::new(name, "per event", vec![read.allocations / read.events])
+                    .against("the same", vec![floor.allocations / floor.events]),
+            );
         }
         report.noise(&format!("sse_decode/{}", wire.name), &noise);
     }
@@ -68,7 +72,7 @@ fn read(wire: &Wire, body: &[u8], cut: usize) -> Result<Read> {
         while let Some(event) = answer.next_event() {
             events += 1;
             if let ModelEvent::Text { text: more } | ModelEvent::Reasoning { text: more } =
-                black_box(event)
+                black_box(&event)
             {
                 text += more.len();
             }

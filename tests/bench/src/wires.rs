@@ -71,18 +71,33 @@ impl Wire {
     /// # Errors
     /// When the captured answer has no such event.
     pub(crate) fn events(&self, count: usize) -> Result<Vec<&'static str>> {
-        let end = if self.kind == ProviderKind::Ollama { "\n" } else { "\n\n" };
-        let mut events: Vec<_> = self.captured.split_inclusive(end).collect();
-        let grows = events.iter().position(|event| event.contains(self.grows));
-        let at = grows.with_context(|| format!("{} has no event with text", self.name))?;
-        let event = events[at];
-        events.splice(at..=at, std::iter::repeat_n(event, count));
+        let (mut events, event, after) = self.around()?;
+        events.extend(std::iter::repeat_n(event, count));
+        events.extend(after);
         Ok(events)
+    }
+
+    /// Returns what comes before the event that brings text, the event, and what comes after it.
+    ///
+    /// # Errors
+    /// When the captured answer has no such event.
+    pub(crate) fn around(&self) -> Result<(Vec<&'static str>, &'static str, Vec<&'static str>)> {
+        let end = match self.kind {
+            ProviderKind::Ollama => "\n",
+            _ if self.captured.contains("\r\n") => "\r\n\r\n",
+            _ => "\n\n",
+        };
+        let mut before: Vec<_> = self.captured.split_inclusive(end).collect();
+        let grows = before.iter().position(|event| event.contains(self.grows));
+        let at = grows.with_context(|| format!("{} has no event with text", self.name))?;
+        let mut after = before.split_off(at);
+        let event = after.remove(0);
+        Ok((before, event, after))
     }
 
     /// Makes the floor's reader of this wire.
     pub(crate) const fn bare(&self) -> Bare {
-        Bare { carry: Vec::new(), parse: self.parse, lines: 0, text: 0 }
+        Bare::new(self.parse)
     }
 }
 
@@ -97,6 +112,11 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
+    /// Takes what is summed up of each line of JSON that `parse` knows.
+    pub(crate) const fn new(parse: fn(&str) -> Option<usize>) -> Self {
+        Self { carry: Vec::new(), parse, lines: 0, text: 0 }
+    }
+
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while let Some(end) = memchr::memchr(b'\n', rest) {
@@ -154,6 +174,12 @@ struct ChoiceDelta<'a> {
 fn chat(json: &str) -> Option<usize> {
     let chunk: Chunk<'_> = serde_json::from_str(json).ok()?;
     Some(chunk.choices.iter().map(|choice| length(choice.delta.content.as_ref())).sum())
+}
+
+/// Reads a chunk of the first wire whose text is a number.
+pub(crate) fn number(json: &str) -> Option<usize> {
+    let chunk: Chunk<'_> = serde_json::from_str(json).ok()?;
+    chunk.choices.first()?.delta.content.as_ref()?.0.parse().ok()
 }
 
 fn length(text: Option<&Text<'_>>) -> usize {
