@@ -17,6 +17,7 @@
 //! ```
 
 pub mod http; // An HTTP/1.1 server with every byte and every pause in the test's hands.
+pub mod mounts; // File systems of a test's own, that fill up or become read-only.
 pub mod postgres; // One throw-away cluster for all test processes, a database per test.
 pub mod repo; // Small real git repositories, the same hashes on every machine.
 mod require; // Which services must be there for a test run to count.

@@ -1,8 +1,9 @@
 //! Whether a log is what was written.
 //!
 //! The chain of hashes and the remembered head find what was edited, moved, removed in the middle
-//! or cut at the end. Nothing here is signed: whoever can write the whole database, the heads
-//! included, can make another history that agrees with itself.
+//! or cut at the end; the positions, which are given out without a gap, find that a whole run is gone. Whoever can
+//! write the whole database, the heads included, can still make another history that agrees with itself: that is
+//! found by a checkpoint that was kept elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,9 @@ use formwork_protocols::{
 use uuid::Uuid;
 
 use crate::{
-    database::{Arg, Database},
+    archive::{self, Archived, Mark},
+    checkpoint::{Checkpoint, Tree},
+    database::Database,
     read::{self, Stored},
 };
 
@@ -24,11 +27,63 @@ const PAGE: i64 = 500;
 pub(crate) const HEAD: &str = "SELECT seq, hash FROM heads WHERE run = $1";
 /// Runs of the log and runs that are only remembered: of either, the other may have been removed.
 pub(crate) const RUNS: &str = "SELECT run FROM heads WHERE run >= $1 AND seq > 0 \
-    UNION SELECT run FROM events WHERE run >= $1 AND seq = 1 ORDER BY run LIMIT $2";
+    UNION SELECT run FROM events WHERE run >= $1 AND seq = 1 \
+    UNION SELECT run FROM archived WHERE run >= $1 ORDER BY run LIMIT $2";
+
+/// What an audit of the whole store found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreAudit {
+    /// What was found of each run, in the order of their ids; those that were archived are not among them.
+    pub audits: Vec<Audit>,
+    /// The runs that are in an archive and not here.
+    pub archived: Vec<Archived>,
+    /// How many events are missing, going by the positions that were given out and by what was archived. Negative
+    /// where there are more than there were positions.
+    pub missing: i64,
+    /// The checkpoints, oldest first.
+    pub checkpoints: Vec<Compared>,
+}
+
+/// A checkpoint, compared with the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compared {
+    /// What was said of the log.
+    pub checkpoint: Checkpoint,
+    /// What of that does not hold.
+    pub fault: Option<CheckpointFault>,
+}
+
+/// What is wrong with a checkpoint, or with the log that it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CheckpointFault {
+    /// The signature is not its signer's: the checkpoint was changed.
+    NotSigned,
+    /// The log does not come as far.
+    Ahead,
+    /// There were more runs, or fewer.
+    #[expect(missing_docs, reason = "the field's name says it")]
+    Runs { found: u64 },
+    /// A run does not stand where it stood.
+    Root,
+}
 
 /// Audits one run.
 pub(crate) async fn run(database: &Database, run: RunId) -> Result<Audit, StoreError> {
+    let archived = archive::of(database, run).await?;
+    Ok(checked(database, run, &archived, &[]).await?.0)
+}
+
+/// Audits one run, and tells where it stood at each of some positions.
+async fn checked(
+    database: &Database,
+    run: RunId,
+    archived: &[Archived],
+    positions: &[i64],
+) -> Result<(Audit, Vec<Mark>), StoreError> {
     let mut check = Check {
+        positions,
+        marks: Vec::with_capacity(positions.len()),
         run,
         events: 0,
         last_seq: 0,
@@ -52,32 +107,109 @@ pub(crate) async fn run(database: &Database, run: RunId) -> Result<Audit, StoreE
             _ => break head,
         }
     };
-    check.compare(head)?;
-    Ok(Audit { run, events: check.events, head: check.previous, faults: check.faults })
+    check.mark(i64::MAX);
+    check.compare(head, archived)?;
+    let Check { events, previous, faults, marks, .. } = check;
+    Ok((Audit { run, events, head: previous, faults }, marks))
 }
 
-/// Audits every run of the store.
-pub(crate) async fn all(database: &Database) -> Result<Vec<Audit>, StoreError> {
-    let mut audits: Vec<Audit> = Vec::new();
+/// Counts the events that are missing, by one statement so that it holds while others write.
+pub(crate) const MISSING: &str = "SELECT COALESCE(MAX(position), 0) - COUNT(*) - \
+    (SELECT CAST(COALESCE(SUM(events), 0) AS BIGINT) FROM archived) FROM events";
+
+/// Audits the whole store, with the checkpoints that it keeps and those that were kept elsewhere.
+pub(crate) async fn store(
+    database: &Database,
+    kept: Vec<Checkpoint>,
+) -> Result<StoreAudit, StoreError> {
     loop {
-        // Begins with the last run that was seen: no id is so small that one could begin after it.
-        let last = audits.last().map(|audit| audit.run);
-        let from = last.map_or(Uuid::nil(), |run| run.as_uuid());
-        let args: Vec<Arg> = vec![from.into(), PAGE.into()];
-        let before = audits.len();
-        for row in database.fetch(RUNS, args).await? {
-            let id = RunId::from_uuid(row.id(0).map_err(|error| database.failed(&error))?);
-            if Some(id) != last {
-                audits.push(run(database, id).await?);
-            }
-        }
-        if audits.len() == before {
-            return Ok(audits);
+        let before = archive::count(database).await?;
+        let audit = store_once(database, &kept).await?;
+        // What was taken out while it was looked at would seem to be gone.
+        if archive::count(database).await? == before {
+            return Ok(audit);
         }
     }
 }
 
-async fn head(database: &Database, run: RunId) -> Result<Option<(u64, BlobHash)>, StoreError> {
+async fn store_once(database: &Database, kept: &[Checkpoint]) -> Result<StoreAudit, StoreError> {
+    let rows = database.fetch(MISSING, vec![]).await?;
+    let missing = rows.first().map_or(Ok(0), |row| row.int(0));
+    let missing = missing.map_err(|error| database.failed(&error))?;
+    let last = crate::changes::count(read::head(database).await?);
+
+    let mut checkpoints = archive::checkpoints(database).await?;
+    checkpoints.extend(kept.iter().cloned());
+    checkpoints.sort_by(|one, other| {
+        (one.position, one.signer, &one.signature).cmp(&(
+            other.position,
+            other.signer,
+            &other.signature,
+        ))
+    });
+    checkpoints.dedup();
+    let mut positions: Vec<i64> =
+        checkpoints.iter().map(|made| crate::changes::count(made.position.0)).collect();
+    positions.dedup();
+    let mut trees: Vec<Tree> = positions.iter().map(|_| Tree::new()).collect();
+
+    let (mut audits, mut gone) = (Vec::new(), Vec::new());
+    let mut seen: Option<RunId> = None;
+    loop {
+        // Begins with the last run that was seen: no id is so small that one could begin after it.
+        let from = seen.map_or(Uuid::nil(), |run| run.as_uuid());
+        let before = seen;
+        for row in database.fetch(RUNS, vec![from.into(), PAGE.into()]).await? {
+            let run = RunId::from_uuid(row.id(0).map_err(|error| database.failed(&error))?);
+            if Some(run) == before {
+                continue;
+            }
+            seen = Some(run);
+            let archived = archive::of(database, run).await?;
+            let (audit, marks) = checked(database, run, &archived, &positions).await?;
+            for (at, position) in positions.iter().enumerate() {
+                let here = marks.get(at).copied().filter(|mark| mark.seq > 0);
+                let there = archived.iter().filter_map(|archived| archived.at(*position));
+                // A run that came back stands here again, with positions of its own.
+                if let Some(mark) = here.into_iter().chain(there).max_by_key(|mark| mark.seq)
+                    && let Some(tree) = trees.get_mut(at)
+                {
+                    tree.take(run, mark.seq, &mark.hash);
+                }
+            }
+            match (audit.events, archived.into_iter().last()) {
+                (0, Some(archived)) if audit.faults.is_empty() => gone.push(archived),
+                _ => audits.push(audit),
+            }
+        }
+        if seen == before {
+            break;
+        }
+    }
+    let compared = checkpoints.into_iter().map(|checkpoint| {
+        let position = crate::changes::count(checkpoint.position.0);
+        let tree = positions.binary_search(&position).ok().and_then(|at| trees.get(at));
+        let found = tree.map(|tree| tree.head(checkpoint.position));
+        let fault = match found {
+            _ if !checkpoint.is_signed() => Some(CheckpointFault::NotSigned),
+            _ if position > last => Some(CheckpointFault::Ahead),
+            Some(found) if found.runs != checkpoint.runs => {
+                Some(CheckpointFault::Runs { found: found.runs })
+            }
+            Some(found) if found.root != checkpoint.root => Some(CheckpointFault::Root),
+            _ => None,
+        };
+        Compared { checkpoint, fault }
+    });
+    let checkpoints = compared.collect();
+    Ok(StoreAudit { audits, archived: gone, missing, checkpoints })
+}
+
+/// Returns what the store remembers of a run's end.
+pub(crate) async fn head(
+    database: &Database,
+    run: RunId,
+) -> Result<Option<(u64, BlobHash)>, StoreError> {
     let rows = database.fetch(HEAD, vec![run.as_uuid().into()]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let read = (|| Ok((row.int(0)?, row.bytes(1)?)))();
@@ -87,7 +219,10 @@ async fn head(database: &Database, run: RunId) -> Result<Option<(u64, BlobHash)>
     Ok(Some((read::unsigned(seq).unwrap_or(0), hash)))
 }
 
-struct Check {
+struct Check<'a> {
+    /// At which positions to tell where the run stood, in order.
+    positions: &'a [i64],
+    marks: Vec<Mark>,
     run: RunId,
     events: u64,
     last_seq: u64,
@@ -96,7 +231,15 @@ struct Check {
     faults: Vec<AuditFault>,
 }
 
-impl Check {
+impl Check<'_> {
+    /// Tells where the run stood at the positions before `position`, as far as that is not yet told.
+    fn mark(&mut self, position: i64) {
+        while self.positions.get(self.marks.len()).is_some_and(|at| *at < position) {
+            let at = self.positions.get(self.marks.len()).copied().unwrap_or_default();
+            self.marks.push(Mark { position: at, seq: self.last_seq, hash: self.previous });
+        }
+    }
+
     /// Checks the events that follow, page by page, to the end of the run.
     async fn read_on(&mut self, database: &Database) -> Result<(), StoreError> {
         loop {
@@ -123,6 +266,7 @@ impl Check {
     fn take(&mut self, stored: &Stored, blobs: &mut BTreeSet<(BlobHash, u64)>) {
         let seq = read::unsigned(stored.seq).unwrap_or(0);
         let position = Position(read::unsigned(stored.position).unwrap_or(0));
+        self.mark(stored.position);
         if seq != self.last_seq + 1 {
             self.faults.push(AuditFault::Gap { after: self.last_seq, found: seq });
         }
@@ -164,20 +308,34 @@ impl Check {
     ) -> Result<(), StoreError> {
         match read::blob(database, &hash).await? {
             None => self.faults.push(AuditFault::MissingBlob { seq, hash }),
-            Some(bytes) if BlobHash::of(&bytes) != hash => {
+            Some(Err(_)) => {
                 let fault = AuditFault::BlobMismatch { hash };
                 // One blob may be referred to many times.
                 if !self.faults.contains(&fault) {
                     self.faults.push(fault);
                 }
             }
-            Some(_) => {}
+            Some(Ok(_)) => {}
         }
         Ok(())
     }
 
     /// Compares the end of the log with what the store remembers of it.
-    fn compare(&mut self, head: Option<(u64, BlobHash)>) -> Result<(), StoreError> {
+    fn compare(
+        &mut self,
+        head: Option<(u64, BlobHash)>,
+        archived: &[Archived],
+    ) -> Result<(), StoreError> {
+        if self.events == 0
+            && let Some(archived) = archived.last()
+        {
+            self.previous = archived.hash;
+            if head != Some((archived.seq(), archived.hash)) {
+                let found = head.map_or(GENESIS, |(_, hash)| hash);
+                self.faults.push(AuditFault::HeadMismatch { expected: archived.hash, found });
+            }
+            return Ok(());
+        }
         let (seq, hash) = match head {
             None | Some((0, _)) if self.events == 0 => {
                 return Err(StoreError::NoSuchRun { run: self.run });
@@ -195,7 +353,7 @@ impl Check {
 }
 
 /// Lists the blobs that an event cannot do without.
-fn refers_to(body: &EventBody) -> impl Iterator<Item = BlobHash> {
+pub(crate) fn refers_to(body: &EventBody) -> impl Iterator<Item = BlobHash> {
     let hash = match body {
         EventBody::SessionMessage(data) => Some(data.message),
         EventBody::ToolCompleted(data) => Some(data.output),

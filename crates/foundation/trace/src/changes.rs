@@ -6,16 +6,25 @@
 use std::collections::BTreeMap;
 
 use formwork_protocols::{
-    AttemptId, BlobHash, Ending, Event, EventBody, OutcomeCode, RunId, RunState, TaskId, TaskState,
-    Usage, Usd,
+    AttemptId, BlobHash, Ending, Event, EventBody, OutcomeCode, Position, RunId, RunState, TaskId,
+    TaskState, Timestamp, Usage, Usd,
     event::{FileChange, ModelCompleted},
 };
 use serde_json::Error;
 
 use crate::{
     database::{Arg, Connection},
-    tables::{ATTEMPTS, CALLS, CHECKS, FILES, RUNS, Statements, TASKS},
+    tables::{ATTEMPTS, CALLS, CHECKS, FILES, RUNS, Rows, Statements, TASKS, Table},
 };
+
+/// What of an event the views are made of.
+pub(crate) struct Fact<'a> {
+    pub(crate) position: Position,
+    pub(crate) run: RunId,
+    pub(crate) task: Option<TaskId>,
+    pub(crate) at: Timestamp,
+    pub(crate) body: &'a EventBody,
+}
 
 /// Rows of every view, as one batch changes them.
 #[derive(Default)]
@@ -98,11 +107,25 @@ impl Changes {
     /// # Errors
     /// When a part that is kept as JSON cannot be written as such.
     pub(crate) fn take(&mut self, event: &Event) -> Result<(), Error> {
+        self.take_fact(&Fact {
+            position: event.position,
+            run: event.run,
+            task: event.task,
+            at: event.at,
+            body: &event.body,
+        })
+    }
+
+    /// Takes up what an event says.
+    ///
+    /// # Errors
+    /// As of [`take`](Self::take).
+    pub(crate) fn take_fact(&mut self, event: &Fact<'_>) -> Result<(), Error> {
         let at = event.at.as_micros();
         let run = self.runs.entry(event.run).or_default();
         run.events += 1;
         run.updated = run.updated.max(at);
-        match &event.body {
+        match event.body {
             EventBody::RunCreated(data) => {
                 run.name.get_or_insert_with(|| data.name.to_string());
                 run.workspace.get_or_insert_with(|| data.workspace.clone());
@@ -132,8 +155,8 @@ impl Changes {
         }
     }
 
-    fn of_task(&mut self, event: &Event, id: TaskId, at: i64) -> Result<(), Error> {
-        let task = match &event.body {
+    fn of_task(&mut self, event: &Fact<'_>, id: TaskId, at: i64) -> Result<(), Error> {
+        let task = match event.body {
             EventBody::TaskCreated(_)
             | EventBody::TaskMoved(_)
             | EventBody::AttemptStarted(_)
@@ -159,7 +182,7 @@ impl Changes {
             }
             _ => return Ok(()),
         };
-        match &event.body {
+        match event.body {
             EventBody::TaskCreated(data) => {
                 task.position.get_or_insert(position(event));
                 if task.parent.is_none() {
@@ -211,7 +234,7 @@ impl Changes {
         })
     }
 
-    fn called(&mut self, event: &Event, data: &ModelCompleted) {
+    fn called(&mut self, event: &Fact<'_>, data: &ModelCompleted) {
         // A call outside a task is counted for its run alone: its row would belong to nobody.
         let Some(task) = event.task else { return };
         let mut row: Vec<Arg> = vec![
@@ -252,16 +275,29 @@ impl Changes {
         connection: &mut Connection,
         statements: &Statements,
     ) -> Result<(), sqlx::Error> {
-        let runs = self.runs.into_iter().map(run_row).collect();
-        statements.insert(connection, &RUNS, runs).await?;
-        let tasks = self.tasks.into_iter().map(task_row).collect();
-        statements.insert(connection, &TASKS, tasks).await?;
-        let attempts = self.attempts.into_iter().filter_map(attempt_row).collect();
-        statements.insert(connection, &ATTEMPTS, attempts).await?;
-        let files = self.files.into_iter().map(file_row).collect();
-        statements.insert(connection, &FILES, files).await?;
-        statements.insert(connection, &CHECKS, self.checks).await?;
-        statements.insert(connection, &CALLS, self.calls).await
+        statements.insert_all(connection, self.rows()).await
+    }
+
+    /// Returns the rows that the views are merged with.
+    pub(crate) fn rows(self) -> Vec<Rows> {
+        fn all<T>(
+            table: &'static Table,
+            rows: impl IntoIterator<Item = T>,
+            row: impl Fn(T) -> Vec<Arg>,
+        ) -> Rows {
+            let mut args = Vec::new();
+            rows.into_iter().for_each(|one| args.extend(row(one)));
+            Rows { table, args }
+        }
+        let known = self.attempts.into_iter().filter_map(attempt_row);
+        vec![
+            all(&RUNS, self.runs, run_row),
+            all(&TASKS, self.tasks, task_row),
+            all(&ATTEMPTS, known, |row| row),
+            all(&FILES, self.files, file_row),
+            all(&CHECKS, self.checks, |row| row),
+            all(&CALLS, self.calls, |row| row),
+        ]
     }
 }
 
@@ -335,7 +371,7 @@ fn json(ending: &Ending) -> Result<String, Error> {
     serde_json::to_string(ending)
 }
 
-fn position(event: &Event) -> i64 {
+fn position(event: &Fact<'_>) -> i64 {
     count(event.position.0)
 }
 

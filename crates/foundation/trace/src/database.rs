@@ -1,15 +1,20 @@
 //! One door to both engines: the same statements with `$1` placeholders, the same four types.
+//!
+//! Long statements are written for each engine in `tables`: to SQLite a `$1` is a named parameter, and
+//! the name of each is looked up in the list of all.
 
 use std::{borrow::Cow, sync::Arc};
 
 use formwork_protocols::StoreError;
 use sqlx::{
-    AssertSqlSafe, PgPool, Postgres, Row as _, SqlSafeStr as _, Sqlite, SqlitePool,
-    pool::PoolConnection, postgres::PgRow, sqlite::SqliteRow,
+    Arguments as _, AssertSqlSafe, PgPool, Postgres, Row as _, SqlSafeStr as _, Sqlite, SqlitePool,
+    pool::PoolConnection,
+    postgres::{PgArguments, PgRow},
+    sqlite::SqliteRow,
 };
 use uuid::Uuid;
 
-use crate::error;
+use crate::{error, place::Place};
 
 /// Which engine a database is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +28,8 @@ pub(crate) enum Engine {
 pub(crate) enum Arg {
     Int(Option<i64>),
     Text(Option<String>),
+    /// Text that is used elsewhere too.
+    Shared(Arc<str>),
     Bytes(Option<Vec<u8>>),
     Id(Option<Uuid>),
 }
@@ -50,9 +57,65 @@ args! {
     Uuid => Id,
 }
 
+impl From<Arc<str>> for Arg {
+    fn from(value: Arc<str>) -> Self {
+        Self::Shared(value)
+    }
+}
+
+impl From<Option<Arc<str>>> for Arg {
+    fn from(value: Option<Arc<str>>) -> Self {
+        value.map_or(Self::Text(None), Self::Shared)
+    }
+}
+
 impl From<&str> for Arg {
     fn from(value: &str) -> Self {
         Self::Text(Some(value.to_owned()))
+    }
+}
+
+/// The values of one column, for many rows at once.
+#[derive(Debug)]
+pub(crate) enum Column {
+    Int(Vec<Option<i64>>),
+    Text(Vec<Option<String>>),
+    Bytes(Vec<Option<Vec<u8>>>),
+    Id(Vec<Option<Uuid>>),
+}
+
+impl Column {
+    /// Turns rows of so many columns, one after another, into columns.
+    ///
+    /// # Errors
+    /// When a column has values of several types.
+    pub(crate) fn of(width: usize, rows: Vec<Arg>) -> Result<Vec<Self>, sqlx::Error> {
+        let count = rows.len() / width.max(1);
+        let mut columns: Vec<Self> = Vec::with_capacity(width);
+        for (at, arg) in rows.into_iter().enumerate() {
+            if at < width {
+                columns.push(match arg {
+                    Arg::Int(_) => Self::Int(Vec::with_capacity(count)),
+                    Arg::Text(_) | Arg::Shared(_) => Self::Text(Vec::with_capacity(count)),
+                    Arg::Bytes(_) => Self::Bytes(Vec::with_capacity(count)),
+                    Arg::Id(_) => Self::Id(Vec::with_capacity(count)),
+                });
+            }
+            match (columns.get_mut(at % width), arg) {
+                (Some(Self::Int(values)), Arg::Int(value)) => values.push(value),
+                (Some(Self::Text(values)), Arg::Text(value)) => values.push(value),
+                (Some(Self::Text(values)), Arg::Shared(value)) => {
+                    values.push(Some((*value).into()));
+                }
+                (Some(Self::Bytes(values)), Arg::Bytes(value)) => values.push(value),
+                (Some(Self::Id(values)), Arg::Id(value)) => values.push(value),
+                (_, arg) => {
+                    let said = format!("column {} does not take {arg:?}", at % width);
+                    return Err(sqlx::Error::Protocol(said));
+                }
+            }
+        }
+        Ok(columns)
     }
 }
 
@@ -80,6 +143,7 @@ impl Row {
         text -> String;
         maybe_text -> Option<String>;
         bytes -> Vec<u8>;
+        maybe_bytes -> Option<Vec<u8>>;
         id -> Uuid;
         maybe_id -> Option<Uuid>;
     }
@@ -92,21 +156,32 @@ pub(crate) enum Connection {
 }
 
 macro_rules! bound {
-    ($sql:expr, $args:expr) => {{
-        let mut query = sqlx::query($sql);
-        for arg in $args {
-            query = match arg {
-                Arg::Int(value) => query.bind(value),
-                Arg::Text(value) => query.bind(value),
-                Arg::Bytes(value) => query.bind(value),
-                Arg::Id(value) => query.bind(value),
-            };
+    ($database:ty, $sql:expr, $args:expr) => {{
+        let args: Vec<Arg> = $args;
+        let mut all = <$database as sqlx::Database>::Arguments::default();
+        all.reserve(args.len(), 0);
+        for arg in args {
+            match arg {
+                Arg::Int(value) => all.add(value),
+                Arg::Text(value) => all.add(value),
+                Arg::Shared(value) => all.add(value),
+                Arg::Bytes(value) => all.add(value),
+                Arg::Id(value) => all.add(value),
+            }
+            .map_err(sqlx::Error::Encode)?;
         }
-        query
+        sqlx::query_with($sql, all)
     }};
 }
 
 impl Connection {
+    pub(crate) const fn engine(&self) -> Engine {
+        match self {
+            Self::Sqlite(_) => Engine::Sqlite,
+            Self::Postgres(_) => Engine::Postgres,
+        }
+    }
+
     /// Runs a statement and returns its rows.
     pub(crate) async fn fetch(
         &mut self,
@@ -116,11 +191,11 @@ impl Connection {
         let sql = AssertSqlSafe(sql.into()).into_sql_str();
         match self {
             Self::Sqlite(connection) => {
-                let rows = bound!(sql, args).fetch_all(&mut **connection).await?;
+                let rows = bound!(Sqlite, sql, args).fetch_all(&mut **connection).await?;
                 Ok(rows.into_iter().map(Row::Sqlite).collect())
             }
             Self::Postgres(connection) => {
-                let rows = bound!(sql, args).fetch_all(&mut **connection).await?;
+                let rows = bound!(Postgres, sql, args).fetch_all(&mut **connection).await?;
                 Ok(rows.into_iter().map(Row::Postgres).collect())
             }
         }
@@ -144,12 +219,35 @@ impl Connection {
         let sql = AssertSqlSafe(sql).into_sql_str();
         match self {
             Self::Sqlite(connection) => {
-                Ok(bound!(sql, args).execute(&mut **connection).await?.rows_affected())
+                Ok(bound!(Sqlite, sql, args).execute(&mut **connection).await?.rows_affected())
             }
             Self::Postgres(connection) => {
-                Ok(bound!(sql, args).execute(&mut **connection).await?.rows_affected())
+                Ok(bound!(Postgres, sql, args).execute(&mut **connection).await?.rows_affected())
             }
         }
+    }
+
+    /// Runs a statement of PostgreSQL whose arguments are whole columns.
+    pub(crate) async fn execute_columns(
+        &mut self,
+        sql: Arc<str>,
+        columns: Vec<Column>,
+    ) -> Result<u64, sqlx::Error> {
+        let Self::Postgres(connection) = self else {
+            return Err(sqlx::Error::Protocol("columns are for PostgreSQL alone".to_owned()));
+        };
+        let mut all = PgArguments::default();
+        for column in columns {
+            match column {
+                Column::Int(values) => all.add(values),
+                Column::Text(values) => all.add(values),
+                Column::Bytes(values) => all.add(values),
+                Column::Id(values) => all.add(values),
+            }
+            .map_err(sqlx::Error::Encode)?;
+        }
+        let query = sqlx::query_with(AssertSqlSafe(sql).into_sql_str(), all);
+        Ok(query.execute(&mut **connection).await?.rows_affected())
     }
 
     /// Runs several statements that have no arguments.
@@ -221,9 +319,17 @@ pub(crate) struct Database {
     pub(crate) write: Pool,
     /// Whether reading and writing share the one connection, as in memory.
     pub(crate) single: bool,
+    /// The file of a SQLite database that is open.
+    pub(crate) place: Option<Arc<Place>>,
 }
 
 impl Database {
+    /// Looks, after something was committed, whether what it was written into is still there.
+    pub(crate) fn look(&self) -> Result<(), StoreError> {
+        let looked = self.place.as_ref().map_or(Ok(()), |place| place.look());
+        looked.map_err(|reason| StoreError::Unavailable { at: self.at.to_string(), reason })
+    }
+
     pub(crate) fn failed(&self, error: &sqlx::Error) -> StoreError {
         error::failed(&self.at, error)
     }

@@ -29,6 +29,11 @@ pub(crate) fn is_about_the_data(error: &sqlx::Error) -> bool {
     matches!(classify(error), Class::Other(_))
 }
 
+/// Tells whether another transaction was in the way, so that the same may go well when it is tried again.
+pub(crate) fn is_a_conflict(error: &sqlx::Error) -> bool {
+    postgres_code(error).is_some_and(|code| code.starts_with("40"))
+}
+
 /// Tells whether the connection itself is of no more use.
 pub(crate) fn breaks_the_connection(error: &sqlx::Error) -> bool {
     match error {

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use crate::{
     changes::count,
     database::{Arg, Database, Row},
+    pack::unpack,
 };
 
 /// The columns of an event, in the order in which [`Stored`] reads them.
@@ -34,7 +35,7 @@ pub(crate) const PAGE_OF_RUN: &str = concat!(
     event_columns!(),
     " FROM events WHERE run = $1 AND seq > $2 ORDER BY seq LIMIT $3"
 );
-pub(crate) const BLOB: &str = "SELECT bytes FROM blobs WHERE hash = $1";
+pub(crate) const BLOB: &str = "SELECT bytes, form, size FROM blobs WHERE hash = $1";
 
 macro_rules! run_columns {
     () => {
@@ -114,6 +115,11 @@ pub(crate) fn unsigned(number: i64) -> Option<u64> {
 
 pub(crate) fn hash(bytes: &[u8]) -> Option<BlobHash> {
     bytes.try_into().ok().map(BlobHash::from_bytes)
+}
+
+/// Reads a hash out of a column that may hold none.
+pub(crate) fn hash_or_none(row: &Row, column: usize) -> Result<Option<BlobHash>, sqlx::Error> {
+    Ok(row.maybe_bytes(column)?.and_then(|bytes| hash(&bytes)))
 }
 
 /// Returns the position of the last event.
@@ -202,14 +208,30 @@ async fn events(
     Ok(events)
 }
 
-/// Returns the bytes under a hash as they are stored, not yet compared with it.
+/// Returns the plain bytes under a hash, compared with it.
+///
+/// # Errors
+/// The inner error says in words why what is stored cannot be what was written.
 pub(crate) async fn blob(
     database: &Database,
     hash: &BlobHash,
-) -> Result<Option<Vec<u8>>, StoreError> {
+) -> Result<Option<Result<Vec<u8>, String>>, StoreError> {
     let rows = database.fetch(BLOB, vec![hash.as_bytes().to_vec().into()]).await?;
-    let bytes = rows.first().map(|row| row.bytes(0)).transpose();
-    bytes.map_err(|error| database.failed(&error))
+    let Some(row) = rows.first() else { return Ok(None) };
+    plain(row, 0, hash).map(Some).map_err(|error| database.failed(&error))
+}
+
+/// Reads the plain bytes out of a row whose columns from `first` on are those of [`BLOB`].
+pub(crate) fn plain(
+    row: &Row,
+    first: usize,
+    hash: &BlobHash,
+) -> Result<Result<Vec<u8>, String>, sqlx::Error> {
+    let plain = unpack(row.int(first + 1)?, row.maybe_int(first + 2)?, row.bytes(first)?);
+    Ok(plain.and_then(|bytes| match BlobHash::of(&bytes) == *hash {
+        true => Ok(bytes),
+        false => Err("its bytes were changed".to_owned()),
+    }))
 }
 
 /// Reads a view and turns each row into what the seam shows.

@@ -6,11 +6,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::database::{Arg, Connection};
+use crate::database::{Arg, Column, Connection};
 
-/// How many rows one statement takes. A larger one gains nothing more; each size is a statement
-/// that the connection keeps prepared.
-pub(crate) const ROWS: usize = 64;
+/// How many rows of a table one statement of SQLite takes at most. A larger one gains nothing more, and
+/// costs the memory of each statement that is kept prepared.
+pub(crate) const ROWS: usize = 128;
 
 /// What becomes of a column when the row is there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,10 @@ pub(crate) const EVENTS: Table = Table {
     ],
 };
 
-pub(crate) const BLOBS: Table = Table { name: "blobs", columns: &[("hash", Key), ("bytes", Keep)] };
+pub(crate) const BLOBS: Table = Table {
+    name: "blobs",
+    columns: &[("hash", Key), ("bytes", Keep), ("form", Keep), ("size", Keep)],
+};
 
 pub(crate) const HEADS: Table =
     Table { name: "heads", columns: &[("run", Key), ("seq", Latest), ("hash", Latest)] };
@@ -169,20 +172,68 @@ pub(crate) const FILES: Table = Table {
 /// The tables that are made from the log, and can be made again.
 pub(crate) const VIEWS: [&Table; 6] = [&RUNS, &TASKS, &ATTEMPTS, &CHECKS, &CALLS, &FILES];
 
+/// A column's type, as PostgreSQL calls a list of it.
+fn list_of(column: &str) -> &'static str {
+    match column {
+        "run" | "task" | "parent" | "attempt" | "call" | "session" => "UUID[]",
+        "hash" | "bytes" | "first_hash" | "last_hash" => "BYTEA[]",
+        "principal" | "kind" | "data" | "idempotency_key" | "name" | "workspace" | "state"
+        | "code" | "reason" | "body" | "ending" | "phase" | "verdict" | "model" | "endpoint"
+        | "path" => "TEXT[]",
+        _ => "BIGINT[]",
+    }
+}
+
+/// Returns for how many rows a statement of SQLite is written that takes `rows` of them: one of few
+/// numbers, so that few statements have to be kept prepared, and never a half more than is needed.
+pub(crate) fn room(rows: usize) -> usize {
+    let power = rows.next_power_of_two();
+    match power / 4 * 3 {
+        less if less >= rows => less,
+        _ => power,
+    }
+}
+
 impl Table {
-    /// Writes the statement that inserts `rows` rows.
-    pub(crate) fn insert(&self, rows: usize) -> String {
+    /// Writes the statement of SQLite that inserts up to `room` rows.
+    ///
+    /// Rows that are left over have no first column, and are passed over. Parameters are written `?`: the
+    /// name of a numbered one would be looked up in the list of all, for each of them.
+    pub(crate) fn insert_sqlite(&self, room: usize, guard: &str) -> String {
+        let mut sql =
+            format!("INSERT INTO {} ({}) SELECT * FROM (VALUES ", self.name, self.names());
+        let row = format!("({})", vec!["?"; self.width()].join(", "));
+        sql.push_str(&vec![row.as_str(); room].join(", "));
+        sql.push_str(") WHERE column1 IS NOT NULL");
+        sql.push_str(guard);
+        self.merge(sql)
+    }
+
+    /// Writes the statement of PostgreSQL that inserts rows whose columns are given as lists.
+    pub(crate) fn insert_postgres(&self) -> String {
+        let lists: Vec<_> = (self.columns.iter().enumerate())
+            .map(|(at, (name, _))| format!("${}::{}", at + 1, list_of(name)))
+            .collect();
+        let lists = lists.join(", ");
+        self.merge(format!(
+            "INSERT INTO {} ({}) SELECT * FROM unnest({lists})",
+            self.name,
+            self.names()
+        ))
+    }
+
+    /// Returns how many columns a row has.
+    pub(crate) const fn width(&self) -> usize {
+        self.columns.len()
+    }
+
+    fn names(&self) -> String {
         let names: Vec<_> = self.columns.iter().map(|(name, _)| *name).collect();
-        let mut sql = format!("INSERT INTO {} ({}) VALUES ", self.name, names.join(", "));
-        for row in 0..rows {
-            sql.push_str(if row == 0 { "(" } else { ", (" });
-            for column in 0..names.len() {
-                let comma = if column == 0 { "" } else { ", " };
-                // Writing into a `String` cannot fail.
-                let _ = write!(sql, "{comma}${}", row * names.len() + column + 1);
-            }
-            sql.push(')');
-        }
+        names.join(", ")
+    }
+
+    /// Adds what becomes of a row that is there already.
+    fn merge(&self, mut sql: String) -> String {
         let keys: Vec<_> = self.named(|merge| merge == Key).collect();
         if keys.is_empty() {
             return sql;
@@ -200,7 +251,7 @@ impl Table {
 
     /// Lists the columns that hold the rows' contents.
     #[cfg(test)]
-    pub(crate) fn names(&self) -> Vec<&'static str> {
+    pub(crate) fn column_names(&self) -> Vec<&'static str> {
         self.named(|_| true).collect()
     }
 
@@ -224,10 +275,52 @@ impl Table {
     }
 }
 
+/// Rows of one table, one after another.
+pub(crate) struct Rows {
+    pub(crate) table: &'static Table,
+    pub(crate) args: Vec<Arg>,
+}
+
+impl Rows {
+    pub(crate) fn len(&self) -> usize {
+        self.args.len() / self.table.width()
+    }
+}
+
+/// The lock under which a process that shares a PostgreSQL writes, held until its transaction ends.
+macro_rules! lock_postgres {
+    () => {
+        "pg_advisory_xact_lock(77310411014146)"
+    };
+}
+pub(crate) use lock_postgres;
+
+/// What one statement of SQLite holds besides rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Frame {
+    /// Nothing.
+    Bare,
+    /// The end of the transaction.
+    Commit,
+    /// The whole transaction, which goes on only if no other connection has written since a version.
+    Whole,
+}
+
+/// Fails unless the version is the given one: SQLite has no other way to leave a script than an error. It
+/// is part of the first insert, because the answer to each statement of a script wakes who waits for all.
+pub(crate) const GUARD: &str = " AND abs(-9223372036854775807 - \
+    ((SELECT data_version FROM pragma_data_version) <> ?)) > 0";
+
+/// The name of a text: its frame, and each table with the room for its rows.
+type Shape = (Frame, Vec<(&'static str, usize)>);
+
+/// How many texts are kept.
+const TEXTS: usize = 1024;
+
 /// The texts of the statements, each written once.
 #[derive(Default)]
 pub(crate) struct Statements {
-    texts: Mutex<HashMap<(&'static str, usize), Arc<str>>>,
+    texts: Mutex<HashMap<Shape, Arc<str>>>,
 }
 
 impl Statements {
@@ -238,21 +331,169 @@ impl Statements {
         table: &'static Table,
         rows: Vec<Vec<Arg>>,
     ) -> Result<(), sqlx::Error> {
-        let mut rows = rows.into_iter().peekable();
-        while rows.peek().is_some() {
-            let mut args = Vec::new();
-            let mut count = 0;
-            for row in rows.by_ref().take(ROWS) {
-                args.extend(row);
-                count += 1;
+        let args = rows.into_iter().flatten().collect();
+        self.insert_all(connection, vec![Rows { table, args }]).await
+    }
+
+    /// Inserts rows of several tables, in their order.
+    pub(crate) async fn insert_all(
+        &self,
+        connection: &mut Connection,
+        all: Vec<Rows>,
+    ) -> Result<(), sqlx::Error> {
+        for rows in all {
+            let width = rows.table.width();
+            if let Connection::Postgres(_) = connection {
+                if !rows.args.is_empty() {
+                    let shape = (Frame::Bare, vec![(rows.table.name, 0)]);
+                    let text = self.text(shape, || rows.table.insert_postgres());
+                    let columns = Column::of(width, rows.args)?;
+                    connection.execute_columns(text, columns).await?;
+                }
+                continue;
             }
-            connection.execute_shared(self.text(table, count), args).await?;
+            let mut args = rows.args.into_iter().peekable();
+            while args.peek().is_some() {
+                let part = args.by_ref().take(ROWS * width).collect();
+                let part = vec![Rows { table: rows.table, args: part }];
+                self.run(connection, Frame::Bare, None, part).await?;
+            }
         }
         Ok(())
     }
 
-    fn text(&self, table: &'static Table, rows: usize) -> Arc<str> {
+    /// Runs one statement of SQLite with up to [`ROWS`] rows of each table.
+    pub(crate) async fn run(
+        &self,
+        connection: &mut Connection,
+        frame: Frame,
+        version: Option<i64>,
+        all: Vec<Rows>,
+    ) -> Result<(), sqlx::Error> {
+        let rooms = all.iter().filter(|rows| rows.len() > 0);
+        let rooms: Vec<_> = rooms.map(|rows| (rows.table.name, room(rows.len()))).collect();
+        let text = self.text((frame, rooms), || {
+            let tables = all.iter().filter(|rows| rows.len() > 0);
+            script(frame, tables.map(|rows| (rows.table, room(rows.len()))))
+        });
+        let mut args = Vec::new();
+        let mut version = version.map(Arg::from);
+        for rows in all.into_iter().filter(|rows| rows.len() > 0) {
+            let whole = room(rows.len()) * rows.table.width();
+            let left = whole - rows.args.len();
+            args.extend(rows.args);
+            args.extend(std::iter::repeat_n(Arg::Int(None), left));
+            args.extend(version.take());
+        }
+        connection.execute_shared(text, args).await.map(drop)
+    }
+
+    /// Runs one statement of PostgreSQL that is a transaction of its own, with all rows of all tables.
+    ///
+    /// It fails unless the runs' leases are still those of `held`, in the order of the heads' rows.
+    pub(crate) async fn run_postgres(
+        &self,
+        connection: &mut Connection,
+        all: Vec<Rows>,
+        held: Vec<[Arg; 3]>,
+    ) -> Result<(), sqlx::Error> {
+        let tables: Vec<_> = all.iter().map(|rows| rows.table).collect();
+        let shape = tables.iter().map(|table| (table.name, 0)).collect();
+        let text = self.text((Frame::Whole, shape), || all_of_postgres(&tables));
+        let mut columns = Vec::new();
+        for rows in all {
+            columns.extend(Column::of(rows.table.width(), rows.args)?);
+        }
+        columns.extend(Column::of(3, held.into_iter().flatten().collect())?);
+        connection.execute_columns(text, columns).await.map(drop)
+    }
+
+    fn text(&self, shape: Shape, write: impl FnOnce() -> String) -> Arc<str> {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(texts.entry((table.name, rows)).or_insert_with(|| Arc::from(table.insert(rows))))
+        if let Some(text) = texts.get(&shape) {
+            return Arc::clone(text);
+        }
+        if texts.len() >= TEXTS {
+            texts.clear();
+        }
+        let text: Arc<str> = Arc::from(write());
+        texts.insert(shape, Arc::clone(&text));
+        text
+    }
+}
+
+/// Writes the statement of PostgreSQL that is a whole transaction: rows of several tables, the heads among
+/// them or not, under the lock of those who write.
+pub(crate) fn all_of_postgres(tables: &[&Table]) -> String {
+    let mut place = 0;
+    let mut list = |name: &str| {
+        place += 1;
+        format!("${place}::{}", list_of(name))
+    };
+    let mut parts =
+        vec![concat!("lock AS MATERIALIZED (SELECT ", lock_postgres!(), ")").to_owned()];
+    let mut heads = None;
+    for table in tables {
+        let lists: Vec<_> = table.columns.iter().map(|(name, _)| list(name)).collect();
+        if table.name == HEADS.name {
+            heads = Some(lists.join(", "));
+            continue;
+        }
+        let insert = format!(
+            "INSERT INTO {} ({}) SELECT u.* FROM lock, unnest({}) u",
+            table.name,
+            table.names(),
+            lists.join(", ")
+        );
+        parts.push(format!("of_{} AS ({})", table.name, table.merge(insert)));
+    }
+    let Some(heads) = heads else { return format!("WITH {} SELECT 1", parts.join(", ")) };
+    let [owner, token, until] = ["name", "token", "held_until"].map(list);
+    parts.push(format!(
+        "moved AS (INSERT INTO heads (run, seq, hash, owner, token, held_until) \
+         SELECT u.* FROM lock, unnest({heads}, {owner}, {token}, {until}) u \
+         ON CONFLICT (run) DO UPDATE SET seq = excluded.seq, hash = excluded.hash \
+         WHERE heads.token = excluded.token AND heads.held_until = excluded.held_until \
+         AND heads.owner IS NOT DISTINCT FROM excluded.owner RETURNING 1)"
+    ));
+    // To divide by nothing is how a statement gives up all that it did.
+    format!(
+        "WITH {} SELECT 1 / (SELECT CASE WHEN COUNT(*) = cardinality({token}) THEN 1 ELSE 0 END \
+         FROM moved)",
+        parts.join(", ")
+    )
+}
+
+/// Writes the statements that insert into tables with so much room, in their frame.
+pub(crate) fn script(
+    frame: Frame,
+    tables: impl Iterator<Item = (&'static Table, usize)>,
+) -> String {
+    let mut all = Vec::new();
+    let mut guard = "";
+    if frame == Frame::Whole {
+        all.push("BEGIN IMMEDIATE".to_owned());
+        guard = GUARD;
+    }
+    for (table, room) in tables {
+        all.push(table.insert_sqlite(room, std::mem::take(&mut guard)));
+    }
+    if frame != Frame::Bare {
+        all.push("COMMIT".to_owned());
+    }
+    all.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_has_room_for_its_rows_and_little_more() {
+        for rows in 1..=ROWS {
+            let room = room(rows);
+            assert!(room >= rows && 2 * room <= 3 * rows, "{rows}: {room}");
+        }
+        assert_eq!(room(ROWS), ROWS);
     }
 }

@@ -22,9 +22,12 @@ use crate::{
     audit,
     database::{Database, Engine},
     feed::Feed,
+    pack::Packer,
+    plan::Memory,
     prepare::prepare,
     read, schema,
     tables::Statements,
+    wal::Wal,
     writer::{Command, Reply, Writer},
 };
 
@@ -68,6 +71,7 @@ struct Inner {
     commands: mpsc::Sender<Command>,
     feed: Arc<Feed>,
     scrub: Arc<dyn Scrub>,
+    packer: Arc<Packer>,
     /// The writer, by itself, so that closing can wait for it.
     writer: Mutex<JoinSet<()>>,
     /// What goes on until the store is closed.
@@ -91,7 +95,10 @@ impl Trace {
     pub async fn open(url: &str, options: Options) -> Result<Self, StoreError> {
         let database = schema::open(url, options.wait.as_duration()).await?;
         let feed = Arc::new(Feed::new(read::head(&database).await?));
+        tokio::task::yield_now().await; // The connection is given back, as in `give_back`.
         let (commands, queue) = mpsc::channel(WAITING);
+        let has_wal = database.engine == Engine::Sqlite && !database.single;
+        let wal = has_wal.then(|| Arc::new(Wal::default()));
         let mut writer = JoinSet::new();
         writer.spawn(
             Writer {
@@ -101,10 +108,16 @@ impl Trace {
                 clock: options.clock,
                 statements: Statements::default(),
                 connection: None,
+                memory: Memory::default(),
+                wary: 0,
+                wal: wal.clone(),
             }
             .run(),
         );
         let mut followers = JoinSet::new();
+        if let Some(wal) = wal {
+            followers.spawn(wal.follow(database.clone()));
+        }
         // A database in memory is this process's own.
         if !database.single {
             followers.spawn(Arc::clone(&feed).follow(database.clone()));
@@ -117,6 +130,7 @@ impl Trace {
             commands,
             feed,
             scrub: options.scrub,
+            packer: Arc::default(),
             writer: Mutex::new(writer),
             followers: Mutex::new(followers),
         };
@@ -151,10 +165,26 @@ impl Trace {
     /// # Errors
     /// [`StoreError::Unavailable`] when the store cannot be read.
     pub async fn audit_all(&self) -> Result<Vec<Audit>, StoreError> {
-        audit::all(&self.inner.database).await
+        Ok(audit::store(&self.inner.database, Vec::new()).await?.audits)
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, StoreError> {
+    /// Returns where the store is, without credentials.
+    pub fn at(&self) -> &str {
+        &self.inner.database.at
+    }
+
+    pub(crate) fn database(&self) -> &Database {
+        &self.inner.database
+    }
+
+    pub(crate) fn packer(&self) -> Arc<Packer> {
+        Arc::clone(&self.inner.packer)
+    }
+
+    pub(crate) async fn ask<T>(
+        &self,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.inner.commands.send(command(reply)).await.map_err(|_| StoreError::Closed)?;
         answer.await.unwrap_or(Err(StoreError::Closed))
@@ -164,10 +194,11 @@ impl Trace {
 #[async_trait]
 impl EventStore for Trace {
     async fn append(&self, batch: Append) -> Result<Vec<Recorded>, StoreError> {
-        let prepared = prepare(batch, self.inner.scrub.as_ref())?;
-        if prepared.events.is_empty() && prepared.blobs.is_empty() {
+        let (mut prepared, blobs) = prepare(batch, self.inner.scrub.as_ref())?;
+        if prepared.events.is_empty() && blobs.is_empty() {
             return Ok(Vec::new());
         }
+        prepared.blobs = self.inner.packer.pack_all(blobs).await;
         self.ask(|reply| Command::Append(prepared, reply)).await
     }
 
@@ -197,12 +228,8 @@ impl EventStore for Trace {
 
     async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
         let bytes = read::blob(&self.inner.database, hash).await?;
-        match &bytes {
-            Some(found) if BlobHash::of(found) != *hash => {
-                Err(self.inner.database.corrupt(format!("the bytes of blob {hash} were changed")))
-            }
-            _ => Ok(bytes),
-        }
+        let unreadable = |reason| self.inner.database.corrupt(format!("blob {hash}: {reason}"));
+        bytes.transpose().map_err(unreadable)
     }
 
     async fn acquire(&self, run: RunId, owner: &str, for_: Span) -> Result<Lease, StoreError> {
@@ -268,10 +295,10 @@ mod tests {
     use super::*;
 
     /// Every statement of a shape that does not depend on what is asked, and one of each that does.
-    fn statements() -> Vec<String> {
+    fn statements(engine: Engine) -> Vec<String> {
         let run = RunId::from_uuid(uuid::Uuid::nil());
         let task = TaskId::from_uuid(uuid::Uuid::nil());
-        let mut all = crate::writer::statements();
+        let mut all = crate::writer::statements(engine);
         all.extend(
             [
                 read::HEAD,
@@ -302,7 +329,7 @@ mod tests {
         let trace = Trace::open(url, Options::default()).await.unwrap();
         let mut connection = trace.inner.database.write.acquire().await.unwrap();
 
-        for sql in statements() {
+        for sql in statements(trace.inner.database.engine) {
             let prepared = connection.prepare(sql.clone()).await;
             assert!(prepared.is_ok(), "{sql}: {prepared:?}");
         }
@@ -329,7 +356,7 @@ mod tests {
             let sql = format!("SELECT name FROM pragma_table_info('{}') ORDER BY cid", table.name);
             let rows = trace.inner.database.fetch(sql, vec![]).await.unwrap();
             let found: Vec<_> = rows.iter().map(|row| row.text(0).unwrap()).collect();
-            assert_eq!(found, table.names(), "{}", table.name);
+            assert_eq!(found, table.column_names(), "{}", table.name);
         }
         trace.close().await;
     }

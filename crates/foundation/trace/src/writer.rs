@@ -1,17 +1,14 @@
 //! The one task that writes: it commits at once whatever is queued, and the time of that commit is
 //! what gathers the next batch.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    mem,
-    sync::Arc,
-};
+use std::{mem, sync::Arc};
 
 use formwork_protocols::{
-    BlobHash, Clock, Event, Position, RunId, Span, StoreError, Timestamp,
-    event::{GENESIS, Link},
+    Clock, Event, RunId, Span, StoreError, Timestamp,
+    event::GENESIS,
     store::{Lease, Recorded},
 };
+use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
@@ -19,9 +16,11 @@ use crate::{
     database::{Arg, Connection, Database, Engine},
     error,
     feed::Feed,
-    prepare::{Draft, Prepared},
+    plan::{self, Answer, Held, Memory, NOBODY, Plan, Unread},
+    prepare::Prepared,
     read,
-    tables::{BLOBS, EVENTS, HEADS, Statements, VIEWS},
+    tables::{Frame, ROWS, Rows, Statements, VIEWS, lock_postgres},
+    wal::Wal,
 };
 
 /// How many requests one commit takes at most.
@@ -30,14 +29,14 @@ const MOST: usize = 2048;
 /// How many events `rebuild` holds at once.
 const PAGE: i64 = 1000;
 
-/// How many idempotency keys one statement asks for; SQLite joins at most 500 SELECTs.
-const KEYS: usize = 32;
+/// For how many commits nothing is taken for granted once another process has written in between.
+const WARY: u32 = 16;
 
 /// Begins a transaction of a process that shares a PostgreSQL.
 ///
-/// Positions are taken under this lock and it is held until the commit, so that no position becomes
-/// visible after a larger one: a reader's cursor never skips a late commit.
-const BEGIN_POSTGRES: &str = "BEGIN; SELECT pg_advisory_xact_lock(77310411014146)";
+/// Positions are taken under a lock that is held until the commit, so that no position becomes visible
+/// after a larger one: a reader's cursor never skips a late commit.
+const BEGIN_POSTGRES: &str = concat!("BEGIN; SELECT ", lock_postgres!());
 const BEGIN_SQLITE: &str = "BEGIN IMMEDIATE";
 
 pub(crate) const LEASE: &str = "SELECT owner, token, held_until FROM heads WHERE run = $1";
@@ -47,7 +46,13 @@ pub(crate) const TAKE: &str = "INSERT INTO heads (run, hash, owner, token, held_
 pub(crate) const RELEASE: &str =
     "UPDATE heads SET owner = NULL, held_until = 0 WHERE run = $1 AND token = $2 AND owner = $3";
 
+pub(crate) const AT: &str = "SELECT hash FROM events WHERE run = $1 AND seq = $2";
+
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// What is done in a transaction between two commits. Where it fails, nothing of it is kept.
+pub(crate) type Job =
+    Box<dyn for<'a> FnOnce(&'a mut Connection) -> BoxFuture<'a, Result<(), StoreError>> + Send>;
 
 /// What the writer is asked.
 pub(crate) enum Command {
@@ -70,6 +75,8 @@ pub(crate) enum Command {
         reply: Reply<()>,
     },
     Rebuild(Reply<()>),
+    /// Does something rare in a transaction of its own.
+    Maintain(Job, Reply<()>),
     /// Finishes what is queued and ends.
     Close,
 }
@@ -83,6 +90,11 @@ pub(crate) struct Writer {
     pub(crate) statements: Statements,
     /// Kept between commits; none before the first and after a failure.
     pub(crate) connection: Option<Connection>,
+    pub(crate) memory: Memory,
+    /// For how many commits more nothing is taken for granted.
+    pub(crate) wary: u32,
+    /// What is kept of a SQLite file besides the file itself; none where there is none.
+    pub(crate) wal: Option<Arc<Wal>>,
 }
 
 /// Why a transaction was not committed.
@@ -103,11 +115,28 @@ impl From<StoreError> for Failure {
     }
 }
 
+/// What a commit came to: an answer to each append, and how many rows were written for them.
+struct Done {
+    answers: Vec<Answer>,
+    rows: usize,
+}
+
 impl Writer {
     /// Serves until it is closed or nobody can ask any more.
     pub(crate) async fn run(mut self) {
         let mut queue = Vec::with_capacity(MOST);
+        let mut crowd = 0;
         while self.commands.recv_many(&mut queue, MOST).await > 0 {
+            // Those who were just answered together are about to ask again, and share a sync once more.
+            if crowd > 1 {
+                tokio::task::yield_now().await;
+                while queue.len() < MOST
+                    && let Ok(command) = self.commands.try_recv()
+                {
+                    queue.push(command);
+                }
+            }
+            crowd = queue.len();
             let mut appends = Vec::new();
             for command in queue.drain(..) {
                 match command {
@@ -127,16 +156,24 @@ impl Writer {
         // Whoever asked may have gone: then the answer is nobody's.
         match command {
             Command::Acquire { run, owner, span, gone, reply } => {
-                let _ = reply.send(self.acquire(run, owner, span, gone.as_deref()).await);
+                let done = self.acquire(run, owner, span, gone.as_deref()).await;
+                let _ = reply.send(self.looked(done));
             }
             Command::Renew { lease, span, reply } => {
-                let _ = reply.send(self.renew(lease, span).await);
+                let done = self.renew(lease, span).await;
+                let _ = reply.send(self.looked(done));
             }
             Command::Release { lease, reply } => {
                 let _ = reply.send(self.release(&lease).await);
             }
             Command::Rebuild(reply) => {
                 let _ = reply.send(self.rebuild().await);
+            }
+            Command::Maintain(job, reply) => {
+                let done = self.maintain(job).await;
+                // It may have added events, and took no notice of who watches.
+                self.feed.changed(&self.database).await;
+                let _ = reply.send(self.looked(done));
             }
             Command::Append(..) | Command::Close => {}
         }
@@ -147,25 +184,17 @@ impl Writer {
         if appends.is_empty() {
             return;
         }
-        let (mut drafts, replies): (Vec<_>, Vec<_>) = appends.into_iter().unzip();
-        match self.write(&mut drafts).await {
-            Ok((answers, events)) => {
-                for (answer, reply) in answers.into_iter().zip(replies) {
-                    let _ = reply.send(answer);
-                }
-                self.feed.committed(events);
-            }
+        self.catch_up_wal().await;
+        let (drafts, replies): (Vec<_>, Vec<_>) = appends.into_iter().unzip();
+        match self.write(&drafts).await {
+            Ok(done) => self.answer(drafts, done, replies).await,
             // One that cannot be written must not take the others with it.
             Err(Failure::Database(error))
                 if drafts.len() > 1 && error::is_about_the_data(&error) =>
             {
                 for (draft, reply) in drafts.into_iter().zip(replies) {
-                    match self.write(&mut [draft]).await {
-                        Ok((answers, events)) => {
-                            let answer = answers.into_iter().next();
-                            let _ = reply.send(answer.unwrap_or(Err(StoreError::Closed)));
-                            self.feed.committed(events);
-                        }
+                    match self.write(std::slice::from_ref(&draft)).await {
+                        Ok(done) => self.answer(vec![draft], done, vec![reply]).await,
                         Err(failure) => {
                             let _ = reply.send(Err(self.explain(failure)));
                         }
@@ -184,6 +213,41 @@ impl Writer {
                 }
             }
         }
+    }
+
+    /// Empties a write-ahead log that never was read to its end, because this writer was always ahead.
+    async fn catch_up_wal(&mut self) {
+        if let (Some(wal), Some(connection)) = (&self.wal, &mut self.connection)
+            && wal.is_behind()
+            && let Err(error) = wal.checkpoint(connection).await
+        {
+            tracing::debug!(%error, "the write-ahead log could not be emptied; it grows meanwhile");
+        }
+    }
+
+    /// Tells of a commit: first those who watch, so that nobody knows of it who could not have seen it.
+    async fn answer(&self, drafts: Vec<Prepared>, done: Done, replies: Vec<Reply<Vec<Recorded>>>) {
+        let Done { answers, rows } = done;
+        if let Err(error) = self.database.look() {
+            // What was committed goes with a file that nobody will find again.
+            for reply in replies {
+                let _ = reply.send(Err(error.clone()));
+            }
+            return;
+        }
+        self.feed.committed(&answers, || plan::events(drafts, &answers));
+        for (answer, reply) in answers.into_iter().zip(replies) {
+            let _ = reply.send(answer);
+        }
+        if let Some(wal) = &self.wal {
+            wal.written(rows);
+        }
+    }
+
+    /// Passes on what was done, unless what it was written into is gone.
+    fn looked<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
+        let done = done?;
+        self.database.look().map(|()| done)
     }
 
     fn explain(&self, failure: Failure) -> StoreError {
@@ -223,10 +287,20 @@ impl Writer {
     /// Ends a transaction: commits what went well, and undoes what did not.
     async fn end<T>(
         &mut self,
-        mut connection: Connection,
+        connection: Connection,
         done: Result<T, Failure>,
     ) -> Result<T, Failure> {
+        self.end_of(connection, done, false).await
+    }
+
+    async fn end_of<T>(
+        &mut self,
+        mut connection: Connection,
+        done: Result<T, Failure>,
+        is_committed: bool,
+    ) -> Result<T, Failure> {
         let ended = match done {
+            Ok(value) if is_committed => Ok(value),
             Ok(value) => match connection.execute("COMMIT", vec![]).await {
                 Ok(_) => Ok(value),
                 Err(error) => Err(error.into()),
@@ -236,69 +310,141 @@ impl Writer {
         // SQLite has undone the transaction by itself after some failures; then this one fails too.
         if ended.is_err() && connection.execute("ROLLBACK", vec![]).await.is_err() {
             connection.forsake();
+            self.memory.forget();
         } else if !self.database.single {
             self.connection = Some(connection);
         }
         ended
     }
 
-    async fn write(
-        &mut self,
-        appends: &mut [Prepared],
-    ) -> Result<(Vec<Result<Vec<Recorded>, StoreError>>, Vec<Event>), Failure> {
+    async fn write(&mut self, appends: &[Prepared]) -> Result<Done, Failure> {
+        if let Some(done) = self.write_at_once(appends).await? {
+            return Ok(done);
+        }
         let mut connection = self.begin().await?;
         let done = self.write_in(&mut connection, appends).await;
-        self.end(connection, done).await
+        let is_committed = matches!(done, Ok((_, _, true)));
+        let (plan, done, _) = self.end_of(connection, done, is_committed).await?;
+        self.memory.learn(plan.top, plan.heads);
+        Ok(done)
     }
 
+    /// Writes in one round trip what nobody else has touched since the last commit.
+    ///
+    /// Returns nothing where it cannot be done so, and where another process was in between: then nothing
+    /// was written, and what was remembered is forgotten.
+    async fn write_at_once(&mut self, appends: &[Prepared]) -> Result<Option<Done>, Failure> {
+        if self.wary > 0 {
+            self.wary -= 1;
+            return Ok(None);
+        }
+        let Some(mut plan) = self.memory.plan(appends, self.clock.now()) else { return Ok(None) };
+        let answers = self.place(&mut plan, appends)?;
+        // Whoever is refused is told by what the database says now.
+        if answers.iter().any(Result::is_err) {
+            return Ok(None);
+        }
+        // A run that does not move is not compared with what the database says of it.
+        if !plan.all_move() {
+            return Ok(None);
+        }
+        let all = plan.rows();
+        let rows = all.iter().map(Rows::len).sum();
+        if self.database.engine == Engine::Sqlite && all.iter().any(|rows| rows.len() > ROWS) {
+            return Ok(None);
+        }
+        let (frame, version) = (Frame::Whole, self.memory.version);
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None if self.database.single => self.database.write.acquire().await?,
+            None => return Ok(None),
+        };
+        let done = match self.database.engine {
+            Engine::Sqlite => self.statements.run(&mut connection, frame, version, all).await,
+            Engine::Postgres => {
+                self.statements.run_postgres(&mut connection, all, plan.held()).await
+            }
+        };
+        match done {
+            Ok(()) => {
+                if !self.database.single {
+                    self.connection = Some(connection);
+                }
+                self.memory.learn(plan.top, plan.heads);
+                Ok(Some(Done { answers, rows }))
+            }
+            Err(error) => {
+                self.memory.forget();
+                if self.database.engine == Engine::Sqlite
+                    && connection.execute("ROLLBACK", vec![]).await.is_err()
+                {
+                    connection.forsake();
+                } else if error::breaks_the_connection(&error) {
+                    connection.forsake();
+                    drop(connection);
+                    return self.find(plan, Done { answers, rows }).await;
+                } else if !self.database.single {
+                    self.connection = Some(connection);
+                }
+                if error::is_about_the_data(&error) || error::is_a_conflict(&error) {
+                    self.wary = WARY;
+                    return Ok(None);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Tells whether what was under way when the connection broke was committed.
+    async fn find(&mut self, plan: Plan, done: Done) -> Result<Option<Done>, Failure> {
+        let Some((run, head)) = plan.last_moved() else { return Ok(None) };
+        let mut connection = self.begin().await?;
+        let args = vec![run.as_uuid().into(), count(head.seq).into()];
+        let found = connection.fetch(AT, args).await;
+        let found = self.end(connection, found.map_err(Failure::from)).await?;
+        let hash = found.first().map(|row| row.bytes(0)).transpose()?;
+        // The hash binds all that the run is, so no other commit could have written it.
+        let was_committed = hash.is_some_and(|hash| hash == head.hash.as_bytes());
+        Ok(was_committed.then_some(done))
+    }
+
+    fn place(&mut self, plan: &mut Plan, appends: &[Prepared]) -> Result<Vec<Answer>, Failure> {
+        let mut answers = Vec::with_capacity(appends.len());
+        for append in appends {
+            let answer = plan.place(append, &mut self.memory).map_err(|error| {
+                self.database.corrupt(format!("a view cannot hold an event: {error}"))
+            })?;
+            answers.push(answer);
+        }
+        Ok(answers)
+    }
+
+    /// Writes within a transaction, and tells whether that has been committed too.
     async fn write_in(
-        &self,
+        &mut self,
         connection: &mut Connection,
         appends: &[Prepared],
-    ) -> Result<(Vec<Result<Vec<Recorded>, StoreError>>, Vec<Event>), Failure> {
-        let mut plan = Plan {
-            at: &self.database.at,
-            now: self.clock.now(),
-            heads: BTreeMap::new(),
-            known: HashMap::new(),
-            top: 0,
-            rows: Vec::new(),
-            events: Vec::new(),
-            blobs: BTreeMap::new(),
-        };
-        plan.load(connection, appends).await?;
-        let answers: Vec<_> = appends.iter().map(|append| plan.place(append)).collect();
-
-        let Plan { heads, rows, events, blobs, .. } = plan;
-        let blobs = blobs
-            .into_iter()
-            .map(|(hash, bytes)| vec![hash.as_bytes().to_vec().into(), bytes.to_vec().into()])
-            .collect();
-        self.statements.insert(connection, &BLOBS, blobs).await?;
-        if !rows.is_empty() {
-            let touched: BTreeSet<RunId> = events.iter().map(|event| event.run).collect();
-            let heads = heads
-                .into_iter()
-                .filter(|(run, _)| touched.contains(run))
-                .map(|(run, head)| {
-                    vec![
-                        run.as_uuid().into(),
-                        count(head.seq).into(),
-                        head.hash.as_bytes().to_vec().into(),
-                    ]
-                })
-                .collect();
-            let mut changes = Changes::default();
-            for event in &events {
-                changes.take(event).map_err(|error| {
-                    self.database.corrupt(format!("a view cannot hold an event: {error}"))
-                })?;
-            }
-            self.statements.insert(connection, &EVENTS, rows).await?;
-            self.statements.insert(connection, &HEADS, heads).await?;
-            changes.apply(connection, &self.statements).await?;
+    ) -> Result<(Plan, Done, bool), Failure> {
+        let loaded = Plan::load(connection, appends, self.clock.now()).await;
+        let (mut plan, version) = loaded.map_err(|error| match error {
+            Unread::Database(error) => Failure::Database(error),
+            Unread::Damaged(detail) => Failure::Store(self.database.corrupt(detail)),
+        })?;
+        if self.memory.version != Some(version) {
+            self.memory.forget();
         }
-        Ok((answers, events))
+        let answers = self.place(&mut plan, appends)?;
+        let all = plan.rows();
+        let rows = all.iter().map(Rows::len).sum();
+        // On SQLite what is left of the transaction is one round trip, unless it is a long one.
+        let is_last =
+            self.database.engine == Engine::Sqlite && all.iter().all(|rows| rows.len() <= ROWS);
+        match is_last {
+            true => self.statements.run(connection, Frame::Commit, None, all).await?,
+            false => self.statements.insert_all(connection, all).await?,
+        }
+        self.memory.version = Some(version);
+        Ok((plan, Done { answers, rows }, is_last))
     }
 
     async fn acquire(
@@ -325,7 +471,7 @@ impl Writer {
         self.with_lease(lease.run, async |connection, held| {
             // A lease that lapsed and that nobody took since is still the newest one.
             if held.token != lease.token || held.owner.as_deref() != Some(lease.owner.as_str()) {
-                let owner = held.owner.unwrap_or_else(|| NOBODY.to_owned());
+                let owner = held.owner.as_deref().unwrap_or(NOBODY).to_owned();
                 return Err(StoreError::NotOwner { run: lease.run, owner }.into());
             }
             let lease = Lease { until: now.after(span), ..lease };
@@ -348,7 +494,14 @@ impl Writer {
             Ok(held) => act(&mut connection, held).await,
             Err(error) => Err(error.into()),
         };
-        self.end(connection, done).await.map_err(|failure| self.explain(failure))
+        let ended = self.end(connection, done).await;
+        let held = ended.as_ref().ok().map(|lease| Held {
+            owner: Some(lease.owner.as_str().into()),
+            token: lease.token,
+            until: lease.until,
+        });
+        self.memory.hold(run, held);
+        ended.map_err(|failure| self.explain(failure))
     }
 
     async fn release(&mut self, lease: &Lease) -> Result<(), StoreError> {
@@ -362,6 +515,21 @@ impl Writer {
             lease.owner.as_str().into(),
         ];
         let done = connection.execute(RELEASE, args).await.map(drop).map_err(Failure::from);
+        self.memory.hold(lease.run, None);
+        self.end(connection, done).await.map_err(|failure| self.explain(failure))
+    }
+
+    async fn maintain(&mut self, job: Job) -> Result<(), StoreError> {
+        let mut connection = match self.begin().await {
+            Ok(connection) => connection,
+            Err(error) => return Err(self.database.failed(&error)),
+        };
+        let done = job(&mut connection).await.map_err(Failure::from);
+        // Whatever it did, it did not say.
+        self.memory.forget();
+        if let Some(wal) = &self.wal {
+            wal.written(PAGE.unsigned_abs() as usize);
+        }
         self.end(connection, done).await.map_err(|failure| self.explain(failure))
     }
 
@@ -400,9 +568,6 @@ impl Writer {
     }
 }
 
-/// Who is named where a lease lapsed or was given back.
-const NOBODY: &str = "nobody";
-
 async fn start(
     connection: &mut Connection,
     engine: Engine,
@@ -415,26 +580,12 @@ async fn start(
     }
 }
 
-/// The lease of a run, as it is stored.
-struct Held {
-    owner: Option<String>,
-    token: u64,
-    until: Timestamp,
-}
-
-impl Held {
-    /// Returns who owns the run now.
-    fn owner_at(&self, now: Timestamp) -> Option<&str> {
-        self.owner.as_deref().filter(|_| self.until > now)
-    }
-}
-
 async fn held(connection: &mut Connection, run: RunId) -> Result<Held, sqlx::Error> {
     let rows = connection.fetch(LEASE, vec![run.as_uuid().into()]).await?;
     match rows.first() {
-        None => Ok(Held { owner: None, token: 0, until: Timestamp::default() }),
+        None => Ok(Held::default()),
         Some(row) => Ok(Held {
-            owner: row.maybe_text(0)?,
+            owner: row.maybe_text(0)?.map(Arc::from),
             token: read::unsigned(row.int(1)?).unwrap_or(0),
             until: Timestamp::from_micros(row.int(2)?),
         }),
@@ -452,196 +603,8 @@ async fn take(connection: &mut Connection, lease: &Lease) -> Result<(), sqlx::Er
     connection.execute(TAKE, args).await.map(drop)
 }
 
-/// Where the appends of one transaction go.
-struct Plan<'a> {
-    at: &'a str,
-    now: Timestamp,
-    heads: BTreeMap<RunId, Head>,
-    /// What was recorded under a key, in the store or in this batch.
-    known: HashMap<(RunId, String), Recorded>,
-    top: u64,
-    rows: Vec<Vec<Arg>>,
-    events: Vec<Event>,
-    blobs: BTreeMap<BlobHash, &'a [u8]>,
-}
-
-struct Head {
-    seq: u64,
-    hash: BlobHash,
-    held: Held,
-}
-
-/// Writes the statement that reads the heads of `runs` runs, and the last position beside each.
-pub(crate) fn heads_of(runs: usize) -> String {
-    let places: Vec<_> = (1..=runs).map(|n| format!("${n}")).collect();
-    format!(
-        "SELECT p.top, h.run, h.seq, h.hash, h.owner, h.token, h.held_until \
-         FROM (SELECT COALESCE(MAX(position), 0) AS top FROM events) p \
-         LEFT JOIN heads h ON h.run IN ({})",
-        places.join(", ")
-    )
-}
-
-/// Writes the statement that looks up `keys` idempotency keys.
-pub(crate) fn known_of(keys: usize) -> String {
-    let selects: Vec<_> = (0..keys)
-        .map(|n| {
-            format!(
-                "SELECT run, idempotency_key, position, seq, hash FROM events \
-                 WHERE run = ${} AND idempotency_key = ${}",
-                2 * n + 1,
-                2 * n + 2
-            )
-        })
-        .collect();
-    selects.join(" UNION ALL ")
-}
-
-impl<'a> Plan<'a> {
-    async fn load(
-        &mut self,
-        connection: &mut Connection,
-        appends: &'a [Prepared],
-    ) -> Result<(), Failure> {
-        let runs: BTreeSet<RunId> = appends.iter().map(|append| append.run).collect();
-        let mut ids: Vec<Arg> = runs.iter().map(|run| run.as_uuid().into()).collect();
-        pad(&mut ids, 1);
-        for row in connection.fetch(heads_of(ids.len()), ids).await? {
-            self.top = read::unsigned(row.int(0)?).unwrap_or(0);
-            let Some(run) = row.maybe_id(1)? else { continue };
-            let hash = read::hash(&row.bytes(3)?).ok_or_else(|| StoreError::Corrupt {
-                at: self.at.to_owned(),
-                detail: format!("the head of run {run} has no whole hash"),
-            })?;
-            let held = Held {
-                owner: row.maybe_text(4)?,
-                token: read::unsigned(row.int(5)?).unwrap_or(0),
-                until: Timestamp::from_micros(row.int(6)?),
-            };
-            let seq = read::unsigned(row.int(2)?).unwrap_or(0);
-            self.heads.insert(RunId::from_uuid(run), Head { seq, hash, held });
-        }
-        let keys: BTreeSet<(RunId, &str)> = appends
-            .iter()
-            .flat_map(|append| append.events.iter().map(|event| (append.run, &event.key)))
-            .filter_map(|(run, key)| key.as_deref().map(|key| (run, key)))
-            .collect();
-        let keys: Vec<_> = keys.into_iter().collect();
-        for keys in keys.chunks(KEYS) {
-            let mut args = Vec::new();
-            for (run, key) in keys {
-                args.extend([run.as_uuid().into(), (*key).into()]);
-            }
-            pad(&mut args, 2);
-            for row in connection.fetch(known_of(args.len() / 2), args).await? {
-                let recorded = Recorded {
-                    position: Position(read::unsigned(row.int(2)?).unwrap_or(0)),
-                    seq: read::unsigned(row.int(3)?).unwrap_or(0),
-                    hash: read::hash(&row.bytes(4)?).unwrap_or(GENESIS),
-                    duplicate: true,
-                };
-                self.known.insert((RunId::from_uuid(row.id(0)?), row.text(1)?), recorded);
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives an append its place, or refuses the whole of it.
-    fn place(&mut self, append: &'a Prepared) -> Result<Vec<Recorded>, StoreError> {
-        let head = self.heads.entry(append.run).or_insert_with(|| Head {
-            seq: 0,
-            hash: GENESIS,
-            held: Held { owner: None, token: 0, until: Timestamp::default() },
-        });
-        may_write(append, &head.held, self.now)?;
-        for blob in &append.blobs {
-            self.blobs.insert(blob.hash(), blob.bytes());
-        }
-        let mut recorded = Vec::with_capacity(append.events.len());
-        for draft in &append.events {
-            if let Some(key) = &draft.key
-                && let Some(first) = self.known.get(&(append.run, key.clone()))
-            {
-                recorded.push(*first);
-                continue;
-            }
-            head.seq += 1;
-            self.top += 1;
-            let link = link(append.run, head.seq, draft);
-            head.hash = link.hash(&head.hash);
-            let event = event(append.run, head, self.top, draft);
-            self.rows.push(row(&event, &draft.data));
-            let place = Recorded {
-                position: event.position,
-                seq: event.seq,
-                hash: event.hash,
-                duplicate: false,
-            };
-            if let Some(key) = &draft.key {
-                let again = Recorded { duplicate: true, ..place };
-                self.known.insert((append.run, key.clone()), again);
-            }
-            self.events.push(event);
-            recorded.push(place);
-        }
-        Ok(recorded)
-    }
-}
-
-/// Checks the token of an append against the run's present lease. What somebody asks of a run needs none.
-fn may_write(append: &Prepared, held: &Held, now: Timestamp) -> Result<(), StoreError> {
-    let owner = held.owner_at(now);
-    let asks = || {
-        !append.events.is_empty() && append.events.iter().all(|event| !event.body.needs_lease())
-    };
-    let allowed = match append.token {
-        Some(token) => owner.is_some() && token == held.token,
-        None => owner.is_none() || asks(),
-    };
-    if allowed {
-        return Ok(());
-    }
-    Err(StoreError::NotOwner { run: append.run, owner: owner.unwrap_or(NOBODY).to_owned() })
-}
-
-/// Repeats the last `width` arguments until their groups are a power of two, so that few
-/// statements serve every number of them.
-fn pad(args: &mut Vec<Arg>, width: usize) {
-    let wanted = (args.len() / width).next_power_of_two() * width;
-    while args.len() < wanted {
-        let Some(from) = args.len().checked_sub(width) else { return };
-        args.extend_from_within(from..);
-    }
-}
-
-fn link(run: RunId, seq: u64, draft: &Draft) -> Link<'_> {
-    Link {
-        run,
-        seq,
-        task: draft.task,
-        principal: draft.principal.as_str(),
-        at: draft.at,
-        kind: draft.body.kind(),
-        data: &draft.data,
-        idempotency_key: draft.key.as_deref(),
-    }
-}
-
-fn event(run: RunId, head: &Head, position: u64, draft: &Draft) -> Event {
-    Event {
-        position: Position(position),
-        run,
-        seq: head.seq,
-        task: draft.task,
-        principal: draft.principal.clone(),
-        at: draft.at,
-        body: draft.body.clone(),
-        idempotency_key: draft.key.clone(),
-        hash: head.hash,
-    }
-}
-
-fn row(event: &Event, data: &str) -> Vec<Arg> {
+/// Returns the row of the table of events.
+pub(crate) fn row(event: &Event, data: &str) -> Vec<Arg> {
     vec![
         count(event.position.0).into(),
         event.run.as_uuid().into(),
@@ -658,14 +621,28 @@ fn row(event: &Event, data: &str) -> Vec<Arg> {
 
 /// Lists the statements of fixed shape that the writer uses.
 #[cfg(test)]
-pub(crate) fn statements() -> Vec<String> {
-    let mut all: Vec<String> = [LEASE, TAKE, RELEASE].into_iter().map(str::to_owned).collect();
+pub(crate) fn statements(engine: Engine) -> Vec<String> {
+    use crate::tables::{BLOBS, EVENTS, HEADS, all_of_postgres, script};
+
+    let mut all: Vec<String> = [LEASE, TAKE, RELEASE, AT].into_iter().map(str::to_owned).collect();
     for n in [1, 2, 4, 32] {
-        all.extend([heads_of(n), known_of(n)]);
+        all.extend([plan::heads_of(engine, n), plan::known_of(engine, n)]);
     }
-    let tables: [&crate::tables::Table; 3] = [&EVENTS, &BLOBS, &HEADS];
-    for table in tables.into_iter().chain(VIEWS) {
-        all.extend([table.insert(1), table.insert(crate::tables::ROWS)]);
+    let tables = [&BLOBS, &EVENTS, &HEADS].into_iter().chain(VIEWS);
+    match engine {
+        Engine::Sqlite => {
+            for room in [1, 3, ROWS] {
+                all.extend(tables.clone().map(|table| table.insert_sqlite(room, "")));
+            }
+            // Its parts: what is prepared is the first statement of a script.
+            let whole = script(Frame::Whole, tables.map(|table| (table, 2)));
+            all.extend(whole.split("; ").map(str::to_owned));
+        }
+        Engine::Postgres => {
+            all.extend(tables.clone().map(|table| table.insert_postgres()));
+            all.push(all_of_postgres(&tables.collect::<Vec<_>>()));
+            all.push(all_of_postgres(&[&BLOBS]));
+        }
     }
     for table in VIEWS {
         all.push(format!("DELETE FROM {}", table.name));

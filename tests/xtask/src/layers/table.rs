@@ -153,6 +153,18 @@ pub(crate) const OUTSIDE: &[Outside] = &[
     ),
     outside("sqlx", Home::Alone(&["formwork-trace"]), InTests::AtHome, "one crate owns the stores"),
     outside(
+        "zstd",
+        Home::Alone(&["formwork-trace"]),
+        InTests::AtHome,
+        "one crate compresses what is kept",
+    ),
+    outside(
+        "ring",
+        Home::Packages(&["formwork-trace"]),
+        InTests::AtHome,
+        "one crate signs what was recorded",
+    ),
+    outside(
         "jsonschema",
         Home::Alone(&["formwork-tool", "formwork-transport", "formwork-scheduler"]),
         InTests::AtHome,

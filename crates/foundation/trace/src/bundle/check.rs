@@ -1,0 +1,256 @@
+//! What is believed of a bundle: nothing that was not counted.
+
+use std::{
+    collections::HashSet,
+    io::{self, BufRead, BufReader, Read},
+};
+
+use formwork_protocols::{
+    BlobHash, Event, EventBody, Position, Principal, RunId,
+    event::{GENESIS, Link},
+};
+
+use super::{BlobLine, BundleError, Counts, EventLine, FORMAT, Line};
+use crate::audit::refers_to;
+
+/// The first bytes of a frame of zstd. Source: RFC 8878, section 3.1.1.
+const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// The longest line that is read: a blob and what JSON adds to it. A file of a few bytes may say that it holds more
+/// than there is memory.
+const LONGEST: u64 = 512 * 1024 * 1024;
+
+/// What a bundle says, once it was checked as far as that.
+pub(crate) enum Item {
+    Run { run: RunId, events: u64, head: BlobHash },
+    Blob(Vec<u8>),
+    Event(Box<Checked>),
+    End,
+}
+
+/// An event whose hash is that of its contents and of the one before. Its position is still to be given.
+pub(crate) struct Checked {
+    pub(crate) event: Event,
+    /// The text that was hashed.
+    pub(crate) data: String,
+}
+
+/// Reads a bundle from its beginning and refuses what is not as it was written.
+pub(crate) struct Reader<'a> {
+    input: Box<dyn BufRead + Send + 'a>,
+    buffer: Vec<u8>,
+    line: u64,
+    state: State,
+    counts: Counts,
+    blobs: HashSet<BlobHash>,
+    runs: HashSet<RunId>,
+}
+
+enum State {
+    Start,
+    Between,
+    Within(Progress),
+    Done,
+}
+
+struct Progress {
+    run: RunId,
+    events: u64,
+    head: BlobHash,
+    seq: u64,
+    previous: BlobHash,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(input: impl Read + Send + 'a) -> io::Result<Self> {
+        let mut input = BufReader::with_capacity(256 * 1024, input);
+        let is_compressed = input.fill_buf()?.starts_with(&MAGIC);
+        let input: Box<dyn BufRead + Send + 'a> = if is_compressed {
+            let decoder = zstd::stream::read::Decoder::with_buffer(input)?;
+            Box::new(BufReader::with_capacity(256 * 1024, decoder))
+        } else {
+            Box::new(input)
+        };
+        Ok(Self {
+            input,
+            buffer: Vec::new(),
+            line: 0,
+            state: State::Start,
+            counts: Counts::default(),
+            blobs: HashSet::new(),
+            runs: HashSet::new(),
+        })
+    }
+
+    /// Returns what comes next; nothing after the end.
+    pub(crate) fn next(&mut self) -> Result<Option<Item>, BundleError> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        let read = self.input.by_ref().take(LONGEST).read_until(b'\n', &mut buffer);
+        self.line += 1;
+        let item = match read {
+            Ok(0) => self.at_end(),
+            Ok(_) => self.item(&buffer),
+            // The compressed form has its own checks, which an altered or a cut file fails.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::Other
+                        | io::ErrorKind::UnexpectedEof
+                        | io::ErrorKind::InvalidData
+                ) =>
+            {
+                Err(self.forged(format!("it cannot be decompressed: {error}")))
+            }
+            Err(error) => Err(error.into()),
+        };
+        self.buffer = buffer;
+        item
+    }
+
+    fn forged(&self, reason: impl Into<String>) -> BundleError {
+        BundleError::Forged { line: self.line, reason: reason.into() }
+    }
+
+    fn at_end(&self) -> Result<Option<Item>, BundleError> {
+        match &self.state {
+            State::Done => Ok(None),
+            State::Start => Err(self.forged("the file is empty")),
+            State::Between | State::Within(_) => Err(self.forged("its end is missing")),
+        }
+    }
+
+    fn item(&mut self, bytes: &[u8]) -> Result<Option<Item>, BundleError> {
+        if bytes.last() != Some(&b'\n') {
+            return Err(self.forged("it is cut short"));
+        }
+        let line: Line<'_> = match serde_json::from_slice(bytes) {
+            Ok(line) => line,
+            Err(_) if self.line == 1 => return Err(self.forged("the file is no bundle of runs")),
+            Err(error) => return Err(self.forged(format!("it cannot be read: {error}"))),
+        };
+        match (line, &self.state) {
+            (Line::Bundle { format, .. }, State::Start) => {
+                if format > FORMAT {
+                    return Err(BundleError::TooNew { found: format });
+                }
+                self.state = State::Between;
+                self.next()
+            }
+            (_, State::Start) => Err(self.forged("the file is no bundle of runs")),
+            (_, State::Done) => Err(self.forged("something follows the end")),
+            (Line::Bundle { .. }, _) => Err(self.forged("the bundle begins again")),
+            (Line::Run { run, events, head }, _) => {
+                self.run_is_whole()?;
+                if events == 0 {
+                    return Err(self.forged(format!("run {run} has no events")));
+                }
+                if !self.runs.insert(run) {
+                    return Err(self.forged(format!("run {run} is there twice")));
+                }
+                self.counts.runs += 1;
+                let previous = GENESIS;
+                self.state = State::Within(Progress { run, events, head, seq: 0, previous });
+                Ok(Some(Item::Run { run, events, head }))
+            }
+            (Line::Blob(blob), _) => self.blob(blob).map(Some),
+            (Line::Event(event), _) => self.event(&event).map(Some),
+            (Line::End { runs, events, blobs }, _) => {
+                self.run_is_whole()?;
+                let counted = Counts { runs, events, blobs };
+                if counted != self.counts {
+                    let found = self.counts;
+                    return Err(self.forged(format!(
+                        "it counts {runs} runs, {events} events and {blobs} blobs, but there were {}, {} and {}",
+                        found.runs, found.events, found.blobs
+                    )));
+                }
+                self.state = State::Done;
+                Ok(Some(Item::End))
+            }
+        }
+    }
+
+    /// Checks that the run that came last, if one did, came to the end that was said of it.
+    fn run_is_whole(&self) -> Result<(), BundleError> {
+        let State::Within(at) = &self.state else { return Ok(()) };
+        if at.seq != at.events {
+            return Err(self.forged(format!(
+                "run {} has {} events here and should have {}",
+                at.run, at.seq, at.events
+            )));
+        }
+        if at.previous != at.head {
+            return Err(self.forged(format!("run {} does not end with {}", at.run, at.head)));
+        }
+        Ok(())
+    }
+
+    fn blob(&mut self, blob: BlobLine<'_>) -> Result<Item, BundleError> {
+        let hash = blob.hash;
+        let Some(bytes) = blob.into_bytes() else {
+            return Err(self.forged(format!("blob {hash} has no bytes that can be read")));
+        };
+        if BlobHash::of(&bytes) != hash {
+            return Err(self.forged(format!("the bytes of blob {hash} are not those of its hash")));
+        }
+        self.blobs.insert(hash);
+        self.counts.blobs += 1;
+        Ok(Item::Blob(bytes))
+    }
+
+    fn event(&mut self, line: &EventLine<'_>) -> Result<Item, BundleError> {
+        let forged = |reason: String| BundleError::Forged { line: self.line, reason };
+        let State::Within(at) = &mut self.state else {
+            return Err(forged("an event stands before its run".to_owned()));
+        };
+        let (run, seq) = (at.run, line.seq);
+        if seq != at.seq + 1 {
+            return Err(forged(format!("after event {} of run {run} comes {seq}", at.seq)));
+        }
+        let data = line.data.get();
+        let link = Link {
+            run,
+            seq,
+            task: line.task,
+            principal: &line.principal,
+            at: line.at,
+            kind: &line.kind,
+            data,
+            idempotency_key: line.key.as_deref(),
+        };
+        let hash = link.hash(&at.previous);
+        if hash != line.hash {
+            return Err(forged(format!(
+                "event {seq} of run {run} is not what was written: its hash is {hash}, not {}",
+                line.hash
+            )));
+        }
+        let unreadable =
+            |reason: String| forged(format!("event {seq} of run {run} cannot be read: {reason}"));
+        crate::prepare::named_well(&line.kind, line.key.as_deref()).map_err(unreadable)?;
+        let body =
+            EventBody::parse(&line.kind, data).map_err(|error| unreadable(error.to_string()))?;
+        let principal =
+            Principal::parse(&*line.principal).map_err(|error| unreadable(error.to_string()))?;
+        if let Some(missing) = refers_to(&body).find(|hash| !self.blobs.contains(hash)) {
+            return Err(forged(format!(
+                "event {seq} of run {run} refers to {missing}, which is not in the bundle"
+            )));
+        }
+        (at.seq, at.previous) = (seq, hash);
+        self.counts.events += 1;
+        let event = Event {
+            position: Position::default(),
+            run,
+            seq,
+            task: line.task,
+            principal,
+            at: line.at,
+            body,
+            idempotency_key: line.key.clone(),
+            hash,
+        };
+        Ok(Item::Event(Box::new(Checked { event, data: data.to_owned() })))
+    }
+}
