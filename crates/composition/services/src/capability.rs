@@ -175,6 +175,14 @@ pub static CAPABILITIES: &[Capability] = &[
     Capability::of::<operations::tools::List>(),
     Capability::of::<operations::models::List>(),
     Capability::of::<operations::audit::Verify>(),
+    Capability::of::<operations::audit::Seal>(),
+    Capability::of::<operations::bundles::Export>(),
+    Capability::of::<operations::bundles::Import>(),
+    Capability::of::<operations::db::GetStatus>(),
+    Capability::of::<operations::db::VerifyStore>(),
+    Capability::of::<operations::db::Rebuild>(),
+    Capability::of::<operations::db::Vacuum>(),
+    Capability::of::<operations::db::Archive>(),
 ];
 
 impl Formwork {

@@ -67,6 +67,12 @@ pub enum Error {
     /// The store failed, as `source` says.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Runs cannot be taken out into a file or in from one, as `source` says.
+    #[error(transparent)]
+    Bundle { source: formwork_trace::BundleError },
+    /// Nothing was signed, as `source` says.
+    #[error(transparent)]
+    Checkpoint { source: formwork_trace::CheckpointError },
     /// The run cannot be resumed as it stands.
     #[error("run {run} is {state} and cannot be resumed")]
     NotResumable { run: RunId, state: RunState },
@@ -130,6 +136,9 @@ impl Error {
             | Self::Store(_) => OutcomeCode::Setup,
             Self::Scope { .. } | Self::NotAsLeft { .. } => OutcomeCode::Refused,
             Self::NoSuchCapability { .. } | Self::Parameters { .. } => OutcomeCode::Usage,
+            Self::Bundle { source: formwork_trace::BundleError::Io(_) } => OutcomeCode::Setup,
+            // What was asked for would make a record of what was not written.
+            Self::Bundle { .. } | Self::Checkpoint { .. } => OutcomeCode::Refused,
             Self::NotResumable { .. }
             | Self::OtherWorkspace { .. }
             | Self::OtherTrash { .. }
@@ -165,6 +174,16 @@ impl Error {
                 format!("go there, or pass -C {workspace}")
             }
             Self::Key { .. } => "set it where api_key in the config says it comes from".to_owned(),
+            Self::Bundle { source: formwork_trace::BundleError::Unsound { run, .. } } => {
+                format!("`formwork audit verify {run}` tells what is wrong with it")
+            }
+            Self::Bundle { source: formwork_trace::BundleError::Forged { .. } } => {
+                "nothing of it was recorded; get the file again from whoever made it".to_owned()
+            }
+            Self::Bundle { source: formwork_trace::BundleError::TooNew { .. } } => {
+                "use the version of Formwork that wrote it, or a later one".to_owned()
+            }
+            Self::Checkpoint { .. } => "`formwork audit verify` tells what is wrong".to_owned(),
             Self::Store(StoreError::NotOwner { .. }) => {
                 "another process works on it; wait until that ends, or until its lease lapses half a minute after it died".to_owned()
             }
@@ -184,6 +203,15 @@ impl Error {
         match source {
             formwork_transport::Error::Document(faults) => Self::Documents(faults),
             source => Self::Transport { source: Box::new(source) },
+        }
+    }
+}
+
+impl From<formwork_trace::BundleError> for Error {
+    fn from(error: formwork_trace::BundleError) -> Self {
+        match error {
+            formwork_trace::BundleError::Store(source) => Self::Store(source),
+            source => Self::Bundle { source },
         }
     }
 }

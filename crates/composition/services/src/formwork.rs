@@ -11,12 +11,13 @@ use std::{
 
 use formwork_agent::Agents;
 use formwork_protocols::{
-    Clock, Provider, Rng, RunId, RunOutcome, Scrub, Store, SystemClock, SystemRng, Tool,
+    Clock, Provider, Rng, RunId, RunOutcome, Scrub, Store, SystemClock, SystemRng,
+    Timestamp, Tool,
 };
 use formwork_sandbox::{Environment, Launcher, Sandbox};
 use formwork_scheduler::{Natives, Signals};
 use formwork_secrets::Scrubber;
-use formwork_trace::{Options, Trace};
+use formwork_trace::{Look, Options, Trace};
 use formwork_write_safety::{Root, Snapshots, Trash};
 use serde_json::Value;
 use tokio::{sync::oneshot, task::JoinSet};
@@ -139,6 +140,18 @@ impl Builder {
         self
     }
 
+    /// Tells where the log is and which version it has. Makes and changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when it cannot be reached, or is no log.
+    pub async fn look(&self) -> Result<Look, Error> {
+        let url = self.config.database_url.clone().unwrap_or_else(|| {
+            let own = self.workspace.join(".formwork/state");
+            default_database_url(self.state.as_deref().unwrap_or(&own))
+        });
+        Ok(Trace::look(&url, Options::default().wait).await?)
+    }
+
     /// Opens the workspace and the log. No key is read and nothing is sent before a run needs it.
     ///
     /// # Errors
@@ -241,6 +254,27 @@ impl Formwork {
     /// Returns the log and its views.
     pub fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.inner.store)
+    }
+
+    /// Returns the log as a whole, for what only its own store can do.
+    pub(crate) fn trace(&self) -> &Trace {
+        &self.inner.trace
+    }
+
+    /// Returns the folder of state.
+    pub(crate) fn state(&self) -> &Path {
+        &self.inner.state
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.inner.clock.now()
+    }
+
+    /// Returns what takes secrets out, with all keys that can be had.
+    pub(crate) fn scrub(&self) -> &dyn Scrub {
+        // One that cannot be had is no secret that could be found.
+        let _ = self.models(&self.inner.config);
+        self.inner.scrub.as_ref()
     }
 
     /// Returns the root of the workspace.

@@ -36,6 +36,7 @@ mod changes; // What a run has changed.
 mod executor; // The work of tasks.
 mod models; // From config to models.
 mod presence; // Who still works.
+mod seals; // What the log was, signed.
 mod setup; // What shapes a run.
 mod unasked; // What git would run.
 mod watched; // What programs change.
@@ -48,4 +49,5 @@ mod error;
 pub use {
     error::Error,
     formwork::{Builder, Formwork, built_in, default_database_url},
+    formwork_trace::{Checkpoint, Look, PublicKey},
 };

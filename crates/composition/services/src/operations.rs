@@ -2,6 +2,8 @@
 
 pub mod agents;
 pub mod audit;
+pub mod bundles;
+pub mod db;
 pub mod events;
 pub mod models;
 pub mod runs;

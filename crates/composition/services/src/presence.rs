@@ -17,6 +17,7 @@ const STALE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Presence {
     path: PathBuf,
+    stays: bool,
     _lock: File, // Not inherited by the programs that are started, so it ends with this process.
 }
 
@@ -37,14 +38,22 @@ impl Presence {
         let failed = |source| Error::State { action: "lock", path: path.clone(), source };
         let lock = mark().map_err(failed)?;
         sweep(&folder);
-        Ok(Self { path, _lock: lock })
+        Ok(Self { path, stays: false, _lock: lock })
+    }
+
+    /// Ends the owner and leaves its mark behind, by which others are told that it is gone: it could not
+    /// give back what it owned, as when the log cannot be written.
+    pub(crate) fn end_without_giving_back(mut self) {
+        self.stays = true;
     }
 }
 
 impl Drop for Presence {
     fn drop(&mut self) {
         // What is left behind is swept away later.
-        let _ = fs::remove_file(&self.path);
+        if !self.stays {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -88,7 +97,7 @@ mod tests {
         let present = Presence::of("process-1", state.path()).unwrap();
 
         let while_it_lives = is_gone("process-1", state.path());
-        let Presence { path, _lock: lock } = &present;
+        let Presence { path, _lock: lock, .. } = &present;
         lock.unlock().unwrap(); // As the kernel does when a process dies.
         let after = is_gone("process-1", state.path());
 
@@ -96,6 +105,15 @@ mod tests {
         assert_eq!((while_it_lives, after), (false, true));
         assert!(!is_gone("process-2", state.path()));
         assert!(!is_gone("../owners/process-1", state.path()));
+    }
+
+    #[test]
+    fn an_owner_that_could_not_give_back_what_it_had_is_gone() {
+        let state = tempfile::tempdir().unwrap();
+
+        Presence::of("process-1", state.path()).unwrap().end_without_giving_back();
+
+        assert!(is_gone("process-1", state.path()));
     }
 
     #[test]

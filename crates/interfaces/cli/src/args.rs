@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use formwork_protocols::{AgentName, BlobHash, ModelRef, PermissionMode, Position, RunId, Span, Usd};
+use formwork_services::PublicKey;
 
 /// Structured programming for AI agents: work with entry checks, exit checks, a budget and a record.
 #[derive(Debug, Parser)]
@@ -97,7 +98,7 @@ pub enum Verb {
     Edit(OneTask),
     /// Watch a broken repository being fixed; needs no set-up.
     Demo(Demo),
-    /// List, show and resume runs.
+    /// List, show, resume, export and import runs.
     #[command(subcommand)]
     Runs(Runs),
     /// Take back what a run has changed, and nothing else.
@@ -125,9 +126,12 @@ pub enum Verb {
     Init(Init),
     /// Let the project's config take effect, as it stands now.
     Trust(Trust),
-    /// Check the log.
+    /// Check the log, and sign what it is.
     #[command(subcommand)]
     Audit(Audit),
+    /// Look after the store: what it holds, whether it is whole, what leaves it.
+    #[command(subcommand)]
+    Db(Db),
     /// Show the config.
     #[command(subcommand)]
     Config(Config),
@@ -251,6 +255,22 @@ pub enum Runs {
     Show {
         /// The run; the last one where absent.
         run: Option<RunId>,
+    },
+    /// Write a run into a file that stands for itself.
+    Export {
+        /// The run.
+        run: RunId,
+        /// The file, compressed where its name ends in .zst; - prints it. RUN.jsonl.zst where absent.
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Write over a file that is there.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Take in the runs of a bundle or an archive, once it was found to be what was written.
+    Import {
+        /// The file.
+        file: PathBuf,
     },
     /// Take an interrupted run up where it stopped.
     Resume {
@@ -389,12 +409,54 @@ pub struct Trust {
 /// `formwork audit`
 #[derive(Debug, Subcommand)]
 pub enum Audit {
-    /// Check the hash chain and the blobs of a run, or of all.
+    /// Check the hash chain and the blobs of a run, or the whole log with its checkpoints.
     Verify {
-        /// The run; all where absent.
+        /// The run; the whole log where absent.
         run: Option<RunId>,
+        /// A file of checkpoints that was kept elsewhere. May be repeated.
+        #[arg(long = "checkpoint", value_name = "FILE", conflicts_with = "run")]
+        checkpoints: Vec<PathBuf>,
+        /// The public key of another machine whose checkpoints are known. May be repeated.
+        #[arg(long = "key", value_name = "HEX", conflicts_with = "run")]
+        keys: Vec<PublicKey>,
+    },
+    /// Sign what the whole log is now, so that what is removed later is missed.
+    Checkpoint,
+}
+
+/// `formwork db`
+#[derive(Debug, Subcommand)]
+pub enum Db {
+    /// Make the store.
+    Init,
+    /// Tell what the store is, what it holds and how large it is.
+    Status {
+        /// Count the blobs that no run refers to as well; reads the whole log.
+        #[arg(long)]
+        orphans: bool,
+    },
+    /// Bring the store to the version of this program.
+    Migrate,
+    /// Make every view again from the log.
+    Rebuild,
+    /// Check the log, that the views are what it says, and the pages of the database.
+    Verify,
+    /// Give free space back to the machine.
+    Vacuum,
+    /// Take runs that ended long ago out into a compressed file; `runs import` brings them back.
+    Archive {
+        /// Only those last written longer ago than this, such as 90d or 12h.
+        #[arg(long, value_name = "TIME", value_parser = age)]
+        older_than: Age,
+        /// The folder for the file; `archive` in the folder of state where absent.
+        #[arg(short, long, value_name = "DIR")]
+        output: Option<PathBuf>,
     },
 }
+
+/// How long ago something was, in days as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Age(pub Span);
 
 /// `formwork config`
 #[derive(Debug, Subcommand)]
@@ -414,6 +476,13 @@ fn mode(text: &str) -> Result<PermissionMode, String> {
         "edit" => Ok(PermissionMode::Edit),
         "auto" => Ok(PermissionMode::Auto),
         _ => Err("expected ask, plan, edit or auto".to_owned()),
+    }
+}
+
+fn age(text: &str) -> Result<Age, String> {
+    match text.strip_suffix('d').map(str::parse::<u64>) {
+        Some(Ok(days)) => Ok(Age(Span::from_secs(days.saturating_mul(86_400)))),
+        _ => text.parse().map(Age).map_err(|_| "expected a time such as 90d or 12h".to_owned()),
     }
 }
 

@@ -1,7 +1,9 @@
 //! What each verb does, one module per verb or family.
 
 mod audit;
+mod bundles;
 mod config;
+mod db;
 mod demo;
 mod doctor;
 mod documents;
@@ -69,6 +71,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Init(args)) => init::init(&global, terminal, args),
         Some(Verb::Trust(args)) => trust::trust(&global, terminal, args),
         Some(Verb::Audit(args)) => audit::audit(&global, terminal, args),
+        Some(Verb::Db(args)) => db::db(&global, terminal, args),
         Some(Verb::Config(args)) => config::config(&global, terminal, args),
         Some(Verb::Completions { shell }) => {
             let mut script = Vec::new();

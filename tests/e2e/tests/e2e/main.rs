@@ -14,9 +14,11 @@ mod crash; // A process killed in the middle of a run.
 mod demo; // What the demonstrations show, and what machines read.
 mod documents; // Faults of documents, all told and nothing begun.
 mod endpoint; // Endpoints that refuse, break off or fall silent.
+mod faults; // What a machine does to the log in the middle of a run.
 mod fallback; // Another model in the place of one that gave up.
 mod interrupt; // Ctrl-C, and the run taken up again.
 mod models; // Servers of models: looked at closely, and given one.
+mod log; // The log as a whole: moved, archived, verified.
 mod modes; // What agents may change.
 mod recorded; // A run carried out again without its server.
 mod secrets; // Where keys never are.

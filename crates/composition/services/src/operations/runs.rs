@@ -5,15 +5,15 @@ use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 use async_trait::async_trait;
 use formwork_agent::Agents;
 use formwork_protocols::{
-    AgentName, EventBody, ModelRef, PermissionMode, Position, Rng as _, RunId, Scrub, Span, Store,
-    SystemRng, WorkflowName,
+    AgentName, EventBody, ModelRef, PermissionMode, Position, Rng as _, RunId, RunOutcome, Scrub,
+    Span, Store, SystemRng, WorkflowName,
     check::{CheckKind, CheckSpec, CommandCheck, Expect, Parser},
     document::Diagnostics,
     spec::Retries,
     store::{AttemptRow, CallRow, CheckRow, RunRow, Selection, TaskRow},
 };
 use formwork_scheduler::{
-    Executor, Scheduler, Setup, Signals,
+    Executor, Report, Scheduler, Setup, Signals,
     workflow::{Known, Plan, SingleTask},
 };
 use formwork_write_safety::Reads;
@@ -163,9 +163,7 @@ impl Operation for Start {
         let (run, signals) = (new.id(), Signals::default());
         let watched = signals.clone();
         formwork.spawn(run, signals, async move {
-            let _present = present; // Until the run is given back, or its process dies.
-            let report = scheduler.run(new, &watched).await.map_err(Error::from)?;
-            Ok(report.outcome)
+            ended(scheduler.run(new, &watched).await, present)
         });
         Ok(Started { run })
     }
@@ -313,6 +311,20 @@ fn scheduler(
     Ok((scheduler, present))
 }
 
+/// Passes on how a run ended. Its owner is present until here, or until its process dies.
+fn ended(
+    report: Result<Report, formwork_scheduler::Error>,
+    present: Presence,
+) -> Result<RunOutcome, Error> {
+    match report {
+        Ok(report) => Ok(report.outcome),
+        Err(error) => {
+            present.end_without_giving_back();
+            Err(error.into())
+        }
+    }
+}
+
 /// Which run to resume.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -350,9 +362,7 @@ impl Operation for Resume {
         let signals = Signals::default();
         let watched = signals.clone();
         formwork.spawn(run, signals, async move {
-            let _present = present;
-            let report = scheduler.resume(run, &watched).await.map_err(Error::from)?;
-            Ok(report.outcome)
+            ended(scheduler.resume(run, &watched).await, present)
         });
         Ok(Started { run })
     }
@@ -385,7 +395,7 @@ pub(super) async fn named(store: &dyn Store, run: RunId) -> Result<RunRow, Error
 pub struct ListParams {
     /// Only those older than this one.
     pub before: Option<RunId>,
-    /// How many at the most, up to 1,000; 20 where absent.
+    /// How many at the most, up to 10,000; 20 where absent.
     pub limit: Option<usize>,
 }
 
@@ -409,7 +419,7 @@ impl Operation for List {
     type Output = Listed;
 
     async fn run(formwork: &Formwork, _: &Caller, params: ListParams) -> Result<Listed, Error> {
-        let limit = params.limit.unwrap_or(20).clamp(1, 1_000);
+        let limit = params.limit.unwrap_or(20).clamp(1, 10_000);
         let runs = formwork.inner.store.runs(params.before, limit).await?;
         Ok(Listed { runs })
     }

@@ -1,7 +1,14 @@
 //! `formwork audit`: whether the log is what was written.
 
-use formwork_protocols::{OutcomeCode, store::AuditFault};
-use formwork_services::operations::audit::{Verify, VerifyParams};
+use std::{fs, path::Path};
+
+use anyhow::Context as _;
+use formwork_protocols::{OutcomeCode, RunId, store::AuditFault};
+use formwork_services::{
+    Checkpoint, PublicKey,
+    operations::audit::{Seal, SealParams, Verified, Verify, VerifyParams},
+};
+use serde::Deserialize;
 
 use crate::{
     args::{Audit, Global},
@@ -15,26 +22,136 @@ pub(super) fn audit(
     terminal: &Terminal,
     args: Audit,
 ) -> Result<OutcomeCode, Fault> {
-    let Audit::Verify { run } = args;
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
-        let found = formwork.call::<Verify>(&caller, VerifyParams { run }).await?;
-        terminal.result(&found, || {
-            let mut text = String::new();
-            let mut events = 0;
-            for audit in &found.audits {
-                events += audit.events;
-                for fault in &audit.faults {
-                    text.push_str(&format!("✗ run {}: {}\n", audit.run, tell(fault)));
-                }
+    match args {
+        Audit::Verify { run, checkpoints, keys } => {
+            let mut kept = Vec::new();
+            for file in &checkpoints {
+                kept.extend(read(file)?);
             }
-            let runs = found.audits.len();
-            let faults: usize = found.audits.iter().map(|audit| audit.faults.len()).sum();
-            let verdict = if found.sound { "sound".to_owned() } else { format!("{faults} faults") };
-            text.push_str(&format!("{verdict}: {runs} runs, {events} events checked\n"));
-            text
-        })?;
+            verify(global, terminal, run, kept, keys)
+        }
+        Audit::Checkpoint => checkpoint(global, terminal),
+    }
+}
+
+fn verify(
+    global: &Global,
+    terminal: &Terminal,
+    run: Option<RunId>,
+    kept: Vec<Checkpoint>,
+    keys: Vec<PublicKey>,
+) -> Result<OutcomeCode, Fault> {
+    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+        let found = formwork.call::<Verify>(&caller, VerifyParams { run, kept, keys }).await?;
+        terminal.result(&found, || told(&found))?;
         Ok(if found.sound { OutcomeCode::Completed } else { OutcomeCode::Refused })
     })
+}
+
+fn checkpoint(global: &Global, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
+    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+        let done = formwork.call::<Seal>(&caller, SealParams {}).await?;
+        let made = &done.checkpoint;
+        terminal.result(&done, || {
+            let mut text = String::new();
+            if done.key_made {
+                text.push_str(&format!("made the key {}\n", done.key_file));
+            }
+            text.push_str(&format!(
+                "signed {} runs up to position {}: {}\n  key   {}\n  kept  in the log and in {}; keep a copy where who can write the log cannot\n",
+                made.runs, made.position, made.root, made.signer, done.file
+            ));
+            text
+        })?;
+        Ok(OutcomeCode::Completed)
+    })
+}
+
+/// A checkpoint by itself, in a line of the file of state, or in what `audit checkpoint --json` prints.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Kept {
+    Within { checkpoint: Checkpoint },
+    Itself(Checkpoint),
+}
+
+/// Reads checkpoints that were kept elsewhere.
+fn read(file: &Path) -> Result<Vec<Checkpoint>, Fault> {
+    let text = fs::read_to_string(file)
+        .with_context(|| format!("cannot read {}", file.display()))
+        .map_err(Fault::setup)?;
+    serde_json::Deserializer::from_str(&text)
+        .into_iter::<Kept>()
+        .map(|kept| {
+            let kept = kept
+                .with_context(|| {
+                    format!("{} holds something else than checkpoints", file.display())
+                })
+                .map_err(Fault::setup)?;
+            Ok(match kept {
+                Kept::Within { checkpoint } | Kept::Itself(checkpoint) => checkpoint,
+            })
+        })
+        .collect()
+}
+
+/// Tells what was found: every fault a line, then the sum.
+pub(super) fn told(found: &Verified) -> String {
+    let mut text = String::new();
+    let (mut events, mut faults) = (0, 0);
+    for audit in &found.audits {
+        events += audit.events;
+        for fault in &audit.faults {
+            faults += 1;
+            text.push_str(&format!("✗ run {}: {}\n", audit.run, tell(fault)));
+        }
+    }
+    if found.missing > 0 {
+        faults += 1;
+        text.push_str(&format!(
+            "✗ {} events are gone with all that remembered them: a whole run was removed\n",
+            found.missing
+        ));
+    } else if found.missing < 0 {
+        faults += 1;
+        text.push_str(&format!(
+            "✗ there are {} events more than positions were given out\n",
+            found.missing.unsigned_abs()
+        ));
+    }
+    let (mut holding, mut strange) = (0, 0);
+    for checked in &found.checkpoints {
+        let made = &checked.checkpoint;
+        strange += u64::from(!checked.known);
+        match &checked.fault {
+            Some(fault) => {
+                faults += 1;
+                text.push_str(&format!(
+                    "✗ checkpoint of {} at position {}: {fault}\n",
+                    made.at, made.position
+                ));
+            }
+            None => holding += 1,
+        }
+    }
+    if !found.archived.is_empty() {
+        text.push_str(&format!("{} runs are in archives\n", found.archived.len()));
+    }
+    if !found.checkpoints.is_empty() {
+        text.push_str(&format!("{holding} of {} checkpoints hold\n", found.checkpoints.len()));
+    }
+    if strange > 0 {
+        text.push_str(&format!(
+            "{strange} of them are by keys that are not this machine's; --key names those you know\n"
+        ));
+    }
+    let verdict = match faults {
+        0 => "sound".to_owned(),
+        1 => "1 fault".to_owned(),
+        more => format!("{more} faults"),
+    };
+    text.push_str(&format!("{verdict}: {} runs, {events} events checked\n", found.audits.len()));
+    text
 }
 
 fn tell(fault: &AuditFault) -> String {
@@ -47,6 +164,9 @@ fn tell(fault: &AuditFault) -> String {
         }
         AuditFault::Truncated { expected, found } => {
             format!("events are missing at the end: there were {expected}, there are {found}")
+        }
+        AuditFault::HeadMismatch { expected, found } => {
+            format!("its end was written anew: it ended with {expected}, it ends with {found}")
         }
         AuditFault::Reordered { seq, position } => {
             format!("event {seq} at position {position} is out of order")

@@ -27,6 +27,12 @@ pub(super) fn runs(global: &Global, terminal: &Terminal, args: Runs) -> Result<O
             terminal.result(&detail, || show(&detail))?;
             Ok(OutcomeCode::Completed)
         }
+        Runs::Export { run, output, force } => {
+            super::bundles::export(&formwork, &caller, terminal, run, output, force).await
+        }
+        Runs::Import { file } => {
+            super::bundles::import(&formwork, &caller, terminal, file).await
+        }
         Runs::Resume { run } => {
             let run = match run {
                 Some(run) => run,

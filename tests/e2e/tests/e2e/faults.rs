@@ -1,0 +1,167 @@
+//! What the machine does to the log in the middle of a run: the run ends with a clear error and is taken up again.
+
+use std::{path::Path, process::Stdio};
+
+use formwork_testkit::{http::Gate, mounts::Mounts, postgres::Postgres};
+use serde_json::json;
+use tokio::process::Command;
+
+use crate::{
+    answers::{calling, calls, ends, held},
+    world::{World, end_of},
+};
+
+/// Prepares a task whose one call leaves a mark, asked for by an answer that is held back.
+fn held_back(world: &World, gate: &Gate) -> &'static str {
+    world.repo.write("mark.sh", "echo done >> $1.marks\n").unwrap();
+    world.agent("worker", "one");
+    let call = ("exec", json!({ "command": ["sh", "mark.sh", "work"] }));
+    world.server.reply(&World::chat("one"), held(gate, &calling(std::slice::from_ref(&call))));
+    // The one that is asked again once there is room.
+    world.server.reply(&World::chat("one"), calls(&[call]));
+    world.server.reply(&World::chat("one"), ends("Done."));
+    world.workflow(
+        "[[tasks]]\nname = \"work\"\nagent = \"worker\"\nprompt = \"Run mark.sh.\"\n\
+         postchecks = [{ command = [\"grep\", \"-qx\", \"done\", \"work.marks\"] }]\n",
+    )
+}
+
+/// Checks that the program said why it stopped, and not that it had completed.
+#[track_caller]
+fn assert_told(stdout: &str, stderr: &str, reason: &str) {
+    assert!(
+        stderr.contains("cannot be written: ") && stderr.contains(reason),
+        "{stdout}\n{stderr}"
+    );
+    assert!(!stdout.contains("completed"), "{stdout}\n{stderr}");
+}
+
+#[tokio::test]
+async fn a_disk_that_fills_up_in_the_middle_of_a_run_stops_it_and_it_is_resumed_once_there_is_room()
+{
+    let Some(mounts) = Mounts::available() else { return };
+    let world = World::new().await;
+    let gate = Gate::new();
+    let workflow = held_back(&world, &gate);
+    std::fs::create_dir_all(world.state()).unwrap();
+    let formwork = world.formwork(Vec::<&str>::new());
+    let script = "mount -t tmpfs -o size=4m none \"$1\" || exit 70\nstate=$1 workflow=$2; shift 2\n\
+        \"$@\" run \"$workflow\"; echo \"ended $?\"; rm \"$state/fill\"\n\
+        \"$@\" runs resume; echo \"resumed $?\"; \"$@\" db verify; echo \"verified $?\"\n";
+    let mut command = Command::from(mounts.shell(script));
+    command.arg(world.state()).arg(workflow);
+    command.arg(formwork.as_std().get_program()).args(formwork.as_std().get_args());
+    command
+        .current_dir(world.repo.path())
+        .env_clear()
+        .envs(formwork.as_std().get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+
+    let program = command.spawn().unwrap();
+    gate.reached().await;
+    // The namespace is that of the process, seen from without.
+    let within = Path::new("/proc").join(program.id().unwrap().to_string()).join("root");
+    let state = world.state();
+    let fill = within.join(state.strip_prefix("/").unwrap()).join("fill");
+    let filled = std::io::copy(
+        &mut std::fs::File::open("/dev/zero").unwrap(),
+        &mut std::fs::File::create(&fill).unwrap(),
+    );
+    gate.open();
+    let ended = end_of(program).await;
+
+    assert_eq!(filled.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    assert!(ended.stdout.contains("ended 3\n"), "{ended:#?}");
+    let (before, after) = ended.stdout.split_once("ended 3\n").unwrap();
+    assert_told(before, &ended.stderr, "the disk is full");
+    assert!(after.contains("completed") && after.contains("resumed 0\n"), "{ended:#?}");
+    assert!(after.contains("verified 0\n"), "{ended:#?}");
+    assert_eq!(world.repo.read("work.marks").unwrap(), "done\n");
+}
+
+#[tokio::test]
+async fn a_log_that_is_removed_in_the_middle_of_a_run_is_an_error_and_no_success() {
+    let world = World::new().await;
+    let gate = Gate::new();
+    let workflow = held_back(&world, &gate);
+
+    let program = world.formwork(["run", workflow]).spawn().unwrap();
+    gate.reached().await;
+    for end in ["", "-wal", "-shm"] {
+        std::fs::remove_file(world.state().join(format!("formwork.db{end}"))).unwrap();
+    }
+    gate.open();
+    let ended = end_of(program).await;
+
+    assert_eq!(ended.code, Some(3), "{ended:#?}");
+    assert_told(&ended.stdout, &ended.stderr, "its file was removed while it was open");
+    // What could not be recorded was not done.
+    assert!(!world.path("work.marks").exists());
+}
+
+#[tokio::test]
+async fn pg_a_server_that_stops_in_the_middle_of_a_run_stops_it_and_it_is_resumed_once_it_is_back()
+{
+    let Some(postgres) = Postgres::of_ones_own() else { return };
+    let database = postgres.database().unwrap();
+    let world = World::new().await.on(database.url());
+    let gate = Gate::new();
+    let workflow = held_back(&world, &gate);
+
+    let program = world.formwork(["run", workflow]).spawn().unwrap();
+    gate.reached().await;
+    postgres.stop().unwrap();
+    gate.open();
+    let stopped = end_of(program).await;
+    postgres.start().unwrap();
+    let resumed = world.run(["runs", "resume"]).await;
+
+    assert_eq!(stopped.code, Some(3), "{stopped:#?}");
+    assert_told(&stopped.stdout, &stopped.stderr, "the store at postgres://");
+    assert_eq!(resumed.code, Some(0), "{resumed:#?}");
+    assert!(resumed.last_line().starts_with("completed"), "{resumed:#?}");
+    assert_eq!(world.repo.read("work.marks").unwrap(), "done\n");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_store_of_a_later_version_is_refused_with_what_to_do() {
+    let world = World::new().await;
+    world.json(["db", "init"]).await;
+    let file = world.state().join("formwork.db");
+    let mut bytes = std::fs::read(&file).unwrap();
+    // The version that a program gives its tables stands there. Source: section 1.3 of SQLite's file format.
+    bytes[60..64].copy_from_slice(&99_u32.to_be_bytes());
+    std::fs::write(&file, bytes).unwrap();
+
+    for verb in [vec!["runs", "list"], vec!["db", "migrate"], vec!["db", "verify"]] {
+        let refused = world.run(&verb).await;
+        assert_eq!(refused.code, Some(3), "{refused:#?}");
+        let told = format!(
+            "formwork: the store at {} has schema version 99, this program knows up to 2\n\
+             hint: use the version of Formwork that wrote it, or another --database-url\n",
+            file.display()
+        );
+        assert_eq!(refused.stderr, told);
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_page_is_told_and_the_file_is_left_as_it_is() {
+    let world = World::new().await;
+    world.server.reply(&World::chat("one"), ends("It is."));
+    world.run(["ask", "Is it?"]).await;
+    let file = world.state().join("formwork.db");
+    let mut bytes = std::fs::read(&file).unwrap();
+    // Every page but the first few, which hold the schema.
+    let first = 6 * 4096;
+    bytes[first..].fill(0xa5);
+    std::fs::write(&file, &bytes).unwrap();
+
+    let verified = world.run(["db", "verify"]).await;
+
+    assert_ne!(verified.code, Some(0), "{verified:#?}");
+    let told = format!("{}{}", verified.stdout, verified.stderr);
+    assert!(told.contains("is damaged") || told.contains('✗'), "{verified:#?}");
+    assert_eq!(std::fs::read(&file).unwrap(), bytes);
+}

@@ -1,0 +1,176 @@
+//! The log as a whole: moved, archived, verified, signed.
+
+use formwork_testkit::postgres::Postgres;
+use serde_json::{Value, json};
+
+use crate::{
+    answers::{calls, ends},
+    workflow::{states, three, work},
+    world::{World, on_postgres},
+};
+
+/// Runs three tasks to their end and returns the run.
+async fn ran(world: &World) -> String {
+    let workflow = three(world);
+    for (provider, name, text) in
+        [("one", "left", "left"), ("two", "right", "right"), ("three", "both", "left right")]
+    {
+        world.server.reply(&World::chat(provider), calls(&work(name, text)));
+        world.server.reply(&World::chat(provider), ends(name));
+    }
+    let ended = world.run(["run", workflow]).await;
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    world.shown().await["run"]["run"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn pg_a_run_moves_from_a_file_to_a_server_and_back_whole() {
+    let Some(cluster) = Postgres::shared() else { return };
+    let database = cluster.database().unwrap();
+    let world = World::new().await;
+    let run = ran(&world).await;
+    let (file, back) = (world.path("run.jsonl.zst"), world.path("back.jsonl"));
+    let (file, back) = (file.to_str().unwrap(), back.to_str().unwrap());
+
+    let there = world.json(["runs", "export", &run, "-o", file]).await;
+    let server = ["--database-url", database.url()];
+    let on_server = async |arguments: &[&str]| world.json([arguments, &server].concat()).await;
+    let imported = on_server(&["runs", "import", file]).await;
+    let again = on_server(&["runs", "import", file]).await;
+
+    assert!(there["events"].as_u64().unwrap() > 30 && there["blobs"].as_u64().unwrap() > 5);
+    assert_eq!(imported, json!({ "imported": [run], "identical": [] }));
+    assert_eq!(again, json!({ "imported": [], "identical": [run] }));
+    assert_eq!(on_server(&["runs", "show", &run]).await, world.shown().await);
+    let verified = on_server(&["db", "verify"]).await;
+    assert_eq!(verified["sound"], true, "{verified:#}");
+    assert_eq!(verified["views_digest"], world.json(["db", "verify"]).await["views_digest"]);
+    // What comes back is what went, byte for byte.
+    on_server(&["runs", "export", &run, "-o", back]).await;
+    let printed = world.run(["runs", "export", &run, "-o", "-"]).await;
+    assert_eq!(std::fs::read_to_string(back).unwrap(), printed.stdout);
+}
+
+#[tokio::test]
+async fn a_bundle_that_was_tampered_with_is_refused_and_nothing_is_recorded() {
+    let world = World::new().await;
+    let run = ran(&world).await;
+    let file = world.path("run.jsonl");
+    let name = file.to_str().unwrap();
+    world.json(["runs", "export", &run, "-o", name]).await;
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("user:ada", "user:eve")).unwrap();
+    let other = format!("sqlite://{}", world.path("other.db").display());
+
+    let refused = world.run(["runs", "import", name, "--database-url", &other]).await;
+    let over = world.run(["runs", "export", &run, "-o", name]).await;
+    let status = world.json(["db", "status", "--database-url", &other]).await;
+
+    assert_eq!(refused.code, Some(2), "{refused:#?}");
+    let told =
+        format!("formwork: line 3 of the bundle: event 1 of run {run} is not what was written");
+    assert!(refused.stderr.starts_with(&told), "{refused:#?}");
+    assert_eq!((&status["events"], &status["blobs"]), (&json!(0), &json!(0)));
+    assert_eq!(over.code, Some(3), "{over:#?}");
+    assert!(over.stderr.contains("it is there already"), "{over:#?}");
+}
+
+async fn looked_after(world: World) {
+    let before = world.run(["db", "status"]).await;
+    let made = world.json(["db", "init"]).await;
+    let migrated = world.json(["db", "migrate"]).await;
+    let first = ran(&world).await;
+    world.server.reply(&World::chat("one"), ends("nothing"));
+    world.run(["run", "-m", "Say something."]).await;
+    let sealed = world.json(["audit", "checkpoint"]).await;
+    let status = world.json(["db", "status", "--orphans"]).await;
+    let rebuilt = world.json(["db", "rebuild"]).await;
+
+    assert_eq!(before.code, Some(3), "{before:#?}");
+    assert!(before.stderr.contains("hint: `formwork db init` makes one"), "{before:#?}");
+    assert_eq!((&made["state"], &migrated["state"]), (&json!("made"), &json!("present")));
+    assert_eq!(sealed["checkpoint"]["runs"], 2);
+    assert_eq!(sealed["checkpoint"]["position"], status["head"]);
+    assert_eq!(
+        status["runs"].as_object().unwrap().values().filter_map(Value::as_u64).sum::<u64>(),
+        2
+    );
+    assert_eq!((&status["waiting"], &status["orphans"]["blobs"]), (&json!(0), &json!(0)));
+    assert_eq!(rebuilt["mended"], json!([]));
+
+    // The second holds the last event, so it stays.
+    let folder = world.path("away");
+    let away = folder.to_str().unwrap();
+    let left = world.json(["db", "archive", "--older-than", "0s", "--output", away]).await;
+    assert_eq!(left["runs"], json!([first]), "{left:#}");
+    assert!(left["pruned"]["blobs"].as_u64().unwrap() > 0, "{left:#}");
+    world.json(["db", "vacuum"]).await;
+    let verified = world.json(["db", "verify"]).await;
+    assert_eq!(verified["sound"], true, "{verified:#}");
+    assert_eq!(verified["log"]["archived"][0]["run"], json!(first));
+    assert_eq!(world.json(["runs", "list"]).await["runs"].as_array().unwrap().len(), 1);
+
+    let back = world.json(["runs", "import", left["file"].as_str().unwrap()]).await;
+    assert_eq!(back["imported"], json!([first]));
+    let shown = world.json(["runs", "show", &first]).await;
+    assert!(states(&shown).contains(&("both", "completed")), "{shown:#}");
+    let audit = world.json(["audit", "verify"]).await;
+    assert_eq!(audit["sound"], true, "{audit:#}");
+    assert_eq!((&audit["checkpoints"][0]["known"], &audit["archived"]), (&json!(true), &json!([])));
+}
+
+#[tokio::test]
+async fn a_store_is_made_measured_archived_and_verified() {
+    looked_after(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_store_is_made_measured_archived_and_verified() {
+    on_postgres(looked_after).await;
+}
+
+#[tokio::test]
+async fn a_store_that_was_put_back_to_an_older_copy_is_found_by_the_checkpoint_beside_it() {
+    let world = World::new().await;
+    ran(&world).await;
+    let file = world.state().join("formwork.db");
+    let older = std::fs::read(&file).unwrap();
+    world.server.reply(&World::chat("one"), ends("nothing"));
+    world.run(["run", "-m", "Say something."]).await;
+    let sealed = world.run(["audit", "checkpoint", "--json"]).await;
+    let kept = world.path("kept.json");
+    std::fs::write(&kept, &sealed.stdout).unwrap();
+    std::fs::write(&file, older).unwrap();
+
+    let beside = world.run(["audit", "verify"]).await;
+    std::fs::remove_file(world.state().join("checkpoints.jsonl")).unwrap();
+    let without = world.run(["audit", "verify"]).await;
+    let elsewhere = world.run(["audit", "verify", "--checkpoint", kept.to_str().unwrap()]).await;
+
+    assert_eq!(without.code, Some(0), "{without:#?}");
+    for found in [beside, elsewhere] {
+        assert_eq!(found.code, Some(2), "{found:#?}");
+        assert!(
+            found.stdout.contains("the log ends before it: events are missing at the end"),
+            "{found:#?}"
+        );
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_key_of_checkpoints_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::new().await;
+    ran(&world).await;
+    let first = world.json(["audit", "checkpoint"]).await;
+    let key = world.state().join("audit.key");
+    let mode = std::fs::metadata(&key).unwrap().permissions().mode() & 0o777;
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+
+    let refused = world.run(["audit", "checkpoint"]).await;
+
+    assert_eq!((mode, &first["key_made"]), (0o600, &json!(true)));
+    assert_eq!(refused.code, Some(3), "{refused:#?}");
+    assert!(refused.stderr.contains("others can read or write it"), "{refused:#?}");
+}
