@@ -6,7 +6,7 @@ use std::{
 };
 
 use formwork_protocols::{
-    BlobHash, Event, Position, RunId, StoreError, Timestamp,
+    Blob, BlobHash, Event, Position, RunId, StoreError, Timestamp,
     event::{GENESIS, Link},
     store::Recorded,
 };
@@ -14,7 +14,6 @@ use formwork_protocols::{
 use crate::{
     changes::{Changes, Fact, count},
     database::{Arg, Connection, Engine},
-    pack::Packed,
     prepare::{Draft, Prepared},
     read,
     tables::{BLOBS, EVENTS, HEADS, Rows},
@@ -318,9 +317,10 @@ impl Plan {
             .collect()
     }
 
-    fn blob(&mut self, blob: &Packed) {
-        if self.blob_hashes.insert(blob.hash) {
-            self.blobs.extend(blob.row());
+    fn blob(&mut self, blob: &Blob) {
+        if self.blob_hashes.insert(blob.hash()) {
+            let hash = blob.hash().as_bytes().to_vec();
+            self.blobs.extend([hash.into(), blob.bytes().to_vec().into()]);
         }
     }
 

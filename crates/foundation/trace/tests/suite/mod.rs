@@ -30,6 +30,7 @@ use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
 mod audits; // What an audit finds.
+mod commits; // What is taken for granted between commits.
 mod leases; // Who may write.
 mod log; // What is appended and read.
 mod opening; // Opened, and closed.
@@ -41,6 +42,11 @@ pub(crate) use {
     audits::{
         an_audit_finds_each_edited_column, an_audit_finds_missing_and_altered_blobs,
         an_audit_finds_what_was_removed_moved_or_cut,
+    },
+    commits::{
+        a_cursor_never_skips_a_late_commit,
+        an_owner_whose_lease_another_process_took_is_refused_at_once,
+        appends_of_every_size_are_whole, two_processes_that_write_in_turn_agree,
     },
     leases::{
         a_lapsed_owner_cannot_write, a_lease_is_renewed_and_given_back,
