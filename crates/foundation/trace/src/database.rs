@@ -14,7 +14,7 @@ use sqlx::{
 };
 use uuid::Uuid;
 
-use crate::error;
+use crate::{error, place::Place};
 
 /// Which engine a database is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +143,7 @@ impl Row {
         text -> String;
         maybe_text -> Option<String>;
         bytes -> Vec<u8>;
+        maybe_bytes -> Option<Vec<u8>>;
         id -> Uuid;
         maybe_id -> Option<Uuid>;
     }
@@ -318,9 +319,17 @@ pub(crate) struct Database {
     pub(crate) write: Pool,
     /// Whether reading and writing share the one connection, as in memory.
     pub(crate) single: bool,
+    /// The file of a SQLite database that is open.
+    pub(crate) place: Option<Arc<Place>>,
 }
 
 impl Database {
+    /// Looks, after something was committed, whether what it was written into is still there.
+    pub(crate) fn look(&self) -> Result<(), StoreError> {
+        let looked = self.place.as_ref().map_or(Ok(()), |place| place.look());
+        looked.map_err(|reason| StoreError::Unavailable { at: self.at.to_string(), reason })
+    }
+
     pub(crate) fn failed(&self, error: &sqlx::Error) -> StoreError {
         error::failed(&self.at, error)
     }

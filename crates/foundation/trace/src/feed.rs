@@ -44,8 +44,9 @@ pub(crate) struct Feed {
 struct State {
     /// The position up to which events were handed on.
     last: u64,
-    /// None once the store is closed.
+    /// Made for the first who watches: its places are a good part of what opening a store costs.
     sender: Option<broadcast::Sender<Live>>,
+    is_closed: bool,
 }
 
 impl State {
@@ -64,7 +65,7 @@ impl State {
 impl Feed {
     pub(crate) fn new(last: u64) -> Self {
         Self {
-            state: Mutex::new(State { last, sender: Some(broadcast::Sender::new(BEHIND)) }),
+            state: Mutex::new(State { last, sender: None, is_closed: false }),
             behind: Notify::new(),
             committed: Notify::new(),
         }
@@ -104,8 +105,11 @@ impl Feed {
     }
 
     pub(crate) fn watch(&self) -> BoxStream<'static, Live> {
-        let state = self.state();
-        let Some(sender) = &state.sender else { return stream::empty().boxed() };
+        let mut state = self.state();
+        if state.is_closed {
+            return stream::empty().boxed();
+        }
+        let sender = state.sender.get_or_insert_with(|| broadcast::Sender::new(BEHIND));
         let start = (sender.subscribe(), state.last);
         stream::unfold(start, |(mut receiver, last)| async move {
             match receiver.recv().await {
@@ -125,7 +129,8 @@ impl Feed {
 
     /// Ends every watcher's stream.
     pub(crate) fn close(&self) {
-        self.state().sender = None;
+        let mut state = self.state();
+        (state.sender, state.is_closed) = (None, true);
     }
 
     /// Hands on what other processes wrote, for ever.
@@ -154,6 +159,14 @@ impl Feed {
                 tracing::debug!(%error, "the store could not be followed; it is asked again");
             }
         }
+    }
+
+    /// Hands on what was committed in another way than by an append.
+    pub(crate) async fn changed(&self, database: &Database) {
+        if let Err(error) = self.catch_up(database).await {
+            tracing::debug!(%error, "the store could not be followed; it is asked again");
+        }
+        self.committed.notify_one();
     }
 
     async fn catch_up(&self, database: &Database) -> Result<(), StoreError> {

@@ -41,6 +41,7 @@
 
 mod trace; // The front door.
 
+mod pack; // How blobs are kept.
 mod plan; // Where each event goes.
 mod prepare; // The funnel: scrubs and serialises in the caller's task.
 mod wal; // What SQLite has written and not yet put in its place.
@@ -49,12 +50,35 @@ mod writer; // The one task that writes.
 mod changes; // What events change in the views.
 mod tables; // How rows are inserted and merged.
 
+mod archive; // What leaves, and what is remembered of it.
 mod audit; // Whether a log is what was written.
+mod bundle; // Runs as a file.
+mod checkpoint; // What a log was, signed.
+mod keep; // Operations on the log as a whole.
+mod mirror; // The views made again, beside those that are there.
+mod names; // Which hashes the log names.
+mod prune; // Blobs that no run refers to.
+mod transfer; // Out of the store and in again.
+mod upkeep; // What the store is, and making it smaller.
+
 mod feed; // What those who watch receive.
 mod read; // Events, blobs and views, out of the database.
 
 mod database; // One door to both engines.
 mod error;
+mod place; // Whether a file is still there.
 mod schema; // Opening, and migrating.
 
-pub use trace::{Options, Trace};
+pub use {
+    archive::Archived,
+    audit::{CheckpointFault, Compared, StoreAudit},
+    bundle::{BundleError, Counts, Form},
+    checkpoint::{Checkpoint, KeyError, PublicKey, SigningKey},
+    keep::{CheckpointError, Departure, digest},
+    mirror::ViewFault,
+    prune::Orphans,
+    schema::Look,
+    trace::{Options, Trace},
+    transfer::Fate,
+    upkeep::{Size, Status},
+};

@@ -6,7 +6,7 @@ use std::{
 };
 
 use formwork_protocols::{
-    Blob, BlobHash, Event, Position, RunId, StoreError, Timestamp,
+    BlobHash, Event, Position, RunId, StoreError, Timestamp,
     event::{GENESIS, Link},
     store::Recorded,
 };
@@ -14,6 +14,7 @@ use formwork_protocols::{
 use crate::{
     changes::{Changes, Fact, count},
     database::{Arg, Connection, Engine},
+    pack::Packed,
     prepare::{Draft, Prepared},
     read,
     tables::{BLOBS, EVENTS, HEADS, Rows},
@@ -317,10 +318,9 @@ impl Plan {
             .collect()
     }
 
-    fn blob(&mut self, blob: &Blob) {
-        if self.blob_hashes.insert(blob.hash()) {
-            let hash = blob.hash().as_bytes().to_vec();
-            self.blobs.extend([hash.into(), blob.bytes().to_vec().into()]);
+    fn blob(&mut self, blob: &Packed) {
+        if self.blob_hashes.insert(blob.hash) {
+            self.blobs.extend(blob.row());
         }
     }
 

@@ -8,6 +8,8 @@ use formwork_protocols::{
 };
 use serde_json::Value;
 
+use crate::pack::Packed;
+
 /// How deep data may be nested. `serde_json` reads up to 128 levels; what cannot be read again
 /// must not be written.
 const DEPTH: usize = 120;
@@ -23,7 +25,7 @@ pub(crate) struct Prepared {
     pub(crate) run: RunId,
     pub(crate) token: Option<u64>,
     pub(crate) events: Vec<Draft>,
-    pub(crate) blobs: Vec<Blob>,
+    pub(crate) blobs: Vec<Packed>,
 }
 
 /// An event that only lacks its place in the log.
@@ -40,8 +42,12 @@ pub(crate) struct Draft {
 /// Scrubs and serialises.
 ///
 /// A blob whose text holds a secret gets another hash with its other content; events of the same
-/// append then refer to the new one.
-pub(crate) fn prepare(append: Append, scrub: &dyn Scrub) -> Result<Prepared, StoreError> {
+/// append then refer to the new one. The blobs are returned beside what else there is: they are yet to be
+/// packed.
+pub(crate) fn prepare(
+    append: Append,
+    scrub: &dyn Scrub,
+) -> Result<(Prepared, Vec<Blob>), StoreError> {
     let mut renamed = HashMap::new();
     let blobs = append.blobs.into_iter().map(|blob| scrubbed(blob, scrub, &mut renamed)).collect();
     let events = append
@@ -49,7 +55,7 @@ pub(crate) fn prepare(append: Append, scrub: &dyn Scrub) -> Result<Prepared, Sto
         .into_iter()
         .map(|event| draft(event, scrub, &renamed))
         .collect::<Result<_, _>>()?;
-    Ok(Prepared { run: append.run, token: append.token, events, blobs })
+    Ok((Prepared { run: append.run, token: append.token, events, blobs: Vec::new() }, blobs))
 }
 
 fn scrubbed(blob: Blob, scrub: &dyn Scrub, renamed: &mut HashMap<String, String>) -> Blob {

@@ -14,11 +14,18 @@ use tokio::time::Instant;
 use crate::{
     database::{Connection, Database, Engine, Pool},
     error::{LOCKED, not_opened},
+    place::Place,
 };
 
 /// The migrations, oldest first; a store's version is how many of them it has.
-const SQLITE: &[&str] = &[include_str!("../migrations/sqlite/0001_log.sql")];
-const POSTGRES: &[&str] = &[include_str!("../migrations/postgres/0001_log.sql")];
+const SQLITE: &[&str] = &[
+    include_str!("../migrations/sqlite/0001_log.sql"),
+    include_str!("../migrations/sqlite/0002_keeping.sql"),
+];
+const POSTGRES: &[&str] = &[
+    include_str!("../migrations/postgres/0001_log.sql"),
+    include_str!("../migrations/postgres/0002_keeping.sql"),
+];
 
 /// What the header of our SQLite files says they are: "FMWK".
 const APPLICATION: i64 = 0x464d_574b;
@@ -36,6 +43,10 @@ const READERS: u32 = 4;
 /// are at all frequent, of which a large one takes some hundred kilobytes.
 const STATEMENTS: usize = 128;
 
+/// How many rows wait for their reader. The thread of SQLite and that of the reader take turns, and on a
+/// busy machine each turn is waited for.
+const ROWS: usize = 1_024;
+
 /// How long an opening that met a lock waits before it tries again: a switch of the journal takes less.
 const AGAIN: Duration = Duration::from_millis(10);
 
@@ -47,7 +58,7 @@ pub(crate) async fn open(url: &str, wait: Duration) -> Result<Database, StoreErr
             // make one store at the same time would refuse each other.
             let begun = Instant::now();
             loop {
-                match open_sqlite(url, wait).await {
+                match open_once(url, wait).await {
                     Err(StoreError::Open { reason, .. })
                         if reason == LOCKED && begun.elapsed() < wait =>
                     {
@@ -57,19 +68,78 @@ pub(crate) async fn open(url: &str, wait: Duration) -> Result<Database, StoreErr
                 }
             }
         }
-        Some("postgres" | "postgresql") => open_postgres(url, wait).await,
-        other => Err(StoreError::Open {
-            // The rest may hold a password.
-            at: other.unwrap_or(url).to_owned(),
-            reason: "the address of a store begins with sqlite: or postgres:".to_owned(),
-        }),
+        _ => prepare(postgres(url, wait)?).await,
     }
 }
 
-async fn open_sqlite(url: &str, wait: Duration) -> Result<Database, StoreError> {
+/// Where a store is, and which version its tables have, told without making or changing anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// Where it is, without credentials.
+    pub at: String,
+    /// The version of its tables; none where there is no store.
+    pub found: Option<i64>,
+    /// The version that this program makes and migrates to.
+    pub known: i64,
+}
+
+/// Looks at the store that a URL names.
+pub(crate) async fn look(url: &str, wait: Duration) -> Result<Look, StoreError> {
+    let database = if url.starts_with("sqlite:") {
+        let database = sqlite(url, wait, Make::Never)?;
+        if !database.single && !Path::new(&*database.at).exists() {
+            let known = known(database.engine);
+            return Ok(Look { at: database.at.to_string(), found: None, known });
+        }
+        database
+    } else {
+        postgres(url, wait)?
+    };
+    let failed = |error: sqlx::Error| not_opened(&database.at, &error);
+    let mut connection = database.read.acquire().await.map_err(failed)?;
+    let found = match database.engine {
+        Engine::Sqlite => sqlite_version(&database, &mut connection).await?,
+        Engine::Postgres => postgres_version(&database, &mut connection).await?,
+    };
+    drop(connection);
+    database.close().await;
+    let known = known(database.engine);
+    Ok(Look { at: database.at.to_string(), found: (found > 0).then_some(found), known })
+}
+
+/// Returns the version of a store that has every migration.
+fn known(engine: Engine) -> i64 {
+    let migrations = match engine {
+        Engine::Sqlite => SQLITE,
+        Engine::Postgres => POSTGRES,
+    };
+    i64::try_from(migrations.len()).unwrap_or(i64::MAX)
+}
+
+async fn open_once(url: &str, wait: Duration) -> Result<Database, StoreError> {
+    let mut database = prepare(sqlite(url, wait, Make::IfMissing)?).await?;
+    if !database.single {
+        let place = Place::of(Path::new(&*database.at)).map_err(|error| StoreError::Open {
+            at: database.at.to_string(),
+            reason: error.to_string(),
+        })?;
+        database.place = Some(Arc::new(place));
+    }
+    Ok(database)
+}
+
+/// Whether a file that is not there is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Make {
+    IfMissing,
+    Never,
+}
+
+/// Names a SQLite database. Nothing is opened yet.
+fn sqlite(url: &str, wait: Duration, make: Make) -> Result<Database, StoreError> {
     let options = SqliteConnectOptions::from_str(url)
         .map_err(|error| not_opened(url, &error))?
-        .create_if_missing(true)
+        .create_if_missing(make == Make::IfMissing)
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(wait)
         .statement_cache_capacity(STATEMENTS)
@@ -80,26 +150,30 @@ async fn open_sqlite(url: &str, wait: Duration) -> Result<Database, StoreError> 
     let file = options.get_filename().to_owned();
     let at: Arc<str> =
         if single { Arc::from("memory") } else { Arc::from(file.to_string_lossy().as_ref()) };
-    if !single {
+    if !single && make == Make::IfMissing {
         has_folder(&at, &file)?;
     }
     // A file that is only read keeps the mode it has.
-    let options =
-        if single || read_only { options } else { options.journal_mode(SqliteJournalMode::Wal) };
+    let options = if single || read_only || make == Make::Never {
+        options
+    } else {
+        options.journal_mode(SqliteJournalMode::Wal)
+    };
     let pool = |connections: u32, options: SqliteConnectOptions| -> SqlitePool {
         lasting(connections, wait).connect_lazy_with(options)
     };
     // What is written is put in its place by another task: see `wal`.
     let write = pool(1, options.clone().pragma("wal_autocheckpoint", "0"));
-    let read = if single { write.clone() } else { pool(READERS, options) };
+    let read = if single { write.clone() } else { pool(READERS, options.row_buffer_size(ROWS)) };
     let database = Database {
         at,
         engine: Engine::Sqlite,
         read: Pool::Sqlite(read),
         write: Pool::Sqlite(write),
         single,
+        place: None,
     };
-    prepare(&database).await
+    Ok(database)
 }
 
 /// SQLite says only that it cannot open a file; the folder is the usual cause.
@@ -118,7 +192,15 @@ fn has_folder(at: &str, file: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-async fn open_postgres(url: &str, wait: Duration) -> Result<Database, StoreError> {
+/// Names a PostgreSQL database. Nothing is opened yet.
+fn postgres(url: &str, wait: Duration) -> Result<Database, StoreError> {
+    if !url.starts_with("postgres:") && !url.starts_with("postgresql:") {
+        return Err(StoreError::Open {
+            // The rest may hold a password.
+            at: url.split_once(':').map_or(url, |(scheme, _)| scheme).to_owned(),
+            reason: "the address of a store begins with sqlite: or postgres:".to_owned(),
+        });
+    }
     let options =
         PgConnectOptions::from_str(url).map_err(|error| not_opened("postgres", &error))?;
     let options = options
@@ -149,8 +231,9 @@ async fn open_postgres(url: &str, wait: Duration) -> Result<Database, StoreError
         read: Pool::Postgres(pool(READERS)),
         write: Pool::Postgres(pool(1)),
         single: false,
+        place: None,
     };
-    prepare(&database).await
+    Ok(database)
 }
 
 /// Returns the options of a pool whose connections stay: a database in memory lives in them.
@@ -161,22 +244,26 @@ fn lasting<DB: sqlx::Database>(connections: u32, wait: Duration) -> PoolOptions<
         .max_lifetime(None)
         // A question before each use would double the cost of a short read.
         .test_before_acquire(false)
-        .acquire_timeout(wait.max(Duration::from_millis(100)))
+        // A busy machine takes longer than some waits to begin the thread of a connection.
+        .acquire_timeout(wait.max(Duration::from_secs(1)))
 }
 
 /// Compares the version, and migrates only on difference.
-async fn prepare(database: &Database) -> Result<Database, StoreError> {
+async fn prepare(database: Database) -> Result<Database, StoreError> {
     let failed = |error: sqlx::Error| not_opened(&database.at, &error);
-    let mut connection = database.write.acquire().await.map_err(failed)?;
-    let (known, found) = match database.engine {
-        Engine::Sqlite => (SQLITE.len(), sqlite_version(database, &mut connection).await?),
-        Engine::Postgres => (POSTGRES.len(), postgres_version(database, &mut connection).await?),
+    let known = known(database.engine);
+    // Most who open a store only read it, and a connection more is a third of what a start costs.
+    let mut connection = database.read.acquire().await.map_err(failed)?;
+    let found = match database.engine {
+        Engine::Sqlite => sqlite_version(&database, &mut connection).await?,
+        Engine::Postgres => postgres_version(&database, &mut connection).await?,
     };
-    let known = i64::try_from(known).unwrap_or(i64::MAX);
+    give_back(connection).await;
     if found > known {
         return Err(StoreError::TooNew { at: database.at.to_string(), found, known });
     }
     if found < known {
+        let mut connection = database.write.acquire().await.map_err(failed)?;
         let (begin, set) = match database.engine {
             Engine::Sqlite => (
                 "BEGIN IMMEDIATE".to_owned(),
@@ -191,8 +278,8 @@ async fn prepare(database: &Database) -> Result<Database, StoreError> {
             connection.script(begin).await.map_err(failed)?;
             // Another process may have migrated while this one waited for the lock.
             let (found, all) = match database.engine {
-                Engine::Sqlite => (sqlite_version(database, &mut connection).await?, SQLITE),
-                Engine::Postgres => (postgres_version(database, &mut connection).await?, POSTGRES),
+                Engine::Sqlite => (sqlite_version(&database, &mut connection).await?, SQLITE),
+                Engine::Postgres => (postgres_version(&database, &mut connection).await?, POSTGRES),
             };
             let done = usize::try_from(found).unwrap_or(usize::MAX);
             for migration in all.iter().skip(done) {
@@ -205,9 +292,16 @@ async fn prepare(database: &Database) -> Result<Database, StoreError> {
             connection.forsake();
             return Err(error);
         }
+        give_back(connection).await;
     }
+    Ok(database)
+}
+
+/// Gives a connection back so that whoever asks next finds it and does not open another: a pool takes it in a task
+/// of its own, which has to have its turn.
+pub(crate) async fn give_back(connection: Connection) {
     drop(connection);
-    Ok(database.clone())
+    tokio::task::yield_now().await;
 }
 
 async fn sqlite_version(

@@ -56,7 +56,10 @@ pub(crate) const EVENTS: Table = Table {
     ],
 };
 
-pub(crate) const BLOBS: Table = Table { name: "blobs", columns: &[("hash", Key), ("bytes", Keep)] };
+pub(crate) const BLOBS: Table = Table {
+    name: "blobs",
+    columns: &[("hash", Key), ("bytes", Keep), ("form", Keep), ("size", Keep)],
+};
 
 pub(crate) const HEADS: Table =
     Table { name: "heads", columns: &[("run", Key), ("seq", Latest), ("hash", Latest)] };
@@ -321,6 +324,17 @@ pub(crate) struct Statements {
 }
 
 impl Statements {
+    /// Inserts rows, merging them with those that are there.
+    pub(crate) async fn insert(
+        &self,
+        connection: &mut Connection,
+        table: &'static Table,
+        rows: Vec<Vec<Arg>>,
+    ) -> Result<(), sqlx::Error> {
+        let args = rows.into_iter().flatten().collect();
+        self.insert_all(connection, vec![Rows { table, args }]).await
+    }
+
     /// Inserts rows of several tables, in their order.
     pub(crate) async fn insert_all(
         &self,

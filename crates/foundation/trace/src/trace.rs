@@ -22,6 +22,7 @@ use crate::{
     audit,
     database::{Database, Engine},
     feed::Feed,
+    pack::Packer,
     plan::Memory,
     prepare::prepare,
     read, schema,
@@ -70,6 +71,7 @@ struct Inner {
     commands: mpsc::Sender<Command>,
     feed: Arc<Feed>,
     scrub: Arc<dyn Scrub>,
+    packer: Arc<Packer>,
     /// The writer, by itself, so that closing can wait for it.
     writer: Mutex<JoinSet<()>>,
     /// What goes on until the store is closed.
@@ -93,6 +95,7 @@ impl Trace {
     pub async fn open(url: &str, options: Options) -> Result<Self, StoreError> {
         let database = schema::open(url, options.wait.as_duration()).await?;
         let feed = Arc::new(Feed::new(read::head(&database).await?));
+        tokio::task::yield_now().await; // The connection is given back, as in `give_back`.
         let (commands, queue) = mpsc::channel(WAITING);
         let has_wal = database.engine == Engine::Sqlite && !database.single;
         let wal = has_wal.then(|| Arc::new(Wal::default()));
@@ -127,6 +130,7 @@ impl Trace {
             commands,
             feed,
             scrub: options.scrub,
+            packer: Arc::default(),
             writer: Mutex::new(writer),
             followers: Mutex::new(followers),
         };
@@ -161,10 +165,26 @@ impl Trace {
     /// # Errors
     /// [`StoreError::Unavailable`] when the store cannot be read.
     pub async fn audit_all(&self) -> Result<Vec<Audit>, StoreError> {
-        audit::all(&self.inner.database).await
+        Ok(audit::store(&self.inner.database, Vec::new()).await?.audits)
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, StoreError> {
+    /// Returns where the store is, without credentials.
+    pub fn at(&self) -> &str {
+        &self.inner.database.at
+    }
+
+    pub(crate) fn database(&self) -> &Database {
+        &self.inner.database
+    }
+
+    pub(crate) fn packer(&self) -> Arc<Packer> {
+        Arc::clone(&self.inner.packer)
+    }
+
+    pub(crate) async fn ask<T>(
+        &self,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.inner.commands.send(command(reply)).await.map_err(|_| StoreError::Closed)?;
         answer.await.unwrap_or(Err(StoreError::Closed))
@@ -174,10 +194,11 @@ impl Trace {
 #[async_trait]
 impl EventStore for Trace {
     async fn append(&self, batch: Append) -> Result<Vec<Recorded>, StoreError> {
-        let prepared = prepare(batch, self.inner.scrub.as_ref())?;
-        if prepared.events.is_empty() && prepared.blobs.is_empty() {
+        let (mut prepared, blobs) = prepare(batch, self.inner.scrub.as_ref())?;
+        if prepared.events.is_empty() && blobs.is_empty() {
             return Ok(Vec::new());
         }
+        prepared.blobs = self.inner.packer.pack_all(blobs).await;
         self.ask(|reply| Command::Append(prepared, reply)).await
     }
 
@@ -207,12 +228,8 @@ impl EventStore for Trace {
 
     async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
         let bytes = read::blob(&self.inner.database, hash).await?;
-        match &bytes {
-            Some(found) if BlobHash::of(found) != *hash => {
-                Err(self.inner.database.corrupt(format!("the bytes of blob {hash} were changed")))
-            }
-            _ => Ok(bytes),
-        }
+        let unreadable = |reason| self.inner.database.corrupt(format!("blob {hash}: {reason}"));
+        bytes.transpose().map_err(unreadable)
     }
 
     async fn acquire(&self, run: RunId, owner: &str, for_: Span) -> Result<Lease, StoreError> {

@@ -4,10 +4,11 @@
 use std::{mem, sync::Arc};
 
 use formwork_protocols::{
-    Clock, RunId, Span, StoreError, Timestamp,
+    Clock, Event, RunId, Span, StoreError, Timestamp,
     event::GENESIS,
     store::{Lease, Recorded},
 };
+use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
@@ -49,6 +50,10 @@ pub(crate) const AT: &str = "SELECT hash FROM events WHERE run = $1 AND seq = $2
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
+/// What is done in a transaction between two commits. Where it fails, nothing of it is kept.
+pub(crate) type Job =
+    Box<dyn for<'a> FnOnce(&'a mut Connection) -> BoxFuture<'a, Result<(), StoreError>> + Send>;
+
 /// What the writer is asked.
 pub(crate) enum Command {
     Append(Prepared, Reply<Vec<Recorded>>),
@@ -70,6 +75,8 @@ pub(crate) enum Command {
         reply: Reply<()>,
     },
     Rebuild(Reply<()>),
+    /// Does something rare in a transaction of its own.
+    Maintain(Job, Reply<()>),
     /// Finishes what is queued and ends.
     Close,
 }
@@ -150,17 +157,23 @@ impl Writer {
         match command {
             Command::Acquire { run, owner, span, gone, reply } => {
                 let done = self.acquire(run, owner, span, gone.as_deref()).await;
-                let _ = reply.send(done);
+                let _ = reply.send(self.looked(done));
             }
             Command::Renew { lease, span, reply } => {
                 let done = self.renew(lease, span).await;
-                let _ = reply.send(done);
+                let _ = reply.send(self.looked(done));
             }
             Command::Release { lease, reply } => {
                 let _ = reply.send(self.release(&lease).await);
             }
             Command::Rebuild(reply) => {
                 let _ = reply.send(self.rebuild().await);
+            }
+            Command::Maintain(job, reply) => {
+                let done = self.maintain(job).await;
+                // It may have added events, and took no notice of who watches.
+                self.feed.changed(&self.database).await;
+                let _ = reply.send(self.looked(done));
             }
             Command::Append(..) | Command::Close => {}
         }
@@ -215,6 +228,13 @@ impl Writer {
     /// Tells of a commit: first those who watch, so that nobody knows of it who could not have seen it.
     async fn answer(&self, drafts: Vec<Prepared>, done: Done, replies: Vec<Reply<Vec<Recorded>>>) {
         let Done { answers, rows } = done;
+        if let Err(error) = self.database.look() {
+            // What was committed goes with a file that nobody will find again.
+            for reply in replies {
+                let _ = reply.send(Err(error.clone()));
+            }
+            return;
+        }
         self.feed.committed(&answers, || plan::events(drafts, &answers));
         for (answer, reply) in answers.into_iter().zip(replies) {
             let _ = reply.send(answer);
@@ -222,6 +242,12 @@ impl Writer {
         if let Some(wal) = &self.wal {
             wal.written(rows);
         }
+    }
+
+    /// Passes on what was done, unless what it was written into is gone.
+    fn looked<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
+        let done = done?;
+        self.database.look().map(|()| done)
     }
 
     fn explain(&self, failure: Failure) -> StoreError {
@@ -493,6 +519,20 @@ impl Writer {
         self.end(connection, done).await.map_err(|failure| self.explain(failure))
     }
 
+    async fn maintain(&mut self, job: Job) -> Result<(), StoreError> {
+        let mut connection = match self.begin().await {
+            Ok(connection) => connection,
+            Err(error) => return Err(self.database.failed(&error)),
+        };
+        let done = job(&mut connection).await.map_err(Failure::from);
+        // Whatever it did, it did not say.
+        self.memory.forget();
+        if let Some(wal) = &self.wal {
+            wal.written(PAGE.unsigned_abs() as usize);
+        }
+        self.end(connection, done).await.map_err(|failure| self.explain(failure))
+    }
+
     /// Makes every view anew, in one transaction.
     async fn rebuild(&mut self) -> Result<(), StoreError> {
         let mut connection = match self.begin().await {
@@ -561,6 +601,22 @@ async fn take(connection: &mut Connection, lease: &Lease) -> Result<(), sqlx::Er
         lease.until.as_micros().into(),
     ];
     connection.execute(TAKE, args).await.map(drop)
+}
+
+/// Returns the row of the table of events.
+pub(crate) fn row(event: &Event, data: &str) -> Vec<Arg> {
+    vec![
+        count(event.position.0).into(),
+        event.run.as_uuid().into(),
+        count(event.seq).into(),
+        event.task.map(|task| task.as_uuid()).into(),
+        event.principal.as_str().into(),
+        event.at.as_micros().into(),
+        event.body.kind().into(),
+        data.into(),
+        event.idempotency_key.clone().into(),
+        event.hash.as_bytes().to_vec().into(),
+    ]
 }
 
 /// Lists the statements of fixed shape that the writer uses.

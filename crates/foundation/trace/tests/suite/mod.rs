@@ -31,9 +31,11 @@ use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
 mod audits; // What an audit finds.
 mod commits; // What is taken for granted between commits.
+mod keep; // Out and in, archived and pruned.
 mod leases; // Who may write.
 mod log; // What is appended and read.
 mod opening; // Opened, and closed.
+mod seal; // Signed, compared, measured.
 mod support; // Where a store is, and what is put into it.
 mod views; // What the views show.
 mod watch; // What those who watch receive.
@@ -47,6 +49,16 @@ pub(crate) use {
         a_cursor_never_skips_a_late_commit,
         an_owner_whose_lease_another_process_took_is_refused_at_once,
         appends_of_every_size_are_whole, two_processes_that_write_in_turn_agree,
+    },
+    keep::{
+        a_bundle_that_was_cut_or_altered_in_its_compressed_form_is_refused,
+        a_checkpoint_in_the_middle_of_an_archived_run_still_holds,
+        a_forged_bundle_is_refused_with_what_is_wrong, a_run_goes_out_and_comes_in_whole,
+        a_run_that_is_here_and_is_another_is_refused,
+        a_run_that_is_not_sound_or_holds_a_secret_does_not_leave,
+        ended_runs_leave_into_an_archive_and_come_back,
+        nothing_leaves_or_is_pruned_that_somebody_works_on,
+        what_comes_in_is_seen_by_those_who_watch,
     },
     leases::{
         a_lapsed_owner_cannot_write, a_lease_is_renewed_and_given_back,
@@ -66,6 +78,15 @@ pub(crate) use {
         a_store_that_was_closed_says_so_and_keeps_what_it_acknowledged,
         opening_twice_changes_nothing,
     },
+    seal::{
+        a_checkpoint_that_was_changed_is_found, a_history_that_was_written_anew_is_found,
+        a_run_that_was_removed_whole_is_found,
+        a_store_of_the_first_version_is_migrated_and_its_blobs_are_read,
+        a_store_tells_what_it_holds_and_gives_space_back,
+        a_view_that_is_not_what_the_log_says_is_found_and_mended,
+        an_audit_holds_while_others_write, the_views_made_again_are_the_same_bytes_on_both_engines,
+        what_is_not_sound_is_not_signed,
+    },
     support::Place,
     views::{
         runs_are_listed_newest_first_page_by_page, sums_stop_at_the_largest_number,
@@ -78,4 +99,4 @@ pub(crate) use {
     },
 };
 
-use support::{Hands, Hide, all, bytes, event, note, of, run_at, sound, story, task_at};
+use support::{Hands, Hide, Story, all, bytes, event, note, of, run_at, sound, story, task_at};
