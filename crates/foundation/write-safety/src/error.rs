@@ -64,6 +64,15 @@ pub enum Error {
     /// The folder is not the top of a git worktree that may be read.
     #[error("{path:?} is no readable git worktree: {why}")]
     NotAWorktree { path: String, why: String },
+    /// A merge, rebase or the like is under way, which a commit would break into.
+    #[error("nothing is committed while {what} says that something is under way")]
+    UnderWay { what: String },
+    /// There is nothing of one's own to commit.
+    #[error("there is nothing to commit{left}")]
+    NothingToCommit { left: String },
+    /// A content is not to be committed.
+    #[error("{path:?} is not committed: {reason}")]
+    Unclean { path: String, reason: String },
     /// Git ended with a failure.
     #[error("git {command} ended with {status}: {stderr}")]
     Git { command: String, status: String, stderr: String },

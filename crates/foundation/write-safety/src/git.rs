@@ -1,6 +1,9 @@
 //! Git for looking only: no program of the repository runs, nothing is written, nothing outside is read.
 
 mod allowed; // Which arguments a subcommand may have.
+mod commit; // Commits without a checkout.
+
+pub use commit::{Committed, Delta, Message, Scan, identity_of};
 
 use crate::error::Error;
 use std::{

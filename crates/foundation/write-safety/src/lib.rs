@@ -38,7 +38,6 @@ mod root; // A folder below which paths are resolved.
 mod rules; // What may be written.
 mod snapshot; // What a workspace held at one moment.
 mod sweep; // What a killed process leaves behind.
-mod sweep; // What a killed process leaves behind.
 mod text; // Bytes as text and back.
 mod trash; // Deleted files and why.
 mod tree; // Folders with all that is in them.
@@ -47,7 +46,7 @@ mod workspace; // Every way to change a file.
 pub use {
     edit::{Edit, Miss, Nearest, Occurrences, Patch, PatchedFile, Reason, diff, splice},
     error::{Error, Refusal, Writer},
-    git::{GitCommand, GitOutput, ReadOnlyGit},
+    git::{Committed, Delta, GitCommand, GitOutput, Message, ReadOnlyGit, Scan, identity_of},
     ledger::{Hash, Reads, Session},
     path::RelPath,
     root::{Entry, Kind, Root, Stat},

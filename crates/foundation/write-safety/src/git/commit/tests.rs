@@ -1,0 +1,259 @@
+use super::*;
+use std::fs;
+
+/// A repository, and the folder of contents.
+struct Place {
+    _keep: tempfile::TempDir,
+    base: std::path::PathBuf,
+    kept: Snapshots,
+}
+
+impl Place {
+    fn new() -> Self {
+        let keep = tempfile::tempdir().unwrap();
+        let base = keep.path().canonicalize().unwrap();
+        fs::create_dir(base.join("ws")).unwrap();
+        let kept = Snapshots::open(base.join("kept")).unwrap();
+        let place = Self { _keep: keep, base, kept };
+        place.git(&["init", "-q", "-b", "main"]);
+        place
+    }
+
+    /// Writes files and commits them as the user does.
+    fn with(self, files: &[(&str, &str)]) -> Self {
+        for (file, text) in files {
+            self.put(file, text);
+        }
+        self.git(&["add", "."]);
+        self.git(&["commit", "-qm", "theirs"]);
+        self
+    }
+
+    fn put(&self, file: &str, text: &str) {
+        let file = self.base.join("ws").join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+
+    fn git(&self, args: &[&str]) -> String {
+        let output = Command::new("git")
+            .args(["-c", "user.name=t", "-c", "user.email=t@localhost"])
+            .args(args)
+            .current_dir(self.base.join("ws"))
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Does a piece of work: changes a file from one text to another, in the worktree too.
+    fn work(&self, file: &str, before: Option<&str>, after: Option<&str>) -> Delta {
+        match after {
+            Some(text) => self.put(file, text),
+            None => fs::remove_file(self.base.join("ws").join(file)).unwrap(),
+        }
+        let state = |text: &str| {
+            let hash = Some(self.kept.keep(text.as_bytes()).unwrap());
+            State { hash, mode: 0o100_644 }
+        };
+        let path = RelPath::parse(file).unwrap();
+        Delta { path, before: before.map(state), after: after.map(state) }
+    }
+
+    fn commit(&self, deltas: &[Delta]) -> Result<Committed, Error> {
+        self.commit_if(deltas, &|_, _| Ok(()))
+    }
+
+    fn commit_if(&self, deltas: &[Delta], scan: Scan<'_>) -> Result<Committed, Error> {
+        let git = ReadOnlyGit::open(self.base.join("ws")).unwrap();
+        let message = Message {
+            text: "parser: read it\n\nBecause.".to_owned(),
+            trailers: vec![("Formwork-Run".to_owned(), "r".to_owned())],
+            identity: ("Ada".to_owned(), "ada@example.org".to_owned()),
+            at: 1_700_000_000,
+        };
+        git.commit(&self.kept, deltas, &message, scan)
+    }
+}
+
+fn names(paths: &[RelPath]) -> Vec<String> {
+    paths.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_commit_has_the_works_own_changes_and_leaves_the_rest_as_it_was() {
+    let place =
+        Place::new().with(&[("a", "1\n"), ("gone", "1\n"), ("mine", "1\n"), ("staged", "1\n")]);
+    place.put("mine", "1\nmore\n");
+    place.put("staged", "2\n");
+    place.git(&["add", "staged"]);
+    place.put("untracked", "x\n");
+    let deltas = [
+        place.work("a", Some("1\n"), Some("2\n")),
+        place.work("d/new", None, Some("new\n")),
+        place.work("gone", Some("1\n"), None),
+    ];
+
+    let done = place.commit(&deltas).unwrap();
+
+    assert_eq!(names(&done.paths), ["a", "d/new", "gone"]);
+    assert_eq!((done.left.as_slice(), done.index_follows), ([].as_slice(), true));
+    let shown = place.git(&["show", "--format=%an <%ae> %at%n%B", "--name-status", "HEAD"]);
+    let expected = "Ada <ada@example.org> 1700000000\nparser: read it\n\nBecause.\n\nFormwork-Run: r\n\n\n\
+                    M\ta\nA\td/new\nD\tgone\n";
+    assert_eq!(shown, expected);
+    assert_eq!(place.git(&["status", "--porcelain"]), " M mine\nM  staged\n?? untracked\n");
+    assert_eq!(place.git(&["rev-parse", "HEAD"]).trim(), done.id);
+    assert!(
+        !fs::read_dir(place.base.join("ws/.git"))
+            .unwrap()
+            .any(|entry| { entry.unwrap().file_name().to_string_lossy().starts_with("formwork") })
+    );
+}
+
+#[test]
+fn a_file_with_uncommitted_changes_is_committed_without_them_or_left_out() {
+    let text = "one\ntwo\nthree\nfour\nfive\nsix\n";
+    let place = Place::new().with(&[("apart", text), ("same", "one\n"), ("part", text)]);
+    let mine = text.replace("one", "one, mine");
+    place.put("part", &mine);
+    place.git(&["add", "part"]);
+    let deltas = [
+        place.work("apart", Some(&mine), Some(&mine.replace("six", "6"))),
+        place.work("same", Some("one, mine\n"), Some("one, theirs\n")),
+        place.work("part", Some(&mine), Some(&mine.replace("six", "6"))),
+        place.work("fresh", Some("not committed\n"), Some("changed\n")),
+    ];
+
+    let done = place.commit(&deltas).unwrap();
+
+    assert_eq!(names(&done.paths), ["apart", "part"]);
+    let left: Vec<_> = done.left.iter().map(|(path, _)| path.to_string()).collect();
+    assert_eq!(left, ["same", "fresh"]);
+    assert_eq!(place.git(&["show", "HEAD:apart"]), text.replace("six", "6"));
+    assert_eq!(place.git(&["show", "HEAD:part"]), text.replace("six", "6"));
+    // What the user had staged of it is still staged, on top of what was committed.
+    assert_eq!(place.git(&["show", ":part"]), mine.replace("six", "6"));
+    assert!(done.index_follows);
+}
+
+#[test]
+fn nothing_of_the_repository_runs_and_what_a_filter_would_change_is_left_out() {
+    let place = Place::new().with(&[("a", "1\n"), (".gitattributes", "*.big filter=big\n")]);
+    let mark = place.base.join("mark");
+    let script = format!("#!/bin/sh\ntouch {}\ncat\n", mark.display());
+    for hook in
+        ["pre-commit", "commit-msg", "post-commit", "reference-transaction", "post-index-change"]
+    {
+        let hook = place.base.join("ws/.git/hooks").join(hook);
+        fs::write(&hook, &script).unwrap();
+        fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let program = place.base.join("ws/.git/hooks/pre-commit").display().to_string();
+    place.git(&["config", "filter.big.clean", &program]);
+    place.git(&["config", "commit.gpgSign", "true"]);
+    place.git(&["config", "gpg.program", &program]);
+    let _ = fs::remove_file(&mark);
+    let deltas =
+        [place.work("a", Some("1\n"), Some("2\n")), place.work("x.big", None, Some("big\n"))];
+
+    let done = place.commit(&deltas).unwrap();
+
+    assert!(!mark.exists());
+    assert_eq!(names(&done.paths), ["a"]);
+    assert!(done.left[0].1.contains("the filter big, which is not run"), "{:?}", done.left);
+}
+
+#[test]
+fn what_is_ignored_is_not_committed_and_nothing_is_no_commit() {
+    let place = Place::new().with(&[(".gitignore", "*.log\n")]);
+    let deltas = [place.work("x.log", None, Some("x\n"))];
+
+    let nothing = place.commit(&deltas);
+
+    let Err(Error::NothingToCommit { left }) = nothing else { panic!("{nothing:?}") };
+    assert_eq!(left, "; x.log: it is ignored");
+}
+
+#[test]
+fn the_first_commit_and_one_on_no_branch_are_made_as_well() {
+    let place = Place::new();
+
+    let first = place.commit(&[place.work("a", None, Some("1\n"))]).unwrap();
+    place.git(&["checkout", "-q", "--detach"]);
+    let second = place.commit(&[place.work("a", Some("1\n"), Some("2\n"))]).unwrap();
+
+    assert_eq!(place.git(&["rev-parse", "HEAD"]).trim(), second.id);
+    assert_eq!(place.git(&["rev-parse", "main"]).trim(), first.id);
+    assert_eq!(place.git(&["status", "--porcelain"]), "");
+}
+
+#[test]
+fn a_content_that_the_scan_objects_to_stops_all() {
+    let place = Place::new().with(&[("a", "1\n"), ("b", "1\n")]);
+    let before = place.git(&["rev-parse", "HEAD"]);
+    let deltas = [
+        place.work("a", Some("1\n"), Some("2\n")),
+        place.work("b", Some("1\n"), Some("a secret\n")),
+    ];
+
+    let stopped = place.commit_if(&deltas, &|_, bytes| match bytes.starts_with(b"a secret") {
+        true => Err("it holds a secret".to_owned()),
+        false => Ok(()),
+    });
+
+    assert!(matches!(&stopped, Err(Error::Unclean { path, .. }) if path == "b"), "{stopped:?}");
+    assert_eq!(place.git(&["rev-parse", "HEAD"]), before);
+}
+
+#[test]
+fn another_git_that_holds_a_lock_or_a_merge_is_not_broken_into() {
+    let place = Place::new().with(&[("a", "1\n")]);
+    let before = place.git(&["rev-parse", "HEAD"]);
+    let delta = place.work("a", Some("1\n"), Some("2\n"));
+    let git = place.base.join("ws/.git");
+
+    fs::write(git.join("refs/heads/main.lock"), "").unwrap();
+    let held = place.commit(std::slice::from_ref(&delta));
+    fs::remove_file(git.join("refs/heads/main.lock")).unwrap();
+    fs::write(git.join("MERGE_HEAD"), &before).unwrap();
+    let merging = place.commit(std::slice::from_ref(&delta));
+    fs::remove_file(git.join("MERGE_HEAD")).unwrap();
+
+    assert!(
+        matches!(&held, Err(Error::Git { command, .. }) if command == "update-ref"),
+        "{held:?}"
+    );
+    assert!(matches!(merging, Err(Error::UnderWay { .. })), "{merging:?}");
+    assert_eq!(place.git(&["rev-parse", "HEAD"]), before);
+}
+
+#[test]
+fn commits_made_at_once_follow_each_other_and_lose_nothing() {
+    let place = Place::new().with(&[("a", "1\n")]);
+    let deltas: Vec<_> =
+        (0..6).map(|index| place.work(&format!("f{index}"), None, Some("x\n"))).collect();
+
+    let done = std::thread::scope(|scope| {
+        let works: Vec<_> = deltas
+            .chunks(2)
+            .map(|both| {
+                let place = &place;
+                scope.spawn(move || {
+                    both.iter().filter(|one| place.commit(&[(*one).clone()]).is_ok()).count()
+                })
+            })
+            .collect();
+        works.into_iter().map(|work| work.join().unwrap()).sum::<usize>()
+    });
+
+    // One that met another's lock was told so, and made nothing.
+    let commits = place.git(&["rev-list", "--count", "HEAD"]).trim().parse::<usize>().unwrap();
+    assert_eq!(commits, done + 1);
+    let committed = place.git(&["ls-tree", "--name-only", "HEAD"]);
+    assert_eq!(committed.lines().filter(|name| name.starts_with('f')).count(), done);
+    assert!(done > 0);
+}
