@@ -346,6 +346,8 @@ bodies! {
     ToolFailed(ToolFailed) = "tool.failed",
     /// A file of the workspace was changed.
     FileChanged(FileChange) = "file.changed",
+    /// What the run had changed was committed.
+    CommitMade(CommitMade) = "commit.made",
     /// What the workspace held was kept, to be compared with and gone back to.
     WorkspaceSnapshot(WorkspaceSnapshot) = "workspace.snapshot",
     /// Money was set aside for a model call.
@@ -760,6 +762,21 @@ pub struct FileChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_mode: Option<u32>,
     /// The call that changed it, where it was a tool's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallId>,
+}
+
+/// Data of `commit.made`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CommitMade {
+    /// The id of the commit.
+    pub commit: String,
+    /// The paths that it changes, from the root of the workspace.
+    pub paths: Vec<String>,
+    /// Paths of the run that were left out, each with the reason behind a colon.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<String>,
+    /// The call that made it, where it was a tool's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
 }

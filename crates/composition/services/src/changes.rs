@@ -45,6 +45,7 @@ pub(crate) struct Net {
 #[derive(Debug, Default)]
 struct Told {
     changes: Vec<Seen>,
+    commits: Vec<(Position, Vec<String>)>,
     /// What the run began with.
     began: Option<BlobHash>,
     /// Pieces of work that were begun and whose end is not told.
@@ -81,6 +82,8 @@ pub(crate) struct Changes {
     pub(crate) open: Open,
     /// What the workspace held when the run began, where that was kept.
     pub(crate) began: Option<Snapshot>,
+    /// What was committed before, and when.
+    commits: Vec<(Position, Vec<String>)>,
 }
 
 /// The folder of contents and the workspace, as a comparison needs them.
@@ -103,8 +106,23 @@ impl Changes {
 
     /// Joins the changes after a position into one for each path; those that cancel out are left out.
     pub(crate) fn net(&self, after: Position) -> BTreeMap<RelPath, Net> {
+        self.joined(|change| change.at > after)
+    }
+
+    /// The same of what no commit of the run has yet.
+    pub(crate) fn uncommitted(&self) -> BTreeMap<RelPath, Net> {
+        let commits = self.commits.iter();
+        let committed: HashMap<&str, Position> =
+            commits.flat_map(|(at, paths)| paths.iter().map(|path| (path.as_str(), *at))).collect();
+        self.joined(|change| {
+            let path = change.path.to_string();
+            committed.get(path.as_str()).is_none_or(|at| change.at > *at)
+        })
+    }
+
+    fn joined(&self, counts: impl Fn(&Change) -> bool) -> BTreeMap<RelPath, Net> {
         let mut nets: BTreeMap<RelPath, Net> = BTreeMap::new();
-        for change in self.all.iter().filter(|change| change.at > after) {
+        for change in self.all.iter().filter(|change| counts(change)) {
             let Change { path, before, after, .. } = change;
             nets.entry(path.clone())
                 .and_modify(|net| {
@@ -140,6 +158,7 @@ impl Told {
             "tool.requested",
             "tool.completed",
             "tool.failed",
+            "commit.made",
         ];
         let kinds = kinds.map(str::to_owned).to_vec();
         let selection = Selection { run: Some(run), task: None, kinds };
@@ -162,7 +181,8 @@ impl Told {
         let load = |id: &BlobHash| snapshots.load(&id.to_string());
         // Where the folder of snapshots was emptied, what follows does without what the run began with.
         let began = self.began.as_ref().map(load).transpose().unwrap_or_default();
-        let mut changes = Changes { all: Vec::new(), open: self.open, began };
+        let commits = self.commits;
+        let mut changes = Changes { all: Vec::new(), open: self.open, began, commits };
         for seen in &self.changes {
             match seen {
                 Seen::File(at, change) => changes.all.extend(of_file(*at, change)),
@@ -236,6 +256,7 @@ impl Reader {
                     self.calls.insert(made.call, made.paths);
                 }
             }
+            EventBody::CommitMade(made) => self.told.commits.push((at, made.paths)),
             EventBody::ToolCompleted(ended) => drop(self.calls.remove(&ended.call)),
             EventBody::ToolFailed(failed) if failed.error != ToolErrorKind::OutcomeUnknown => {
                 self.calls.remove(&failed.call);

@@ -1,7 +1,8 @@
 //! The work of tasks, done by everything that is there: sessions of agents, commands, native functions, checks.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ffi::OsString,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -31,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Error,
     baseline::{Baselines, around},
+    commits::Committer,
     models::Models,
     setup::{self, RunSetup},
     unasked::Unasked,
@@ -58,6 +60,8 @@ pub(crate) struct Workshop {
     pub(crate) reads: Reads,
     pub(crate) trash: Arc<Trash>,
     pub(crate) snapshots: Arc<Snapshots>,
+    /// The environment of whoever runs Formwork.
+    pub(crate) environment: BTreeMap<OsString, OsString>,
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) protection: Protection,
     pub(crate) baselines: Arc<Baselines>,
@@ -125,6 +129,18 @@ impl Workshop {
             store: Arc::clone(&self.store) as _,
             control: Arc::clone(&job.control),
             clock: Arc::clone(&self.clock),
+            commits: Some(Arc::new(Committer {
+                store: Arc::clone(&self.store),
+                ground: crate::changes::Ground {
+                    snapshots: Arc::clone(&self.snapshots),
+                    root: Arc::clone(&self.root),
+                },
+                scrub: Arc::clone(&self.scrub),
+                clock: Arc::clone(&self.clock),
+                environment: self.environment.clone(),
+                principal: Principal::agent(agent),
+                token: job.token,
+            })),
         };
         let tools = |source| Error::Tools { source };
         builtin::register(&mut registry, parts).map_err(tools)?;

@@ -33,6 +33,7 @@ pub mod trust; // What of it may take effect.
 
 mod baseline; // What a task began with.
 mod changes; // What a run has changed.
+mod commits; // And commits of it.
 mod executor; // The work of tasks.
 mod models; // From config to models.
 mod presence; // Who still works.

@@ -27,6 +27,9 @@ pub(crate) struct RunSetup {
     pub(crate) agents: BTreeMap<AgentName, AgentSetup>,
     /// How many tasks run at once.
     pub(crate) width: usize,
+    /// The subject of the commit of what the run has changed, where one is made once it has completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) commit: Option<String>,
 }
 
 /// An agent of a run.

@@ -16,6 +16,7 @@ mod fs_set_executable;
 mod fs_stat;
 mod fs_write;
 mod git;
+mod git_commit;
 mod lifecycle;
 mod on_files;
 mod output;
@@ -28,6 +29,8 @@ use formwork_protocols::{
 use formwork_sandbox::{Protection, Sandbox};
 use formwork_write_safety::{Changed, Trash, Workspace};
 use schemars::JsonSchema;
+
+pub use git_commit::Commits;
 
 use crate::{Error, Registry, schema, workspace::file_change};
 
@@ -49,6 +52,8 @@ pub struct Builtins {
     pub control: Arc<dyn TaskControl>,
     /// Dates what goes to the trash.
     pub clock: Arc<dyn Clock>,
+    /// Makes commits; where there is none, neither is the tool.
+    pub commits: Option<Arc<dyn Commits>>,
 }
 
 /// Adds every built-in tool.
@@ -56,8 +61,17 @@ pub struct Builtins {
 /// # Errors
 /// [`Error::Duplicate`] when a name is taken.
 pub fn register(registry: &mut Registry, parts: Builtins) -> Result<(), Error> {
-    let Builtins { workspace, trash, sandbox, protection, exec_timeout, store, control, clock } =
-        parts;
+    let Builtins {
+        workspace,
+        trash,
+        sandbox,
+        protection,
+        exec_timeout,
+        store,
+        control,
+        clock,
+        commits,
+    } = parts;
     register_files(registry, &workspace)?;
     registry.add(Arc::new(fs_write::tool(&workspace)))?;
     registry.add(Arc::new(fs_edit::tool(&workspace)))?;
@@ -71,6 +85,9 @@ pub fn register(registry: &mut Registry, parts: Builtins) -> Result<(), Error> {
     registry.add(Arc::new(fs_delete::tool(&workspace, trash, clock)))?;
     let git = git::Git::new(&workspace, Arc::clone(&sandbox), protection.clone());
     registry.add(Arc::new(git))?;
+    if let Some(commits) = commits {
+        registry.add(Arc::new(git_commit::Commit::new(commits)))?;
+    }
     registry.add(Arc::new(exec::Exec::new(workspace, sandbox, protection, exec_timeout)))?;
     registry.add(Arc::new(output::ReadOutput::new(store)))?;
     registry.add(Arc::new(lifecycle::StartTask::new(control)))?;
@@ -111,6 +128,7 @@ pub fn specs() -> Vec<ToolSpec> {
         fs_stat::spec(),
         fs_write::spec(),
         git::spec(),
+        git_commit::spec(),
         lifecycle::end_spec(),
         lifecycle::start_spec(),
         output::spec(),

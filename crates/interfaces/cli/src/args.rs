@@ -25,6 +25,7 @@ use formwork_services::PublicKey;
     mut_arg("vars", |arg| arg.hide(true)),
     mut_arg("width", |arg| arg.hide(true)),
     mut_arg("sandbox", |arg| arg.hide(true)),
+    mut_arg("commit", |arg| arg.hide(true)),
     mut_arg("record", |arg| arg.hide(true)),
     after_help = "Exit codes: 0 completed · 2 refused by a check, a budget or a rule · 3 setup · 64 usage · 130 interrupted · 1 anything else"
 )]
@@ -175,6 +176,9 @@ pub struct RunOptions {
     /// Whether processes are confined: on, auto or off.
     #[arg(long, value_name = "MODE", hide_possible_values = true)]
     pub sandbox: Option<SandboxArg>,
+    /// Commit what the run has changed once it has completed, and nothing else.
+    #[arg(long)]
+    pub commit: bool,
     /// Keep what models are asked and answer in this folder, without keys, to be replayed by a
     /// provider of kind "recorded".
     #[arg(long, value_name = "DIR")]

@@ -10,6 +10,7 @@ mod answers; // What a model says, in the bytes of a real server.
 mod world; // A workspace, a provider and the real program.
 
 mod budget; // What is set aside and spent.
+mod commit; // What is committed, and what is not.
 mod crash; // A process killed in the middle of a run.
 mod demo; // What the demonstrations show, and what machines read.
 mod documents; // Faults of documents, all told and nothing begun.

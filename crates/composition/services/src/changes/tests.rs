@@ -1,6 +1,4 @@
-use formwork_protocols::{
-    Clock, Replay, SeededRng, SessionId, Timestamp, event::ToolRequested,
-};
+use formwork_protocols::{Clock, Replay, SeededRng, SessionId, Timestamp, event::ToolRequested};
 use serde_json::Value;
 
 use super::*;

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
+    commits::{self, LastCommit},
     Error, Formwork,
     baseline::Baselines,
     capability::{Caller, Effect, Operation, Scope},
@@ -75,6 +76,9 @@ pub struct StartParams {
     /// How many tasks run at once.
     #[serde(default)]
     pub width: Option<usize>,
+    /// Whether what the run has changed is committed once it has completed.
+    #[serde(default)]
+    pub commit: bool,
 }
 
 /// A run that goes on.
@@ -101,7 +105,8 @@ impl Operation for Start {
         caller: &Caller,
         params: StartParams,
     ) -> Result<Started, Error> {
-        let StartParams { work, vars, model, width } = params;
+        let StartParams { work, vars, model, width, commit } = params;
+        let commit = commit.then(|| commits::subject(&work));
         let config = formwork.inner.config.clone();
         let connected = formwork.models(&config);
         let (agents, mut plan) = match work {
@@ -138,7 +143,8 @@ impl Operation for Start {
             chosen.insert(name.clone(), AgentSetup { agent, model });
         }
         plan.cap_agents(|name| chosen.get(name).map(|own| &own.agent.document().budget));
-        let setup = RunSetup { config, agents: chosen, width: width.unwrap_or(WIDTH).max(1) };
+        let width = width.unwrap_or(WIDTH).max(1);
+        let setup = RunSetup { config, agents: chosen, width, commit: commit.clone() };
         let workshop = workshop(formwork, setup.clone(), keys.registry, models)?;
         for agent in setup.agents.values() {
             workshop.check_rules(&agent.agent)?;
@@ -162,8 +168,9 @@ impl Operation for Start {
             .map_err(Error::from)?;
         let (run, signals) = (new.id(), Signals::default());
         let watched = signals.clone();
+        let last = LastCommit::new(formwork, caller, run, commit);
         formwork.spawn(run, signals, async move {
-            ended(scheduler.run(new, &watched).await, present)
+            last.after(ended(scheduler.run(new, &watched).await, present)?).await
         });
         Ok(Started { run })
     }
@@ -275,6 +282,7 @@ fn workshop(
         reads: Reads::new(),
         trash: Arc::clone(&inner.trash),
         snapshots: Arc::clone(&inner.snapshots),
+        environment: inner.environment.clone(),
         settled: tokio::sync::OnceCell::new(),
         sandbox: Arc::clone(&inner.sandbox),
         protection,
@@ -345,7 +353,11 @@ impl Operation for Resume {
     type Params = ResumeParams;
     type Output = Started;
 
-    async fn run(formwork: &Formwork, _: &Caller, params: ResumeParams) -> Result<Started, Error> {
+    async fn run(
+        formwork: &Formwork,
+        caller: &Caller,
+        params: ResumeParams,
+    ) -> Result<Started, Error> {
         let run = params.run;
         let row = named(&*formwork.inner.store, run).await?;
         if row.state.is_terminal() {
@@ -357,12 +369,13 @@ impl Operation for Resume {
         let setup = recorded(&*formwork.inner.store, run).await?;
         let (keys, models) = formwork.models(&setup.config)?;
         let width = setup.width;
+        let last = LastCommit::new(formwork, caller, run, setup.commit.clone());
         let workshop = workshop(formwork, setup, keys.registry, models)?;
         let (scheduler, present) = scheduler(formwork, workshop, width)?;
         let signals = Signals::default();
         let watched = signals.clone();
         formwork.spawn(run, signals, async move {
-            ended(scheduler.resume(run, &watched).await, present)
+            last.after(ended(scheduler.resume(run, &watched).await, present)?).await
         });
         Ok(Started { run })
     }

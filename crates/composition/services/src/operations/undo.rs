@@ -1,10 +1,10 @@
 //! `runs.undo`: takes back what a run has changed, and nothing else.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Append, EventBody, NewEvent, Position, Rng as _, RunId, Span, StoreError, SystemRng,
+    Append, EventBody, NewEvent, Position, Rng as _, RunId, Span, Store, StoreError, SystemRng,
     store::Lease,
 };
 use formwork_write_safety::{Reads, RelPath, Snapshots, State, Trash, Workspace, WriteRules, diff};
@@ -80,25 +80,27 @@ impl Operation for Undo {
     ) -> Result<Undone, Error> {
         let UndoParams { run, to, force, dry_run } = params;
         let row = super::runs::named(&*formwork.inner.store, run).await?;
-        if std::path::Path::new(&row.workspace) != formwork.workspace() {
+        if Path::new(&row.workspace) != formwork.workspace() {
             return Err(Error::OtherWorkspace { run, workspace: row.workspace });
         }
         // Whoever works on it would go on changing what is being taken back.
-        let lease = acquire(formwork, run).await?;
+        let lease = acquire(&*formwork.inner.store, &formwork.inner.state, run).await?;
         let undone = undo(formwork, caller, &lease, to.unwrap_or_default(), (force, dry_run)).await;
         formwork.inner.store.release(&lease).await?;
         undone
     }
 }
 
-async fn acquire(formwork: &Formwork, run: RunId) -> Result<Lease, StoreError> {
-    let inner = &formwork.inner;
-    let owner = format!("undo-{}-{:016x}", std::process::id(), SystemRng.next_u64());
-    match inner.store.acquire(run, &owner, HELD).await {
-        Err(StoreError::NotOwner { owner: before, .. })
-            if presence::is_gone(&before, &inner.state) =>
-        {
-            inner.store.take_over(run, &before, &owner, HELD).await
+/// Owns a run for a moment, if nobody works on it.
+pub(crate) async fn acquire(
+    store: &dyn Store,
+    state: &Path,
+    run: RunId,
+) -> Result<Lease, StoreError> {
+    let owner = format!("moment-{}-{:016x}", std::process::id(), SystemRng.next_u64());
+    match store.acquire(run, &owner, HELD).await {
+        Err(StoreError::NotOwner { owner: before, .. }) if presence::is_gone(&before, state) => {
+            store.take_over(run, &before, &owner, HELD).await
         }
         acquired => acquired,
     }
@@ -173,7 +175,7 @@ fn is_trashed_folder(state: Option<State>) -> bool {
 fn trashed(
     trash: &Trash,
     run: RunId,
-    root: &std::path::Path,
+    root: &Path,
     folder: &RelPath,
 ) -> Result<Option<String>, formwork_write_safety::Error> {
     let (run, path, root) = (run.to_string(), folder.to_string(), root.to_string_lossy());

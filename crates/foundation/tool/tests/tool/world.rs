@@ -124,6 +124,7 @@ impl World {
             store: Arc::clone(&log) as _,
             control: Arc::clone(&tasks) as _,
             clock: Arc::new(Noon),
+            commits: None,
         };
         builtin::register(&mut registry, parts).unwrap();
         for tool in setup.more {

@@ -88,6 +88,7 @@ async fn play(
         vars: serde_json::Map::new(),
         model: Some(model),
         width: None,
+        commit: false,
     };
     let code = super::run::start(&formwork, &caller, terminal, params).await;
     if terminal.format == Format::Text && code.is_ok() {

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, anyhow};
 use formwork_protocols::{
     Clock as _, Event, EventBody, Live as Happening, OutcomeCode, PermissionMode, Position, RunId,
-    RunOutcome, SystemClock, store::Selection,
+    RunOutcome, SystemClock, event::CommitMade, store::Selection,
 };
 use formwork_services::{
     Formwork,
@@ -74,6 +74,9 @@ fn one(
 ) -> Result<OutcomeCode, Fault> {
     let OneTask { text, message, options } = args;
     let verb = mode.as_str();
+    if options.commit && mode < PermissionMode::Edit {
+        return Err(Fault::usage(format!("`formwork {verb}` changes nothing that could be committed")));
+    }
     if options.mode.is_some_and(|other| other != mode) {
         return Err(Fault::usage(format!(
             "`formwork {verb}` has the mode {verb}; leave --mode out"
@@ -190,7 +193,7 @@ async fn follow(
     if shown.terminal.format == Format::Text {
         shown.view.finish(SystemClock.now())?;
     }
-    match conclude(shown.terminal, &outcome, &shown.answer) {
+    match conclude(shown.terminal, &outcome, &shown) {
         // The run has ended as it has, whether or not somebody reads of it.
         Err(fault) if fault.is_broken_pipe() => {}
         concluded => concluded?,
@@ -234,13 +237,15 @@ struct Shown<'a> {
     seen: Position,
     /// What the last task said that claimed to be done.
     answer: String,
+    /// The commits that were made.
+    commits: Vec<CommitMade>,
 }
 
 impl<'a> Shown<'a> {
     /// Returns a run of which nothing was shown yet.
     fn new(terminal: &'a Terminal, run: RunId) -> Self {
         let view = Live::new(Progress::default(), terminal.style());
-        Self { terminal, view, run, seen: Position::default(), answer: String::new() }
+        Self { terminal, view, run, seen: Position::default(), answer: String::new(), commits: Vec::new() }
     }
 
     /// Shows one thing that happened, if it did in this run.
@@ -274,6 +279,9 @@ impl<'a> Shown<'a> {
         {
             self.answer.clone_from(&claim.summary);
         }
+        if let EventBody::CommitMade(made) = &event.body {
+            self.commits.push(made.clone());
+        }
         match self.terminal.format {
             Format::Jsonl => self.terminal.line(event)?,
             Format::Text => self.view.event(event)?,
@@ -284,8 +292,12 @@ impl<'a> Shown<'a> {
 }
 
 /// Prints what came of a run: the answer where it was not streamed to the same terminal, and the outcome.
-fn conclude(terminal: &Terminal, outcome: &RunOutcome, answer: &str) -> Result<(), Fault> {
-    let document = json!({ "version": 1, "outcome": outcome, "answer": answer });
+fn conclude(terminal: &Terminal, outcome: &RunOutcome, shown: &Shown<'_>) -> Result<(), Fault> {
+    let (answer, commits) = (shown.answer.as_str(), &shown.commits);
+    let mut document = json!({ "version": 1, "outcome": outcome, "answer": answer });
+    if !commits.is_empty() {
+        document["commits"] = json!(commits);
+    }
     match terminal.format {
         Format::Json | Format::Jsonl => terminal.line(&document)?,
         Format::Quiet => terminal.result(&document, || format!("{outcome}\n"))?,
@@ -296,6 +308,11 @@ fn conclude(terminal: &Terminal, outcome: &RunOutcome, answer: &str) -> Result<(
             if holds && !answer.is_empty() && !terminal.streams() {
                 text.push_str(answer.trim_end());
                 text.push('\n');
+            }
+            for made in commits {
+                let (id, paths) = (formwork_protocols::text::head(&made.commit, 12), made.paths.join(", "));
+                text.push_str(&format!("committed {id}: {paths}\n"));
+                text.extend(made.left.iter().map(|left| format!("left out {left}\n")));
             }
             text.push_str(&format!("{outcome}\n"));
             terminal.text(harmless(&text))?;
@@ -395,7 +412,8 @@ fn params(settings: &Settings, task: Task, options: &RunOptions) -> Result<Start
             Work::Workflow { source: path.display().to_string(), text }
         }
     };
-    Ok(StartParams { work, vars, model: options.model.clone(), width: options.width })
+    let (model, width, commit) = (options.model.clone(), options.width, options.commit);
+    Ok(StartParams { work, vars, model, width, commit })
 }
 
 /// Finds a workflow: a file, or a name below .formwork/workflows.

@@ -1,0 +1,316 @@
+//! Commits of what a run has changed, by hand of a tool or at the end of the run.
+
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    Append, CallId, Clock, EventBody, NewEvent, OutcomeCode, Position, Principal, RunId,
+    RunOutcome, Scrub, Store, TaskId, ToolError, ToolErrorKind, ToolOutput, event::CommitMade,
+    store::Selection, tool::CallContext,
+};
+use formwork_tool::builtin::Commits;
+use formwork_write_safety::{Committed, Delta, Message, ReadOnlyGit, RelPath, State, identity_of};
+
+use crate::{
+    Error, Formwork,
+    baseline::blocking,
+    capability::Caller,
+    changes::{Changes, Ground, Net},
+    error::chain,
+    operations::{runs::Work, undo::acquire},
+};
+
+/// Who commits where neither the environment nor git's settings say who works here.
+const NOBODY: (&str, &str) = ("Formwork", "formwork@localhost");
+
+/// How long the subject of a commit is at the most, as git's own tools show it whole.
+const SUBJECT_BYTES: usize = 72;
+
+/// Makes commits of a run's own changes and records them.
+pub(crate) struct Committer {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) ground: Ground,
+    pub(crate) scrub: Arc<dyn Scrub>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The environment of whoever runs Formwork.
+    pub(crate) environment: BTreeMap<OsString, OsString>,
+    pub(crate) principal: Principal,
+    /// The token of the run's lease, if it is leased.
+    pub(crate) token: Option<u64>,
+}
+
+/// What a commit is made for.
+pub(crate) struct Purpose {
+    pub(crate) run: RunId,
+    pub(crate) task: Option<TaskId>,
+    pub(crate) call: Option<CallId>,
+    /// The words of the commit.
+    pub(crate) text: String,
+}
+
+impl Committer {
+    /// Commits what the run has changed and no commit of it has yet.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] with the reason; [`Error::Store`]. What was committed stands.
+    pub(crate) async fn commit(&self, purpose: Purpose) -> Result<CommitMade, Error> {
+        let Purpose { run, task, call, text } = purpose;
+        let changes = Changes::of(&*self.store, &self.ground, run).await?;
+        let mut trailers = vec![("Formwork-Run".to_owned(), run.to_string())];
+        trailers.extend(task.map(|task| ("Formwork-Task".to_owned(), task.to_string())));
+        let at = i64::try_from(self.clock.now().as_millis() / 1_000).unwrap_or_default();
+        let (ground, scrub) = (self.ground.clone(), Arc::clone(&self.scrub));
+        let environment: Vec<_> = self.environment.clone().into_iter().collect();
+        let done = blocking(move || {
+            let (top, prefix) = top(ground.root.path());
+            let deltas = deltas(&ground, &changes, &prefix)?;
+            let git = ReadOnlyGit::open(&top)?;
+            let identity = identity(&environment, &top);
+            let message = Message { text, trailers, identity, at };
+            let done =
+                git.commit(&ground.snapshots, &deltas, &message, &|_, bytes| scan(&*scrub, bytes))?;
+            Ok(below(done, &prefix))
+        })
+        .await?;
+        let Committed { id, paths, left, .. } = done;
+        let made = CommitMade {
+            commit: id,
+            paths: paths.iter().map(ToString::to_string).collect(),
+            left: left.iter().map(|(path, reason)| format!("{path}: {reason}")).collect(),
+            call,
+        };
+        let event = NewEvent {
+            task,
+            principal: self.principal.clone(),
+            at: self.clock.now(),
+            body: EventBody::CommitMade(made.clone()),
+            idempotency_key: None,
+        };
+        let batch = Append { run, token: self.token, events: vec![event], blobs: Vec::new() };
+        self.store.append(batch).await?;
+        Ok(made)
+    }
+}
+
+#[async_trait]
+impl Commits for Committer {
+    async fn commit(
+        &self,
+        context: &CallContext,
+        message: String,
+    ) -> Result<ToolOutput, ToolError> {
+        let purpose = Purpose {
+            run: context.run,
+            task: Some(context.task),
+            call: Some(context.call),
+            text: message,
+        };
+        match Self::commit(self, purpose).await {
+            Ok(made) => Ok(ToolOutput::text(told(&made))),
+            Err(error) => Err(ToolError::new(ToolErrorKind::Failed, chain(&error))),
+        }
+    }
+}
+
+/// The commit at the end of a run, where one was asked for.
+pub(crate) struct LastCommit {
+    committer: Committer,
+    state: PathBuf,
+    run: RunId,
+    subject: Option<String>,
+}
+
+impl LastCommit {
+    pub(crate) fn new(
+        formwork: &Formwork,
+        caller: &Caller,
+        run: RunId,
+        subject: Option<String>,
+    ) -> Self {
+        let inner = &formwork.inner;
+        let committer = Committer {
+            store: Arc::clone(&inner.store),
+            ground: Ground {
+                snapshots: Arc::clone(&inner.snapshots),
+                root: Arc::clone(&inner.root),
+            },
+            scrub: Arc::clone(&inner.scrub) as Arc<dyn Scrub>,
+            clock: Arc::clone(&inner.clock),
+            environment: inner.environment.clone(),
+            principal: caller.principal().clone(),
+            token: None,
+        };
+        Self { committer, state: inner.state.clone(), run, subject }
+    }
+
+    /// Commits what a run has changed that has completed, and passes its outcome on.
+    ///
+    /// # Errors
+    /// As [`Committer::commit`]. The run has completed nonetheless, as the log says.
+    pub(crate) async fn after(self, outcome: RunOutcome) -> Result<RunOutcome, Error> {
+        let Self { mut committer, state, run, subject } = self;
+        let Some(subject) = subject.filter(|_| outcome.code == OutcomeCode::Completed) else {
+            return Ok(outcome);
+        };
+        let store = Arc::clone(&committer.store);
+        let text = match summary(&*store, run).await? {
+            Some(summary) if summary.trim() != subject => {
+                format!("{subject}\n\n{}", summary.trim())
+            }
+            _ => subject,
+        };
+        let lease = acquire(&*store, &state, run).await?;
+        committer.token = Some(lease.token);
+        let made = committer.commit(Purpose { run, task: None, call: None, text }).await;
+        store.release(&lease).await?;
+        match made {
+            Ok(_) => Ok(outcome),
+            // A run may have nothing to change.
+            Err(Error::Workspace { source }) if matches!(*source, formwork_write_safety::Error::NothingToCommit { ref left } if left.is_empty()) => {
+                Ok(outcome)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns what the last task said that claimed to be done.
+async fn summary(store: &dyn Store, run: RunId) -> Result<Option<String>, Error> {
+    let selection = Selection { run: Some(run), task: None, kinds: vec!["task.".to_owned()] };
+    let (mut said, mut after) = (None, Position::default());
+    loop {
+        let events = store.read(after, &selection, 1_000).await?;
+        let Some(last) = events.last() else { return Ok(said) };
+        after = last.position;
+        for event in events {
+            if let EventBody::TaskMoved(moved) = event.body
+                && let Some(claim) = moved.claim
+            {
+                said = Some(claim.summary);
+            }
+        }
+    }
+}
+
+/// Returns the subject of the commit of a run: what was asked for, in a line.
+pub(crate) fn subject(work: &Work) -> String {
+    let words = match work {
+        Work::Task { prompt, .. } => prompt.trim(),
+        Work::Workflow { source, .. } => {
+            let stem = Path::new(source).file_stem().and_then(|stem| stem.to_str());
+            stem.unwrap_or("workflow")
+        }
+    };
+    let first = words.lines().next().unwrap_or_default();
+    formwork_protocols::text::head(first, SUBJECT_BYTES).to_owned()
+}
+
+/// Says what was committed and what was not.
+pub(crate) fn told(made: &CommitMade) -> String {
+    let short = formwork_protocols::text::head(&made.commit, 12);
+    let mut text = format!("committed {short}: {}\n", made.paths.join(", "));
+    for left in &made.left {
+        text.push_str(&format!("left out {left}\n"));
+    }
+    text
+}
+
+/// Finds the top of the worktree that a workspace lies in, and the way from there to the workspace.
+fn top(workspace: &Path) -> (PathBuf, PathBuf) {
+    let top = workspace.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok());
+    let top = top.unwrap_or(workspace);
+    (top.to_owned(), workspace.strip_prefix(top).unwrap_or(Path::new("")).to_owned())
+}
+
+/// Names paths from the workspace again.
+fn below(done: Committed, prefix: &Path) -> Committed {
+    let from_workspace = |path: RelPath| {
+        let below = path.as_path().strip_prefix(prefix).ok();
+        below.and_then(|below| RelPath::parse(below).ok()).unwrap_or(path)
+    };
+    Committed {
+        paths: done.paths.into_iter().map(from_workspace).collect(),
+        left: done.left.into_iter().map(|(path, why)| (from_workspace(path), why)).collect(),
+        ..done
+    }
+}
+
+/// Returns the files and links that the run has changed and not committed, from the top of the worktree.
+fn deltas(
+    ground: &Ground,
+    changes: &Changes,
+    prefix: &Path,
+) -> Result<Vec<Delta>, formwork_write_safety::Error> {
+    let is_folder = |state: State| state.mode & 0o170_000 == 0o040_000;
+    let nets = changes.uncommitted();
+    let deleted: Vec<&RelPath> = nets
+        .iter()
+        .filter(|(_, net)| net.before.is_some_and(|it| it.hash.is_some() && is_folder(it)))
+        .map(|(path, _)| path)
+        .collect();
+    let was = |path: &RelPath| match &changes.began {
+        Some(began) => ground.snapshots.of_snapshot(began, path),
+        None => Ok(None),
+    };
+    let mut found: BTreeMap<RelPath, (Option<State>, Option<State>)> = BTreeMap::new();
+    // What was in a deleted folder is told as the folder; git knows files.
+    for folder in &deleted {
+        let began = changes.began.iter().flat_map(|began| began.entries().keys());
+        for path in began.filter(|path| path.as_path().starts_with(folder.as_path())) {
+            found.insert(path.clone(), (was(path)?, None));
+        }
+    }
+    for (path, Net { before, after, .. }) in &nets {
+        let within = deleted.iter().any(|folder| path.as_path().starts_with(folder.as_path()));
+        let before = match before {
+            None if within => was(path)?,
+            before => *before,
+        };
+        found.insert(path.clone(), (before, *after));
+    }
+    let file = |state: Option<State>| state.filter(|state| !is_folder(*state));
+    let mut deltas = Vec::new();
+    for (path, (before, after)) in found {
+        let (before, after) = (file(before), file(after));
+        if before != after {
+            let path = RelPath::parse(prefix.join(path.as_path()))?;
+            deltas.push(Delta { path, before, after });
+        }
+    }
+    Ok(deltas)
+}
+
+/// Finds who commits: whom the environment names to git, else whom git's settings name.
+fn identity(environment: &[(OsString, OsString)], top: &Path) -> (String, String) {
+    let named = |key: &str| {
+        let found = environment.iter().find(|(name, _)| name == key);
+        found.and_then(|(_, value)| value.to_str()).filter(|value| !value.is_empty())
+    };
+    if let (Some(name), Some(address)) = (named("GIT_AUTHOR_NAME"), named("GIT_AUTHOR_EMAIL")) {
+        return (name.to_owned(), address.to_owned());
+    }
+    let needed = ["PATH", "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM"];
+    let own: Vec<_> = environment
+        .iter()
+        .filter(|(name, _)| needed.iter().any(|needed| name == needed))
+        .cloned()
+        .collect();
+    identity_of(top, &own).unwrap_or_else(|| (NOBODY.0.to_owned(), NOBODY.1.to_owned()))
+}
+
+/// Objects to a content that holds a secret of the registry.
+fn scan(scrub: &dyn Scrub, bytes: &[u8]) -> Result<(), String> {
+    let text = String::from_utf8_lossy(bytes);
+    match scrub.scrub_text(&text) {
+        Cow::Owned(scrubbed) if scrubbed != text => {
+            Err("it holds a secret that Formwork was given".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
