@@ -509,7 +509,10 @@ impl Drive {
         if self.events.is_empty() {
             return Ok(());
         }
-        let (events, blobs) = (std::mem::take(&mut self.events), std::mem::take(&mut self.blobs));
+        // As many follow the next time, more or less.
+        let room = Vec::with_capacity(self.events.len());
+        let events = std::mem::replace(&mut self.events, room);
+        let blobs = std::mem::take(&mut self.blobs);
         let token = Some(self.lease.token);
         self.scheduler
             .store
