@@ -254,10 +254,9 @@ impl Session {
         if let Some((message, reason)) = self.untaken.take() {
             return self.take_answer(message, reason, stop).await;
         }
-        if let Some(open) = self.open.take()
-            && let end @ ControlFlow::Break(_) = self.carry_out(open, stop).await?
-        {
-            return Ok(end);
+        // Whether the conversation goes on after them is for the next step to see: one may have ended it.
+        if let Some(open) = self.open.take() {
+            return self.carry_out(open, stop).await;
         }
         // The state says it and not the course of events, so that a resumed conversation does the same.
         if let Some(Group::Turn(turn)) = self.history.groups().last()

@@ -449,6 +449,34 @@ async fn after_a_crash_a_pure_call_is_made_again_and_one_that_may_count_twice_is
 }
 
 #[tokio::test]
+async fn an_end_that_is_called_again_after_a_crash_asks_no_model() {
+    let mut ender = end_task();
+    // Who is dropped while it waits has been counted, so that the second call meets the first.
+    ender.waits = Some(Arc::new(tokio::sync::Barrier::new(2)));
+    let called = Arc::clone(&ender.called);
+    let world = World::new([ends("done")], vec![ender]).await;
+    let mut session = world.start();
+    let id = session.id();
+    let cancel = Cancel::new();
+    {
+        let mut run = Box::pin(session.run(&cancel));
+        while called.load(Ordering::SeqCst) == 0 {
+            assert!((&mut run).now_or_never().is_none());
+            tokio::task::yield_now().await;
+        }
+    }
+    drop(session);
+
+    let mut session =
+        Session::resume(world.spec.clone(), id, Vec::new(), world.seams()).await.unwrap();
+    let end = world.run(&mut session).await;
+
+    assert_eq!(end, claimed("done", Via::EndTask));
+    assert_eq!((called.load(Ordering::SeqCst), session.totals().rounds), (2, 1));
+    world.assert_sound().await;
+}
+
+#[tokio::test]
 async fn a_resumed_conversation_sends_the_same_bytes_and_keeps_its_claim() {
     let world = World::new(
         [calls([call("1", "read", json!({ "b": 1, "a": 2 }))]), ends("done"), says("sorry")],
