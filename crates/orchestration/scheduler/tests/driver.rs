@@ -264,6 +264,11 @@ async fn a_paused_run_goes_on_in_the_same_attempt(world: World) {
     assert_eq!(paused.outcome.code, OutcomeCode::Interrupted);
     assert_eq!(world.store.run(run).await.unwrap().unwrap().state, RunState::Paused);
 
+    let before = world.kinds(run).await;
+    let again = world.scheduler(Natives::new(), pass).resume(run, &signals).await.unwrap();
+    assert_eq!(again.outcome.code, OutcomeCode::Interrupted);
+    assert_eq!(world.kinds(run).await, before, "one that is paused is not paused again");
+
     let second = Natives::new().with("only", |job: AttemptJob, _| async move {
         assert_eq!((job.number, job.continues), (1, true));
         Ok(Claim::default())

@@ -104,6 +104,7 @@ pub(super) struct Drive {
     heeded: Position,
     end: Option<End>,
     is_aborting: bool,
+    was_paused: bool,
     is_pausing: bool,
     /// Why it is paused.
     why_paused: String,
@@ -141,6 +142,7 @@ impl Drive {
             heeded: folded.last,
             end: None,
             is_aborting: folded.is_abort_asked,
+            was_paused: folded.is_paused,
             is_pausing: false,
             why_paused: "stopped from outside".to_owned(),
         }
@@ -157,6 +159,11 @@ impl Drive {
     }
 
     async fn go(&mut self, signals: &Signals) -> Result<RunOutcome, Error> {
+        // Whoever only wants it paused may find that it was, by the owner who has just left it.
+        let is_ending = self.is_aborting || signals.abort.is_cancelled();
+        if self.was_paused && signals.pause.is_cancelled() && !is_ending {
+            return self.outcome().await;
+        }
         self.take_up(signals);
         loop {
             self.flush().await?;

@@ -38,6 +38,8 @@ pub(crate) struct Folded {
     pub(super) last: Position,
     /// Whether somebody asked to end the run for good.
     pub(super) is_abort_asked: bool,
+    /// Whether it was paused and nobody has taken it up since.
+    pub(super) is_paused: bool,
 }
 
 /// Reads a run.
@@ -85,6 +87,7 @@ pub(crate) struct Folding {
     calls: HashMap<HoldId, CallId>,
     files: HashSet<(TaskId, String)>,
     is_abort_asked: bool,
+    is_paused: bool,
 }
 
 impl Folding {
@@ -102,6 +105,7 @@ impl Folding {
             calls: HashMap::new(),
             files: HashSet::new(),
             is_abort_asked: false,
+            is_paused: false,
         }
     }
 
@@ -135,7 +139,10 @@ impl Folding {
                 let variables = created.setup.get("vars").and_then(Value::as_object).cloned();
                 self.variables = Some(variables.unwrap_or_default());
             }
-            EventBody::RunStarted(_) | EventBody::RunResumed(_) => self.was_started = true,
+            EventBody::RunStarted(_) | EventBody::RunResumed(_) => {
+                (self.was_started, self.is_paused) = (true, false);
+            }
+            EventBody::RunPaused(_) => self.is_paused = true,
             EventBody::RunFinished(finished) => {
                 let outcome = finished.outcome.to_string();
                 return Err(Error::Ended { run: self.run, outcome });
@@ -247,6 +254,7 @@ impl Folding {
             calls: self.calls,
             last: Position(0),
             is_abort_asked: self.is_abort_asked,
+            is_paused: self.is_paused,
         })
     }
 }

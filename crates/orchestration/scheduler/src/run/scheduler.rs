@@ -238,6 +238,7 @@ impl Scheduler {
             calls: Default::default(),
             last: Position(0),
             is_abort_asked: false,
+            is_paused: false,
         };
         self.carry_out(new.id, signals, async { Ok(folded) }).await
     }
