@@ -76,6 +76,12 @@ pub enum Error {
     /// The run cannot be resumed as it stands.
     #[error("run {run} is {state} and cannot be resumed")]
     NotResumable { run: RunId, state: RunState },
+    /// The run has ended before.
+    #[error("run {run} is {state} and cannot be {wanted}")]
+    Over { run: RunId, state: RunState, wanted: &'static str },
+    /// The run has no such point to go on from.
+    #[error("run {run} cannot be forked there: {reason}")]
+    NotForkable { run: RunId, reason: String },
     /// Somebody changed what the run had changed. Nothing was taken back.
     #[error("{paths} of the paths that run {run} changed are not as it left them:\n{diff}")]
     NotAsLeft { run: RunId, paths: usize, diff: String },
@@ -140,6 +146,8 @@ impl Error {
             // What was asked for would make a record of what was not written.
             Self::Bundle { .. } | Self::Checkpoint { .. } => OutcomeCode::Refused,
             Self::NotResumable { .. }
+            | Self::Over { .. }
+            | Self::NotForkable { .. }
             | Self::OtherWorkspace { .. }
             | Self::OtherTrash { .. }
             | Self::Setup { .. }
@@ -172,6 +180,9 @@ impl Error {
             }
             Self::OtherWorkspace { workspace, .. } | Self::OtherTrash { workspace, .. } => {
                 format!("go there, or pass -C {workspace}")
+            }
+            Self::NotForkable { run, .. } => {
+                format!("`formwork events {run}` lists its events with their places")
             }
             Self::Key { .. } => "set it where api_key in the config says it comes from".to_owned(),
             Self::Bundle { source: formwork_trace::BundleError::Unsound { run, .. } } => {

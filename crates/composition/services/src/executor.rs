@@ -35,6 +35,7 @@ use crate::{
     commits::Committer,
     models::Models,
     setup::{self, RunSetup},
+    tape::{self, Pairs, Played, Talk, Tape},
     unasked::Unasked,
     watched::Watched,
 };
@@ -79,6 +80,14 @@ pub(crate) struct Workshop {
     pub(crate) settled: OnceCell<()>,
     /// The conversations that wait for what their checks say.
     pub(crate) waiting: Mutex<HashMap<SessionId, Session>>,
+    /// What was answered before, where a run is carried out again without anybody to ask.
+    pub(crate) tape: Option<Arc<Tape>>,
+}
+
+/// Returns the names from the root to the task of an attempt.
+fn path(job: &AttemptJob) -> String {
+    let names: Vec<&str> = job.path.iter().map(|name| name.as_str()).collect();
+    names.join("/")
 }
 
 impl Workshop {
@@ -112,6 +121,7 @@ impl Workshop {
         &self,
         job: &AttemptJob,
         agent: &AgentName,
+        talk: Option<Arc<Talk>>,
     ) -> Result<Arc<dyn Toolbox>, Error> {
         let chosen = self.agent(agent)?;
         let workspace =
@@ -152,8 +162,14 @@ impl Workshop {
             builtin::specs().into_iter().find(|spec| spec.definition.name.as_str() == LOAD_TOOLS);
         let specs = registry.specs().chain(&load);
         let (policy, allowed) = setup::policy(&self.setup.config, &chosen.agent, specs)?;
+        let mut tools_allowed =
+            registry.select(|spec| allowed.tools.contains(&spec.definition.name));
+        let pairs = Pairs::default();
+        if let (Some(tape), Some(talk)) = (&self.tape, &talk) {
+            tools_allowed = tape::played(tools_allowed, tape, talk, &pairs);
+        }
         let pipeline = Pipeline::new(Parts {
-            tools: registry.select(|spec| allowed.tools.contains(&spec.definition.name)),
+            tools: tools_allowed,
             deferred: allowed.deferred,
             loaded: self.loaded(job).await?,
             policy: Arc::new(policy),
@@ -165,6 +181,9 @@ impl Workshop {
             principal: Principal::agent(agent),
         })
         .map_err(tools)?;
+        if let Some(talk) = talk {
+            return Ok(Arc::new(Played { tools: Arc::new(pipeline), talk, pairs }));
+        }
         Ok(Arc::new(Watched {
             tools: Arc::new(pipeline),
             baselines: Arc::clone(&self.baselines),
@@ -262,7 +281,17 @@ impl Workshop {
             return Ok(waiting);
         }
         let chosen = self.agent(agent)?;
-        let model = self.models.model(&chosen.model)?;
+        let talk = self.tape.as_ref().map(|tape| (tape, tape.talk(&path(job), job.resumes.is_some())));
+        let model = match &talk {
+            // Nobody is asked, so no key is needed.
+            Some((tape, talk)) => {
+                let model = &chosen.model;
+                let unknown =
+                    |source| Error::Model { model: model.clone(), source: Box::new(source) };
+                tape.model(self.models.catalog().info(model).map_err(unknown)?, talk)
+            }
+            None => self.models.model(&chosen.model)?,
+        };
         let most = model.info.max_output_tokens;
         let defaults = Limits::default();
         let limits = Limits {
@@ -282,7 +311,7 @@ impl Workshop {
             token: job.token,
         };
         let seams = Seams {
-            tools: self.toolbox(job, agent).await?,
+            tools: self.toolbox(job, agent, talk.map(|(_, talk)| talk)).await?,
             store: Arc::clone(&self.store) as _,
             ledger: Arc::clone(&job.ledger),
             control: Arc::clone(&job.control),
@@ -322,6 +351,16 @@ impl Workshop {
         cancel: &Cancel,
     ) -> Result<AttemptEnd, Error> {
         self.baselines.of(job.run, job.task, &job.spec, job.token).await?;
+        self.converse(job, agent, prompt, cancel).await
+    }
+
+    async fn converse(
+        &self,
+        job: &AttemptJob,
+        agent: &AgentName,
+        prompt: &str,
+        cancel: &Cancel,
+    ) -> Result<AttemptEnd, Error> {
         let mut session = self.session(job, agent, prompt).await?;
         let id = session.id();
         let end = session.run(cancel).await?;
@@ -515,18 +554,7 @@ impl Executor for Workshop {
             }
             (Ok(()), body) => Err(Error::Body { body: body.as_str() }),
         };
-        let end = done.unwrap_or_else(|error| {
-            let detail = crate::error::chain(&error);
-            failed(match error {
-                Error::Model { .. } | Error::Transport { .. } => {
-                    Escalation::ProviderFailed { detail }
-                }
-                // It would be the same prompt at every attempt.
-                Error::Prompt { .. } => Escalation::CannotBegin { detail },
-                _ => Escalation::BodyFailed { detail },
-            })
-        });
-        self.judged(end).await
+        self.judged(done.unwrap_or_else(|error| broken(&error))).await
     }
 
     async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict {
@@ -581,6 +609,61 @@ impl Executor for Workshop {
             .values()
             .any(|agent| self.models.catalog().info(&agent.model).is_ok_and(|info| info.scripted))
     }
+}
+
+/// The same executor, without anything to ask or to change: everything answers what it answered.
+pub(crate) struct Replayed {
+    pub(crate) workshop: Workshop,
+    pub(crate) tape: Arc<Tape>,
+    /// The names from the root to each task.
+    pub(crate) paths: OnceCell<HashMap<TaskId, String>>,
+}
+
+#[async_trait]
+impl Executor for Replayed {
+    async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> AttemptEnd {
+        let _working = self.tape.working();
+        match &job.spec.body {
+            Body::Agent { agent, prompt } => {
+                let done = self.workshop.converse(&job, agent, prompt, cancel).await;
+                done.unwrap_or_else(|error| broken(&error))
+            }
+            _ => self.tape.attempt(&path(&job), cancel).await,
+        }
+    }
+
+    async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict {
+        let _working = self.tape.working();
+        let path = self.paths.get().and_then(|paths| paths.get(&job.task));
+        let path = path.map(String::as_str).unwrap_or_default();
+        let found = self.tape.check(path, (job.phase, job.index), cancel).await;
+        found.unwrap_or_else(|| Verdict {
+            check: job.check.name.clone(),
+            passed: false,
+            reason: "the record ends before this check".to_owned(),
+            issues: Vec::new(),
+            evidence: Evidence::default(),
+        })
+    }
+
+    fn leave(&self, session: SessionId, task: TaskState, reason: &str) -> Option<LastWords> {
+        self.workshop.leave(session, task, reason)
+    }
+
+    fn is_scripted(&self) -> bool {
+        self.workshop.is_scripted()
+    }
+}
+
+/// Says why an attempt could not be made.
+fn broken(error: &Error) -> AttemptEnd {
+    let detail = crate::error::chain(error);
+    failed(match error {
+        Error::Model { .. } | Error::Transport { .. } => Escalation::ProviderFailed { detail },
+        // It would be the same prompt at every attempt.
+        Error::Prompt { .. } => Escalation::CannotBegin { detail },
+        _ => Escalation::BodyFailed { detail },
+    })
 }
 
 /// Says that a body gave up without a conversation to go on in.

@@ -6,19 +6,19 @@ use std::{
     ffi::OsString,
     fmt, fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
 };
 
 use formwork_agent::Agents;
 use formwork_protocols::{
-    Clock, Provider, Rng, RunId, RunOutcome, Scrub, Store, SystemClock, SystemRng,
-    Timestamp, Tool,
+    Clock, Live, Provider, Rng, RunId, RunOutcome, Scrub, Span, Store, SystemClock, SystemRng, Timestamp, Tool,
 };
 use formwork_sandbox::{Environment, Launcher, Sandbox};
 use formwork_scheduler::{Natives, Signals};
 use formwork_secrets::Scrubber;
 use formwork_trace::{Look, Options, Trace};
 use formwork_write_safety::{Root, Snapshots, Trash};
+use futures::{StreamExt as _, stream::BoxStream};
 use serde_json::Value;
 use tokio::{sync::oneshot, task::JoinSet};
 
@@ -42,6 +42,8 @@ pub struct Builder {
     natives: Natives,
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
+    around: Vec<Box<dyn FnOnce(Arc<dyn Store>) -> Arc<dyn Store> + Send>>,
+    lease: Option<Span>,
 }
 
 impl Builder {
@@ -60,6 +62,8 @@ impl Builder {
             natives: Natives::new(),
             clock: Arc::new(SystemClock),
             rng: Arc::new(SystemRng),
+            around: Vec::new(),
+            lease: None,
         }
     }
 
@@ -140,6 +144,25 @@ impl Builder {
         self
     }
 
+    /// Puts something of one's own between Formwork and its log, which it is given: to count, to watch or to
+    /// hold up what is recorded. Whatever it lets through is recorded as it is.
+    #[must_use]
+    pub fn around_log(
+        mut self,
+        wrap: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store> + Send + 'static,
+    ) -> Self {
+        self.around.push(Box::new(wrap));
+        self
+    }
+
+    /// Says how long a run is owned without a sign of life; half a minute otherwise. After this, a run whose
+    /// process died on another machine can be taken up.
+    #[must_use]
+    pub const fn lease(mut self, lease: Span) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
     /// Tells where the log is and which version it has. Makes and changes nothing.
     ///
     /// # Errors
@@ -199,7 +222,8 @@ impl Builder {
             environment: self.environment,
             has_launcher: self.launcher.is_some(),
             sandbox: Arc::new(sandbox),
-            store: Arc::new(trace.clone()),
+            store: self.around.into_iter().fold(Arc::new(trace.clone()) as _, |log, wrap| wrap(log)),
+            lease: self.lease,
             trace,
             scrub,
             record: self.record,
@@ -210,6 +234,7 @@ impl Builder {
             rng: self.rng,
             running: Mutex::default(),
             runs: Mutex::default(),
+            requests: OnceLock::new(),
         };
         Ok(Formwork { inner: Arc::new(inner) })
     }
@@ -240,8 +265,11 @@ pub(crate) struct Inner {
     pub(crate) natives: Natives,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
+    pub(crate) lease: Option<Span>,
     running: Mutex<HashMap<RunId, Running>>,
     runs: Mutex<JoinSet<()>>,
+    /// Passes on what is asked of the runs, from the first of them on.
+    requests: OnceLock<Mutex<JoinSet<()>>>,
 }
 
 /// A run that this process carries out.
@@ -319,6 +347,10 @@ impl Formwork {
         }
         let runs = std::mem::take(&mut *lock(&self.inner.runs));
         runs.join_all().await;
+        if let Some(requests) = self.inner.requests.get() {
+            let mut requests = std::mem::take(&mut *lock(requests));
+            requests.shutdown().await;
+        }
         self.inner.trace.close().await;
     }
 
@@ -355,6 +387,12 @@ impl Formwork {
     where
         F: Future<Output = Result<RunOutcome, Error>> + Send + 'static,
     {
+        // Before the run is known here, so that no request falls between.
+        self.inner.requests.get_or_init(|| {
+            let mut tasks = JoinSet::new();
+            tasks.spawn(pass_on(self.inner.store.watch(), Arc::downgrade(&self.inner)));
+            Mutex::new(tasks)
+        });
         let (tell, done) = oneshot::channel();
         lock(&self.inner.running).insert(run, Running { signals, done: Some(done) });
         lock(&self.inner.runs).spawn(async move {
@@ -370,6 +408,23 @@ impl fmt::Debug for Formwork {
             .field("workspace", &self.inner.root.path())
             .field("state", &self.inner.state)
             .finish_non_exhaustive()
+    }
+}
+
+/// Tells the runs of this process that something was asked of them, by whatever process.
+async fn pass_on(mut happening: BoxStream<'static, Live>, inner: Weak<Inner>) {
+    while let Some(happened) = happening.next().await {
+        let Some(inner) = inner.upgrade() else { return };
+        match happened {
+            Live::Event(event) if !event.body.needs_lease() => {
+                if let Some(running) = lock(&inner.running).get(&event.run) {
+                    running.signals.look();
+                }
+            }
+            // What was asked stands in the log, and each run finds its own.
+            Live::Lagged(_) => lock(&inner.running).values().for_each(|run| run.signals.look()),
+            Live::Event(_) | Live::Delta(_) => {}
+        }
     }
 }
 

@@ -34,7 +34,10 @@ pub mod trust; // What of it may take effect.
 mod baseline; // What a task began with.
 mod changes; // What a run has changed.
 mod commits; // And commits of it.
+pub mod course; // What happened, as it can be compared.
 mod executor; // The work of tasks.
+mod leftover; // What a killed process left in the workspace.
+mod tape; // What was answered, to be answered again.
 mod models; // From config to models.
 mod presence; // Who still works.
 mod seals; // What the log was, signed.

@@ -66,6 +66,17 @@ impl Keys {
     }
 }
 
+impl Keys {
+    /// Returns no keys at all: enough to see whether models could be asked, and never to ask one.
+    pub(crate) fn none() -> Self {
+        Self {
+            registry: Registry::default(),
+            of_providers: BTreeMap::new(),
+            missing: BTreeMap::new(),
+        }
+    }
+}
+
 /// Joins an error and its causes.
 fn told(error: &formwork_secrets::Error) -> String {
     let mut text = error.to_string();

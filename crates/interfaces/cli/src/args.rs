@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use formwork_services::{PublicKey, operations::runs::Point};
 use formwork_protocols::{AgentName, BlobHash, ModelRef, PermissionMode, Position, RunId, Span, Usd};
-use formwork_services::PublicKey;
 
 /// Structured programming for AI agents: work with entry checks, exit checks, a budget and a record.
 #[derive(Debug, Parser)]
@@ -99,7 +99,7 @@ pub enum Verb {
     Edit(OneTask),
     /// Watch a broken repository being fixed; needs no set-up.
     Demo(Demo),
-    /// List, show, resume, export and import runs.
+    /// List, show, pause, resume, abort, fork, rewind, export and import runs.
     #[command(subcommand)]
     Runs(Runs),
     /// Take back what a run has changed, and nothing else.
@@ -107,6 +107,8 @@ pub enum Verb {
     /// List, restore and remove for good what agents have deleted.
     #[command(subcommand)]
     Trash(Trash),
+    /// Carry a run out again from its recorded answers, offline, and name the first divergence.
+    Replay(Replay),
     /// Print the events of a run, or of all.
     Events(Events),
     /// Print the whole of an output or message by its hash.
@@ -260,6 +262,14 @@ pub enum Runs {
         /// The run; the last one where absent.
         run: Option<RunId>,
     },
+    /// Take an interrupted run up where it stopped.
+    Resume {
+        /// The run; the newest of this workspace that has not ended where absent.
+        run: Option<RunId>,
+        /// Keep what models are asked and answer from here on in this folder, as `formwork run --record`.
+        #[arg(long, value_name = "DIR")]
+        record: Option<PathBuf>,
+    },
     /// Write a run into a file that stands for itself.
     Export {
         /// The run.
@@ -276,11 +286,50 @@ pub enum Runs {
         /// The file.
         file: PathBuf,
     },
-    /// Take an interrupted run up where it stopped.
-    Resume {
-        /// The run; the newest of this workspace that has not ended where absent.
-        run: Option<RunId>,
+    /// Pause a run, whichever process works on it; `resume` goes on.
+    Pause(Stop),
+    /// End a run for good, whichever process works on it.
+    Abort(Stop),
+    /// Make a new run that goes on from an event of another one.
+    Fork {
+        /// The run.
+        run: RunId,
+        /// The last event to begin with: its place in the run, as 57, or in the log, as @1042; the last where
+        /// absent.
+        #[arg(long, value_name = "SEQ|@POSITION")]
+        at: Option<Point>,
     },
+    /// Compare two runs: where they part first, their tasks, their spend and their files.
+    Diff {
+        /// The first.
+        first: RunId,
+        /// The second.
+        second: RunId,
+    },
+    /// Make the files that a run changed what they were at one of its events, and go on from there.
+    Rewind {
+        /// The run.
+        run: RunId,
+        /// The last event to keep: its place in the run, as 57, or in the log, as @1042.
+        #[arg(long, value_name = "SEQ|@POSITION")]
+        to: Point,
+        /// Also where somebody else has changed the same files since.
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// `formwork runs pause`, `formwork runs abort`
+#[derive(Debug, Args)]
+pub struct Stop {
+    /// The run.
+    pub run: RunId,
+    /// Why, for the record.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Ask, and do not wait until it has come about.
+    #[arg(long)]
+    pub no_wait: bool,
 }
 
 /// `formwork undo`

@@ -60,6 +60,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Runs(args)) => runs::runs(&global, terminal, args),
         Some(Verb::Undo(args)) => undo::undo(&global, terminal, args),
         Some(Verb::Trash(args)) => undo::trash(&global, terminal, args),
+        Some(Verb::Replay(args)) => runs::replay(&global, terminal, args.run),
         Some(Verb::Events(args)) => events::events(&global, terminal, args),
         Some(Verb::Blob(args)) => events::blob(&global, terminal, args),
         Some(Verb::Validate(args)) => documents::validate(&global, terminal, args),

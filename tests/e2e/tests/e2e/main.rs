@@ -10,6 +10,7 @@ mod answers; // What a model says, in the bytes of a real server.
 mod world; // A workspace, a provider and the real program.
 
 mod budget; // What is set aside and spent.
+mod control; // Runs paused, ended, forked and rewound from outside.
 mod commit; // What is committed, and what is not.
 mod crash; // A process killed in the middle of a run.
 mod demo; // What the demonstrations show, and what machines read.
@@ -22,6 +23,7 @@ mod models; // Servers of models: looked at closely, and given one.
 mod log; // The log as a whole: moved, archived, verified.
 mod modes; // What agents may change.
 mod recorded; // A run carried out again without its server.
+mod replay; // Runs carried out again without anybody to ask.
 mod secrets; // Where keys never are.
 mod text_calls; // Calls in words, reminders, and models without tools.
 mod trust; // What a project may say.

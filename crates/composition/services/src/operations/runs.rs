@@ -1,4 +1,9 @@
-//! `runs.*`: begins, lists, shows and resumes runs.
+//! `runs.*`: begins, lists, shows, stops and resumes runs.
+
+mod control; // Stopping, from any process.
+mod diff; // Where two runs part.
+mod fork; // Going on from a point of another run.
+mod replay; // Once more, from what was answered.
 
 use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 
@@ -28,9 +33,17 @@ use crate::{
     capability::{Caller, Effect, Operation, Scope},
     documents,
     executor::Workshop,
+    leftover,
     models::{Models, lookup},
     presence::{self, Presence},
     setup::{self, AgentSetup, RunSetup},
+};
+
+pub use {
+    control::{Abort, Pause, StopParams, Stopped},
+    diff::{Compared, Diff, DiffParams, FilePair, Spent, Stands, TaskPair},
+    fork::{Fork, ForkParams, Forked, Point, Rewind, RewindParams},
+    replay::{Compared as Replayed, Replay, ReplayParams},
 };
 
 /// How many tasks run at once where nobody says otherwise: what one person's machine and account bear.
@@ -296,6 +309,7 @@ fn workshop(
         natives: inner.natives.clone(),
         unasked: tokio::sync::OnceCell::new(),
         waiting: std::sync::Mutex::default(),
+        tape: None,
     })
 }
 
@@ -305,18 +319,28 @@ fn scheduler(
     workshop: Workshop,
     width: usize,
 ) -> Result<(Scheduler, Presence), Error> {
+    let (scheduler, present) = scheduler_of(formwork, Arc::new(workshop))?;
+    Ok((scheduler.with_width(NonZeroUsize::new(width).unwrap_or(NonZeroUsize::MIN)), present))
+}
+
+/// The same, of whatever does the work.
+fn scheduler_of(
+    formwork: &Formwork,
+    executor: Arc<dyn Executor>,
+) -> Result<(Scheduler, Presence), Error> {
     let inner = &formwork.inner;
-    let executor: Arc<dyn Executor> = Arc::new(workshop);
     // A seed of the embedder's may come again; a name may not.
     let owner = format!("process-{}-{:016x}", std::process::id(), SystemRng.next_u64());
     let present = Presence::of(&owner, &inner.state)?;
     let state = inner.state.clone();
     let scheduler = Scheduler::new(Arc::clone(&inner.store), executor)
         .with_time(Arc::clone(&inner.clock), Arc::clone(&inner.rng))
-        .with_width(NonZeroUsize::new(width).unwrap_or(NonZeroUsize::MIN))
         .with_owner(owner)
         .with_gone(move |owner| presence::is_gone(owner, &state));
-    Ok((scheduler, present))
+    Ok(match inner.lease {
+        Some(lease) => (scheduler.with_lease(lease), present),
+        None => (scheduler, present),
+    })
 }
 
 /// Passes on how a run ended. Its owner is present until here, or until its process dies.
@@ -372,6 +396,7 @@ impl Operation for Resume {
         let last = LastCommit::new(formwork, caller, run, setup.commit.clone());
         let workshop = workshop(formwork, setup, keys.registry, models)?;
         let (scheduler, present) = scheduler(formwork, workshop, width)?;
+        leftover::sweep(&*formwork.inner.store, &formwork.inner.root, run).await?;
         let signals = Signals::default();
         let watched = signals.clone();
         formwork.spawn(run, signals, async move {

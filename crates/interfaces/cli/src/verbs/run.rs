@@ -322,11 +322,12 @@ fn conclude(terminal: &Terminal, outcome: &RunOutcome, shown: &Shown<'_>) -> Res
     Ok(())
 }
 
-/// Ctrl-C, and being told to end. It listens from its making on: one that came while nobody waited
+/// Ctrl-C, being told to end, and a terminal that was closed. It listens from its making on: one that came while nobody waited
 /// is told to who waits next.
 pub(super) struct Interrupts {
     interrupted: Signal,
     terminated: Signal,
+    hung_up: Signal,
 }
 
 impl Interrupts {
@@ -336,6 +337,7 @@ impl Interrupts {
         Ok(Self {
             interrupted: listen(SignalKind::interrupt())?,
             terminated: listen(SignalKind::terminate())?,
+            hung_up: listen(SignalKind::hangup())?,
         })
     }
 
@@ -344,6 +346,7 @@ impl Interrupts {
         tokio::select! {
             _ = self.interrupted.recv() => {}
             _ = self.terminated.recv() => {}
+            _ = self.hung_up.recv() => {}
         }
     }
 }

@@ -1,22 +1,34 @@
 //! `formwork runs`: what was run, and how to go on with it.
 
 use anyhow::anyhow;
-use formwork_protocols::{Ending, OutcomeCode, RunId, TaskId, TaskState, Usd, store::TaskRow};
+use formwork_protocols::{BlobHash, Ending, OutcomeCode, RunId, Span, TaskId, TaskState, Usd, store::TaskRow};
 use formwork_services::{
     Formwork,
     capability::Caller,
-    operations::runs::{Get, GetParams, List, ListParams, RunDetail},
+    operations::runs::{
+        Abort, Compared, Diff, DiffParams, Fork, ForkParams, Forked, Stands, Get, GetParams, List, ListParams, Pause, Rewind,
+        Replay, ReplayParams, RewindParams, RunDetail, StopParams, Stopped,
+    },
 };
 
 use crate::{
-    args::{Global, Runs},
+    args::{Global, Runs, Stop},
     fault::Fault,
     settings::Need,
     terminal::Terminal,
 };
 
+/// How long a stop is waited for: as long as the lease of an owner lasts that died without a word, and a
+/// bit more.
+const STOP_WAIT: Span = Span::from_secs(40);
+
 pub(super) fn runs(global: &Global, terminal: &Terminal, args: Runs) -> Result<OutcomeCode, Fault> {
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| match args {
+    let record = match &args {
+        Runs::Resume { record, .. } => record.clone(),
+        _ => None,
+    };
+    let record = record.as_deref();
+    super::with_record(global, Vec::new(), Need::Look, record, async |formwork, caller, _| match args {
         Runs::List { limit, before } => {
             list(&formwork, &caller, terminal, limit, before).await?;
             Ok(OutcomeCode::Completed)
@@ -27,20 +39,135 @@ pub(super) fn runs(global: &Global, terminal: &Terminal, args: Runs) -> Result<O
             terminal.result(&detail, || show(&detail))?;
             Ok(OutcomeCode::Completed)
         }
-        Runs::Export { run, output, force } => {
-            super::bundles::export(&formwork, &caller, terminal, run, output, force).await
-        }
-        Runs::Import { file } => {
-            super::bundles::import(&formwork, &caller, terminal, file).await
-        }
-        Runs::Resume { run } => {
+        Runs::Resume { run, .. } => {
             let run = match run {
                 Some(run) => run,
                 None => resumable(&formwork, &caller).await?,
             };
             super::run::resume(&formwork, &caller, terminal, run).await
         }
+        Runs::Export { run, output, force } => {
+            super::bundles::export(&formwork, &caller, terminal, run, output, force).await
+        }
+        Runs::Import { file } => {
+            super::bundles::import(&formwork, &caller, terminal, file).await
+        }
+        Runs::Pause(args) => {
+            let stopped = formwork.call::<Pause>(&caller, stop(&args)).await?;
+            came_about(terminal, &args, &stopped)
+        }
+        Runs::Abort(args) => {
+            let stopped = formwork.call::<Abort>(&caller, stop(&args)).await?;
+            came_about(terminal, &args, &stopped)
+        }
+        Runs::Fork { run, at } => {
+            let forked = formwork.call::<Fork>(&caller, ForkParams { run, at }).await?;
+            terminal.result(&forked, || begun(&forked))?;
+            Ok(OutcomeCode::Completed)
+        }
+        Runs::Diff { first, second } => {
+            let compared = formwork.call::<Diff>(&caller, DiffParams { first, second }).await?;
+            terminal.result(&compared, || compared_text(&compared))?;
+            Ok(OutcomeCode::Completed)
+        }
+        Runs::Rewind { run, to, force } => {
+            let params = RewindParams { run, to, force };
+            let forked = formwork.call::<Rewind>(&caller, params).await?;
+            terminal.result(&forked, || begun(&forked))?;
+            Ok(OutcomeCode::Completed)
+        }
     })
+}
+
+/// Carries a run out again and says whether it went as it did.
+pub(super) fn replay(
+    global: &Global,
+    terminal: &Terminal,
+    run: Option<RunId>,
+) -> Result<OutcomeCode, Fault> {
+    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+        let run = named_or_last(&formwork, &caller, run).await?;
+        let replayed = formwork.call::<Replay>(&caller, ReplayParams { run }).await?;
+        terminal.result(&replayed, || {
+            let facts = counted(replayed.facts, "fact");
+            let end = if replayed.left { ", as far as it went" } else { "" };
+            match &replayed.divergence {
+                None => format!("run {run} went as it did{end}: {facts} compared\n"),
+                Some(parted) => {
+                    format!("run {run} parts in task {}: {}\n", parted.task, parted.what)
+                }
+            }
+        })?;
+        Ok(replayed.code())
+    })
+}
+
+/// Tells what differs between two runs.
+fn compared_text(compared: &Compared) -> String {
+    let mut text = String::new();
+    for (which, spent) in [("first ", &compared.first), ("second", &compared.second)] {
+        text.push_str(&format!(
+            "{which} {}  ${} in {} rounds, {} tokens, {} events: {}\n",
+            spent.run,
+            spent.cost,
+            spent.rounds,
+            spent.usage.total(),
+            spent.events,
+            spent.outcome
+        ));
+    }
+    match &compared.divergence {
+        None => text.push_str("they do not part\n"),
+        Some(parted) => text.push_str(&format!("they part in task {}: {}\n", parted.task, parted.what)),
+    }
+    let stands = |stands: &Option<Stands>| match stands {
+        None => "not there".to_owned(),
+        Some(stands) => {
+            let how = stands.ending.clone().unwrap_or_else(|| stands.state.to_string());
+            format!("{how}, {}, ${}", counted(stands.attempts.into(), "attempt"), stands.cost)
+        }
+    };
+    for pair in &compared.tasks {
+        let (first, second) = (stands(&pair.first), stands(&pair.second));
+        text.push_str(&format!("task {}: {first} | {second}\n", pair.task));
+    }
+    for pair in &compared.files {
+        let left = |hash: Option<BlobHash>| {
+            hash.map_or_else(|| "-".to_owned(), |hash| hash.to_string().chars().take(12).collect())
+        };
+        let (first, second) = (left(pair.first), left(pair.second));
+        text.push_str(&format!("file {}: {first} | {second}\n", pair.path));
+    }
+    text
+}
+
+/// Tells of a run that goes on from another one.
+fn begun(forked: &Forked) -> String {
+    let mut text = String::new();
+    for path in &forked.restored {
+        text.push_str(&format!("  restored {path}\n"));
+    }
+    for left in &forked.left {
+        text.push_str(&format!("  left {}: {}\n", left.path, left.reason));
+    }
+    let Forked { run, from, seq, .. } = forked;
+    text.push_str(&format!("run {run} goes on from event {seq} of run {from}\n"));
+    text + &format!("take it up with `formwork runs resume {run}`\n")
+}
+
+fn stop(args: &Stop) -> StopParams {
+    let wait = (!args.no_wait).then_some(STOP_WAIT);
+    StopParams { run: args.run, reason: args.reason.clone(), wait }
+}
+
+/// Tells what became of a request to stop a run.
+fn came_about(terminal: &Terminal, args: &Stop, stopped: &Stopped) -> Result<OutcomeCode, Fault> {
+    terminal.result(stopped, || match stopped.done {
+        true => format!("run {} is {}\n", stopped.run, stopped.state),
+        false => format!("run {} is {}; the request is in its log\n", stopped.run, stopped.state),
+    })?;
+    // Who did not want to wait has what they wanted.
+    Ok(if stopped.done || args.no_wait { OutcomeCode::Completed } else { OutcomeCode::Failed })
 }
 
 async fn list(

@@ -1,0 +1,432 @@
+//! What a run's models, tools, commands and checks answered, to be answered again without any of them.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    CallId, Cancel, Completion, Ending, Escalation, Event, EventBody, Journal, Message, Model,
+    ModelEvent, ModelRequest, Price, Provider, ProviderError, ProviderName, Role, SessionId, Store,
+    TaskId, Tool, ToolCall, ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec, Toolbox,
+    check::{Phase, Verdict},
+    event::{FileChange, ModelCompleted},
+    model::{ModelInfo, ModelStream},
+    tool::{CallContext, ToolReply},
+};
+use formwork_scheduler::AttemptEnd;
+use futures::{StreamExt as _, stream};
+use serde_json::Value;
+
+use crate::{Error, course};
+
+/// The record of a run, as answers.
+#[derive(Default)]
+pub(crate) struct Tape {
+    tasks: Mutex<HashMap<String, Track>>,
+    /// Pieces of work that are under way, and those of them that the record has nothing more for.
+    working: AtomicUsize,
+    waiting: AtomicUsize,
+}
+
+/// The record of one task.
+#[derive(Default)]
+struct Track {
+    sessions: VecDeque<Arc<Talk>>,
+    current: Option<Arc<Talk>>,
+    ends: VecDeque<AttemptEnd>,
+    verdicts: HashMap<(Phase, u32), VecDeque<Verdict>>,
+}
+
+/// The record of one conversation.
+#[derive(Default)]
+pub(crate) struct Talk {
+    answers: Mutex<VecDeque<Answer>>,
+    /// What came of the calls, by the id that pairs each in its turn: some servers give one again.
+    calls: Mutex<HashMap<String, VecDeque<Outcome>>>,
+}
+
+enum Answer {
+    Said(Box<Completion>),
+    Failed(ProviderError),
+}
+
+#[derive(Clone)]
+struct Outcome {
+    /// The call that ended so, and the turn that it was made in.
+    call: CallId,
+    turn: usize,
+    result: Result<String, (ToolErrorKind, String)>,
+    changes: Vec<FileChange>,
+}
+
+/// A conversation that is being read.
+#[derive(Default)]
+struct Reading {
+    path: String,
+    talk: Talk,
+    /// The answer whose words are to come.
+    answered: Option<ModelCompleted>,
+    turn: usize,
+}
+
+impl Tape {
+    /// Reads what was answered in a run.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when a message or an output cannot be read.
+    pub(crate) async fn read(store: &dyn Store, events: &[Event]) -> Result<Self, Error> {
+        let (paths, void) = (course::paths(events), course::void_checks(events));
+        let mut tracks: HashMap<String, Track> = HashMap::new();
+        let mut order = Vec::new();
+        let mut reading: HashMap<SessionId, Reading> = HashMap::new();
+        let mut made: HashMap<CallId, (SessionId, String)> = HashMap::new();
+        for (at, event) in events.iter().enumerate() {
+            let path = event.task.and_then(|task| paths.get(&task));
+            match &event.body {
+                EventBody::SessionStarted(started) => {
+                    let path = path.cloned().unwrap_or_default();
+                    reading.insert(started.session, Reading { path, ..Reading::default() });
+                    order.push(started.session);
+                }
+                EventBody::ModelCompleted(done) => {
+                    if let Some(of) = reading.get_mut(&done.session) {
+                        of.answered = Some(done.clone());
+                    }
+                }
+                EventBody::ModelFailed(failed) => {
+                    let is_answer =
+                        failed.error.fault != formwork_protocols::ProviderFault::Cancelled;
+                    if let Some(of) = reading.get_mut(&failed.session).filter(|_| is_answer) {
+                        lock(&of.talk.answers).push_back(Answer::Failed(failed.error.clone()));
+                    }
+                }
+                EventBody::SessionMessage(said) if said.role == Role::Assistant => {
+                    let Some(of) = reading.get_mut(&said.session) else { continue };
+                    of.turn += 1;
+                    let Some(done) = of.answered.take() else { continue };
+                    let bytes = store.blob(&said.message).await?.unwrap_or_default();
+                    let Ok(message) = serde_json::from_slice(&bytes) else { continue };
+                    let answer = Answer::Said(Box::new(completion(done, message)));
+                    lock(&of.talk.answers).push_back(answer);
+                }
+                // One that only repeats others is refused by the conversation itself.
+                EventBody::ToolRequested(call) if !call.arguments.is_null() => {
+                    made.insert(call.call, (call.session, call.pair.clone()));
+                }
+                EventBody::ToolCompleted(done) => {
+                    let bytes = store.blob(&done.output).await?;
+                    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+                    let text = text.unwrap_or_else(|| done.preview.clone());
+                    ended(&mut reading, &made, done.call, Ok(text));
+                }
+                EventBody::ToolFailed(failed) => {
+                    let failure = (failed.error, failed.message.clone());
+                    ended(&mut reading, &made, failed.call, Err(failure));
+                }
+                EventBody::CheckFinished(done) if !void.contains(&event.seq) => {
+                    let Some(path) = path else { continue };
+                    let track = tracks.entry(path.clone()).or_default();
+                    let verdicts = track.verdicts.entry((done.phase, done.index)).or_default();
+                    verdicts.push_back(done.verdict.clone());
+                }
+                EventBody::AttemptEnded(end) => {
+                    let Some(path) = path else { continue };
+                    let after = events.get(at..).unwrap_or_default();
+                    if let Some(end) = attempt_end(end, event.task, after) {
+                        tracks.entry(path.clone()).or_default().ends.push_back(end);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for event in events {
+            if let EventBody::FileChanged(change) = &event.body
+                && let Some(call) = change.call
+                && let Some((session, pair)) = made.get(&call)
+                && let Some(of) = reading.get_mut(session)
+            {
+                let mut calls = lock(&of.talk.calls);
+                let outcomes = calls.get_mut(pair).into_iter().flatten();
+                for outcome in outcomes.filter(|outcome| outcome.call == call) {
+                    outcome.changes.push(change.clone());
+                }
+            }
+        }
+        for session in order {
+            if let Some(Reading { path, talk, .. }) = reading.remove(&session) {
+                tracks.entry(path).or_default().sessions.push_back(Arc::new(talk));
+            }
+        }
+        Ok(Self { tasks: Mutex::new(tracks), ..Self::default() })
+    }
+
+    /// Takes up the next conversation of a task, or the one that goes on.
+    pub(crate) fn talk(&self, path: &str, goes_on: bool) -> Arc<Talk> {
+        let mut tasks = lock(&self.tasks);
+        let track = tasks.entry(path.to_owned()).or_default();
+        if goes_on && let Some(current) = &track.current {
+            return Arc::clone(current);
+        }
+        let next = track.sessions.pop_front().unwrap_or_default();
+        track.current = Some(Arc::clone(&next));
+        next
+    }
+
+    /// Returns how the next attempt at a body without a conversation ended; waits for `cancel` where that is
+    /// not recorded.
+    pub(crate) async fn attempt(&self, path: &str, cancel: &Cancel) -> AttemptEnd {
+        let end = lock(&self.tasks).get_mut(path).and_then(|track| track.ends.pop_front());
+        match end {
+            Some(end) => end,
+            None => {
+                self.wait(cancel).await;
+                AttemptEnd::Interrupted { session: None }
+            }
+        }
+    }
+
+    /// Returns the next verdict of a check.
+    pub(crate) async fn check(
+        &self,
+        path: &str,
+        place: (Phase, u32),
+        cancel: &Cancel,
+    ) -> Option<Verdict> {
+        let next = |track: &mut Track| track.verdicts.get_mut(&place)?.pop_front();
+        let found = lock(&self.tasks).get_mut(path).and_then(next);
+        if found.is_none() {
+            self.wait(cancel).await;
+        }
+        found
+    }
+
+    /// Waits where the record has nothing more.
+    async fn wait(&self, cancel: &Cancel) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        cancel.cancelled().await;
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Counts a piece of work as under way until the value goes.
+    pub(crate) fn working(self: &Arc<Self>) -> Working {
+        self.working.fetch_add(1, Ordering::SeqCst);
+        Working(Arc::clone(self))
+    }
+
+    /// Waits until nothing is under way but what the record has nothing more for.
+    pub(crate) async fn played(&self) {
+        /// How often in a row that has to be found, a tick apart: what has just ended leads to more.
+        const TIMES: u32 = 10;
+        let mut found = 0;
+        let mut tick = tokio::time::interval(Duration::from_millis(5));
+        while found < TIMES {
+            tick.tick().await;
+            let waiting = self.waiting.load(Ordering::SeqCst);
+            let is_over = waiting > 0 && waiting == self.working.load(Ordering::SeqCst);
+            found = if is_over { found + 1 } else { 0 };
+        }
+    }
+
+    /// Returns a model that says what was said.
+    pub(crate) fn model(self: &Arc<Self>, info: ModelInfo, talk: &Arc<Talk>) -> Model {
+        let name = info.model.provider.clone();
+        let provider = Player { name, tape: Arc::clone(self), talk: Arc::clone(talk) };
+        // What it cost stands in the log; what it costs now is no part of what happened.
+        let price = info.price.unwrap_or(Price::LOCAL);
+        Model { info, price, ceiling: price, provider: Arc::new(provider) }
+    }
+}
+
+/// A piece of work that is under way.
+pub(crate) struct Working(Arc<Tape>);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.working.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes what came of a call. One that was made again ends again, and the later end counts.
+fn ended(
+    reading: &mut HashMap<SessionId, Reading>,
+    made: &HashMap<CallId, (SessionId, String)>,
+    call: CallId,
+    result: Result<String, (ToolErrorKind, String)>,
+) {
+    if let Some((session, pair)) = made.get(&call)
+        && let Some(of) = reading.get_mut(session)
+    {
+        let outcome = Outcome { call, turn: of.turn, result, changes: Vec::new() };
+        let mut calls = lock(&of.talk.calls);
+        let outcomes = calls.entry(pair.clone()).or_default();
+        if outcomes.back().is_some_and(|before| before.turn == outcome.turn) {
+            outcomes.pop_back();
+        }
+        outcomes.push_back(outcome);
+    }
+}
+
+fn completion(done: ModelCompleted, message: Message) -> Completion {
+    Completion {
+        message,
+        stop: done.stop,
+        usage: done.usage,
+        usage_estimated: done.usage_estimated,
+        served_by: done.served_by,
+        first_token: done.first_token.map(|span| span.as_duration()),
+        elapsed: done.elapsed.as_duration(),
+        tries: done.tries,
+        undecodable: done.undecodable,
+    }
+}
+
+/// Reads how an attempt ended: from its own event, and from the move that was recorded with it.
+fn attempt_end(
+    end: &formwork_protocols::event::AttemptEnded,
+    task: Option<TaskId>,
+    after: &[Event],
+) -> Option<AttemptEnd> {
+    let moved = after.iter().skip(1).find_map(|event| match &event.body {
+        EventBody::TaskMoved(moved) if event.task == task => Some(moved),
+        _ => None,
+    });
+    if end.claimed {
+        let claim = moved.and_then(|moved| moved.claim.clone()).unwrap_or_default();
+        return Some(AttemptEnd::Claimed { claim, session: None, files_changed: 0 });
+    }
+    if end.reason == course::BROKEN_OFF {
+        return None;
+    }
+    let why = match moved.and_then(|moved| moved.ending.clone()) {
+        Some(Ending::Escalated { why }) => why,
+        _ => Escalation::BodyFailed { detail: end.reason.clone() },
+    };
+    Some(AttemptEnd::Failed { why, session: None, files_changed: 0 })
+}
+
+/// A provider that says what was said.
+struct Player {
+    name: ProviderName,
+    tape: Arc<Tape>,
+    talk: Arc<Talk>,
+}
+
+impl Provider for Player {
+    fn name(&self) -> &ProviderName {
+        &self.name
+    }
+
+    fn stream(&self, _: ModelRequest, cancel: Cancel) -> ModelStream {
+        match lock(&self.talk.answers).pop_front() {
+            Some(Answer::Said(done)) => stream::iter([Ok(ModelEvent::Done(done))]).boxed(),
+            Some(Answer::Failed(error)) => stream::iter([Err(error)]).boxed(),
+            None => {
+                let tape = Arc::clone(&self.tape);
+                stream::once(async move { tape.wait(&cancel).await })
+                    .filter_map(|()| std::future::ready(None))
+                    .boxed()
+            }
+        }
+    }
+}
+
+/// The tools of a conversation, which do nothing but answer what they answered.
+pub(crate) struct Played {
+    pub(crate) tools: Arc<dyn Toolbox>,
+    pub(crate) talk: Arc<Talk>,
+    pub(crate) pairs: Pairs,
+}
+
+/// The ids that pair calls in a conversation, by Formwork's own.
+pub(crate) type Pairs = Arc<Mutex<HashMap<CallId, String>>>;
+
+#[async_trait]
+impl Toolbox for Played {
+    fn offered(&self) -> Vec<ToolSpec> {
+        self.tools.offered()
+    }
+
+    async fn call(
+        &self,
+        context: &CallContext,
+        call: &ToolCall,
+        journal: &Journal,
+        cancel: &Cancel,
+    ) -> ToolReply {
+        lock(&self.pairs).insert(context.call, call.id.clone());
+        let mut reply = self.tools.call(context, call, journal, cancel).await;
+        let outcome = lock(&self.talk.calls).get_mut(&call.id).and_then(VecDeque::pop_front);
+        // What a crash has swallowed was told by whoever took the run up, and not by the tool.
+        if let Some(Outcome { result: Err((ToolErrorKind::OutcomeUnknown, told)), .. }) = outcome {
+            reply.result.content = told;
+        }
+        reply
+    }
+}
+
+/// Puts what was answered in the place of each tool that does something beyond the tree of tasks.
+pub(crate) fn played(
+    tools: Vec<Arc<dyn Tool>>,
+    tape: &Arc<Tape>,
+    talk: &Arc<Talk>,
+    pairs: &Pairs,
+) -> Vec<Arc<dyn Tool>> {
+    let play = |tool: Arc<dyn Tool>| -> Arc<dyn Tool> {
+        if tool.spec().class == ToolClass::Lifecycle {
+            return tool;
+        }
+        let (tape, talk, pairs) = (Arc::clone(tape), Arc::clone(talk), Arc::clone(pairs));
+        Arc::new(PlayedTool { tool, tape, talk, pairs })
+    };
+    tools.into_iter().map(play).collect()
+}
+
+struct PlayedTool {
+    tool: Arc<dyn Tool>,
+    tape: Arc<Tape>,
+    talk: Arc<Talk>,
+    pairs: Pairs,
+}
+
+#[async_trait]
+impl Tool for PlayedTool {
+    fn spec(&self) -> &ToolSpec {
+        self.tool.spec()
+    }
+
+    fn paths(&self, arguments: &Value) -> Vec<String> {
+        self.tool.paths(arguments)
+    }
+
+    async fn call(
+        &self,
+        context: &CallContext,
+        _: Value,
+        cancel: &Cancel,
+    ) -> Result<ToolOutput, ToolError> {
+        let pair = lock(&self.pairs).get(&context.call).cloned().unwrap_or_default();
+        let next = lock(&self.talk.calls).get(&pair).and_then(VecDeque::front).cloned();
+        match next {
+            Some(Outcome { result: Ok(text), changes, .. }) => {
+                Ok(ToolOutput { text, changes, ..ToolOutput::default() })
+            }
+            Some(Outcome { result: Err((kind, message)), .. }) => {
+                Err(ToolError::new(kind, message))
+            }
+            None => {
+                self.tape.wait(cancel).await;
+                Err(ToolError::new(ToolErrorKind::Cancelled, "the record ends before this call"))
+            }
+        }
+    }
+}
