@@ -18,6 +18,9 @@ const EXAMPLE_LIMIT: Duration = Duration::from_secs(120);
 /// The simulated steps of the gate: some twenty seconds of one core, without optimisation.
 const SIMULATED: u64 = 1_000_000;
 
+/// The events at which the gate kills a run, on each store: some twenty seconds.
+const BOUNDARIES: u64 = 20;
+
 /// One step of the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Step {
@@ -37,6 +40,8 @@ pub(crate) enum Step {
     Doctests,
     /// A million steps of whole runs in a simulated world
     Simulate,
+    /// A run killed at twenty of its events, before and after each commit, on each store
+    Crash,
     /// All examples in files
     Examples,
     /// The built program, run as a stranger would
@@ -70,6 +75,9 @@ impl Step {
             Self::Tests => tests(),
             Self::Doctests => process::run(&mut process::cargo(&["test", "--workspace", "--doc"])),
             Self::Simulate => simulate(SIMULATED, 0),
+            Self::Crash => {
+                crash(None, Crash { events: 200, boundaries: Some(BOUNDARIES), shared: None })
+            }
             Self::Examples => examples(),
             Self::Smoke => smoke::run(&Built::all()?.program("formwork")?),
             Self::Package => package::run(),
@@ -139,6 +147,45 @@ pub(crate) fn simulate(steps: u64, seed: u64) -> Result<()> {
     let mut cargo =
         process::cargo(&["run", "--package", "formwork-scheduler", "--example", "simulate", "--"]);
     process::run(cargo.args([steps.to_string(), seed.to_string()]))
+}
+
+/// The engine that a log is kept in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StoreKind {
+    Sqlite,
+    Postgres,
+}
+
+/// What is done to processes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Crash {
+    pub(crate) events: u64,
+    /// At how many of the events a process is killed; at all where it is none.
+    pub(crate) boundaries: Option<u64>,
+    /// How many processes share how many runs, in place of one that is killed at each event.
+    pub(crate) shared: Option<(u64, u64)>,
+}
+
+/// Kills processes in the middle of runs, takes the runs up again, and compares.
+pub(crate) fn crash(store: Option<StoreKind>, crash: Crash) -> Result<()> {
+    let stores = store.map_or_else(|| StoreKind::value_variants().to_vec(), |store| vec![store]);
+    for store in stores {
+        let mut cargo =
+            process::cargo(&["run", "--package", "formwork-e2e", "--bin", "formwork-crash", "--"]);
+        let name = store.to_possible_value().context("every store has a name")?;
+        cargo.args(["--store", name.get_name()]);
+        match crash.shared {
+            Some((processes, runs)) => {
+                cargo.args(["--processes", &processes.to_string(), "--runs", &runs.to_string()])
+            }
+            None => cargo.args(["--events", &crash.events.to_string()]),
+        };
+        if let Some(boundaries) = crash.boundaries {
+            cargo.args(["--boundaries", &boundaries.to_string()]);
+        }
+        process::run(&mut cargo)?;
+    }
+    Ok(())
 }
 
 fn examples() -> Result<()> {

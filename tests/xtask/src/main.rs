@@ -64,6 +64,24 @@ enum Command {
         #[arg(long, value_name = "S", default_value_t = 0)]
         seed: u64,
     },
+    /// Kills processes in the middle of runs, takes the runs up again, and compares
+    Crash {
+        /// Where the log is kept: sqlite or postgres; both where it is left out
+        #[arg(long, value_name = "S")]
+        store: Option<gate::StoreKind>,
+        /// About how many events the run has that is killed at each of them
+        #[arg(long, value_name = "N", default_value_t = 200)]
+        events: u64,
+        /// At how many of them, evenly spread; at every one where it is left out
+        #[arg(long, value_name = "K")]
+        boundaries: Option<u64>,
+        /// How many processes share the store instead, while they are killed and held up
+        #[arg(long, value_name = "P", requires = "runs")]
+        processes: Option<u64>,
+        /// How many runs they share
+        #[arg(long, value_name = "R", requires = "processes")]
+        runs: Option<u64>,
+    },
     /// Feeds the fuzz targets with all that a server could send, and tells how often each ran
     ///
     /// It needs a nightly compiler and cargo-fuzz, and is no step of the gate.
@@ -104,6 +122,10 @@ fn run(command: Command) -> Result<()> {
         Command::Layers { action: None, write: false } => layers::check(),
         Command::Bench { name, json } => bench(name, json),
         Command::Simulate { steps, seed } => gate::simulate(steps, seed),
+        Command::Crash { store, events, boundaries, processes, runs } => {
+            let shared = processes.zip(runs);
+            gate::crash(store, gate::Crash { events, boundaries, shared })
+        }
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::Package => package::run(),
     }

@@ -18,6 +18,7 @@ mod documents; // Faults of documents, all told and nothing begun.
 mod endpoint; // Endpoints that refuse, break off or fall silent.
 mod faults; // What a machine does to the log in the middle of a run.
 mod fallback; // Another model in the place of one that gave up.
+mod fleet; // Many runs, and processes that come and go.
 mod interrupt; // Ctrl-C, and the run taken up again.
 mod models; // Servers of models: looked at closely, and given one.
 mod log; // The log as a whole: moved, archived, verified.

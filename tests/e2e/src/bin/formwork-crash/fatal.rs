@@ -1,0 +1,219 @@
+//! A store that ends its process at a given event, and signs what it lets through.
+
+use std::{
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    Append, BlobHash, Event, EventStore, Live, Position, RunId, Span, Store, StoreError, TaskId,
+    Views,
+    event::Delta,
+    store::{AttemptRow, Audit, CallRow, CheckRow, Lease, Recorded, RunRow, Selection, TaskRow},
+};
+use futures::stream::BoxStream;
+use rustix::process::{Signal, getpid, kill_process};
+
+/// When, of an event's commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// The store was not asked yet.
+    Before,
+    /// The store was asked, and has not answered.
+    During,
+    /// The store has answered, and nobody has heard it.
+    After,
+    /// The process is held up before it asks, for as long as somebody likes.
+    Stopped,
+}
+
+/// At which event of a process, counted from 1, its fate meets it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fate {
+    pub(crate) moment: Moment,
+    pub(crate) event: u64,
+}
+
+impl FromStr for Fate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (moment, event) = text.split_once(':').ok_or("expected WHEN:EVENT")?;
+        let moment = match moment {
+            "before" => Moment::Before,
+            "during" => Moment::During,
+            "after" => Moment::After,
+            "stopped" => Moment::Stopped,
+            _ => return Err("expected before, during, after or stopped".to_owned()),
+        };
+        Ok(Self { moment, event: event.parse().map_err(|_| "expected a number")? })
+    }
+}
+
+impl std::fmt::Display for Fate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let moment = match self.moment {
+            Moment::Before => "before",
+            Moment::During => "during",
+            Moment::After => "after",
+            Moment::Stopped => "stopped",
+        };
+        write!(f, "{moment}:{}", self.event)
+    }
+}
+
+/// The store of a process that is to end before its time.
+pub(crate) struct Fatal {
+    inner: Arc<dyn Store>,
+    fate: Option<Fate>,
+    /// Signs each event, so that it can be told which process wrote it.
+    signature: Option<String>,
+    /// Whether no run is begun.
+    barren: bool,
+    seen: AtomicU64,
+}
+
+impl Fatal {
+    pub(crate) fn new(inner: Arc<dyn Store>, fate: Option<Fate>) -> Self {
+        Self { inner, fate, signature: None, barren: false, seen: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn signed(mut self, name: &str) -> Self {
+        self.signature = Some(name.to_owned());
+        self
+    }
+
+    /// Lets runs be recorded and not begun.
+    pub(crate) fn barren(mut self) -> Self {
+        self.barren = true;
+        self
+    }
+}
+
+/// Sends a signal to this very process, which it does not survive or go on from by itself.
+fn meet(signal: Signal) {
+    kill_process(getpid(), signal).expect("a process may signal itself");
+}
+
+#[async_trait]
+impl EventStore for Fatal {
+    async fn append(&self, mut batch: Append) -> Result<Vec<Recorded>, StoreError> {
+        let count = batch.events.len() as u64;
+        let before = self.seen.fetch_add(count, Ordering::SeqCst);
+        if let Some(name) = &self.signature {
+            for (at, event) in batch.events.iter_mut().enumerate() {
+                let number = before + at as u64;
+                event.idempotency_key.get_or_insert_with(|| format!("{name}/{number}"));
+            }
+        }
+        let met = self.fate.filter(|fate| before < fate.event && fate.event <= before + count);
+        match met.map(|fate| fate.moment) {
+            None => {}
+            Some(Moment::Before) => meet(Signal::KILL),
+            Some(Moment::Stopped) => meet(Signal::STOP),
+            Some(Moment::After) => {
+                let _ = self.inner.append(batch).await;
+                meet(Signal::KILL);
+                unreachable!("nobody survives SIGKILL");
+            }
+            Some(Moment::During) => {
+                let mut asked = self.inner.append(batch);
+                // Some steps of it: how far they lead is up to the machine.
+                for _ in 0..16 {
+                    if futures::poll!(&mut asked).is_ready() {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                meet(Signal::KILL);
+                unreachable!("nobody survives SIGKILL");
+            }
+        }
+        self.inner.append(batch).await
+    }
+
+    async fn read(
+        &self,
+        after: Position,
+        selection: &Selection,
+        limit: usize,
+    ) -> Result<Vec<Event>, StoreError> {
+        self.inner.read(after, selection, limit).await
+    }
+
+    fn watch(&self) -> BoxStream<'static, Live> {
+        self.inner.watch()
+    }
+
+    fn publish(&self, delta: Delta) {
+        self.inner.publish(delta);
+    }
+
+    async fn head(&self) -> Result<Position, StoreError> {
+        self.inner.head().await
+    }
+
+    async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.blob(hash).await
+    }
+
+    async fn acquire(&self, run: RunId, owner: &str, for_: Span) -> Result<Lease, StoreError> {
+        if self.barren {
+            return Err(StoreError::NotOwner { run, owner: "nobody".to_owned() });
+        }
+        self.inner.acquire(run, owner, for_).await
+    }
+
+    async fn take_over(
+        &self,
+        run: RunId,
+        gone: &str,
+        owner: &str,
+        for_: Span,
+    ) -> Result<Lease, StoreError> {
+        self.inner.take_over(run, gone, owner, for_).await
+    }
+
+    async fn renew(&self, lease: &Lease, for_: Span) -> Result<Lease, StoreError> {
+        self.inner.renew(lease, for_).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
+        self.inner.release(lease).await
+    }
+
+    async fn audit(&self, run: RunId) -> Result<Audit, StoreError> {
+        self.inner.audit(run).await
+    }
+}
+
+#[async_trait]
+impl Views for Fatal {
+    async fn runs(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunRow>, StoreError> {
+        self.inner.runs(before, limit).await
+    }
+
+    async fn run(&self, run: RunId) -> Result<Option<RunRow>, StoreError> {
+        self.inner.run(run).await
+    }
+
+    async fn tasks(&self, run: RunId) -> Result<Vec<TaskRow>, StoreError> {
+        self.inner.tasks(run).await
+    }
+
+    async fn attempts(&self, task: TaskId) -> Result<Vec<AttemptRow>, StoreError> {
+        self.inner.attempts(task).await
+    }
+
+    async fn checks(&self, run: RunId) -> Result<Vec<CheckRow>, StoreError> {
+        self.inner.checks(run).await
+    }
+
+    async fn calls(&self, run: RunId) -> Result<Vec<CallRow>, StoreError> {
+        self.inner.calls(run).await
+    }
+}
