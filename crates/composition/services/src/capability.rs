@@ -70,6 +70,18 @@ impl Caller {
     pub const fn principal(&self) -> &Principal {
         &self.principal
     }
+
+    /// Checks that an operation may be asked for.
+    ///
+    /// # Errors
+    /// [`Error::Scope`] names the scope that is missing.
+    pub(crate) fn may<O: Operation>(&self) -> Result<(), Error> {
+        if self.scopes.contains(&O::SCOPE) {
+            return Ok(());
+        }
+        let principal = self.principal.clone();
+        Err(Error::Scope { principal, capability: O::NAME, scope: O::SCOPE })
+    }
 }
 
 /// An operation, as a type.
@@ -180,6 +192,8 @@ pub static CAPABILITIES: &[Capability] = &[
     Capability::of::<operations::agents::List>(),
     Capability::of::<operations::tools::List>(),
     Capability::of::<operations::models::List>(),
+    Capability::of::<operations::models::Probe>(),
+    Capability::of::<operations::models::Pull>(),
     Capability::of::<operations::audit::Verify>(),
     Capability::of::<operations::audit::Seal>(),
     Capability::of::<operations::bundles::Export>(),
@@ -201,13 +215,7 @@ impl Formwork {
         caller: &Caller,
         params: O::Params,
     ) -> Result<O::Output, Error> {
-        if !caller.scopes.contains(&O::SCOPE) {
-            return Err(Error::Scope {
-                principal: caller.principal.clone(),
-                capability: O::NAME,
-                scope: O::SCOPE,
-            });
-        }
+        caller.may::<O>()?;
         O::run(self, caller, params).await
     }
 

@@ -2,15 +2,18 @@
 
 use std::process::{Command, Stdio};
 
-use formwork_protocols::{Cancel, Message, ModelRequest, Role};
+use formwork_agent::ModelChoice;
+use formwork_protocols::{Cancel, Model, ModelRef, ProviderFault, Usd};
 use formwork_sandbox::{Protections, Status, probe};
+use formwork_transport::ProviderKind;
 use serde::Serialize;
 
 use crate::{
     Error, Formwork,
     config::SandboxMode,
-    models::{DEFAULT_CATEGORY, Models},
-    setup,
+    models::DEFAULT_CATEGORY,
+    operations::models::{EndpointModels, How, ModelRow, Servers, lists_what_it_holds},
+    setup, tool_probe,
 };
 
 /// How grave a finding is.
@@ -57,7 +60,8 @@ impl Finding {
     }
 }
 
-/// Looks at everything that a run needs. With `ask`, the model of the default category is asked a word.
+/// Looks at everything that a run needs. With `ask`, each endpoint is asked what it holds, and each model that agents
+/// ask for is asked for one call of a harmless tool, which is paid for.
 pub async fn examine(formwork: &Formwork, ask: bool) -> Vec<Finding> {
     let mut findings = vec![store(formwork).await, git(), sandbox(formwork)];
     match formwork.agents() {
@@ -67,9 +71,9 @@ pub async fn examine(formwork: &Formwork, ask: bool) -> Vec<Finding> {
         }
         Err(error) => findings.push(Finding::of("agents", &error)),
     }
-    match formwork.models(&formwork.inner.config) {
+    match Servers::of(formwork) {
         Err(error) => findings.push(Finding::of("models", &error)),
-        Ok((_, models)) => findings.extend(model(formwork, &models, ask).await),
+        Ok(servers) => findings.extend(models(formwork, &servers, ask).await),
     }
     findings
 }
@@ -120,54 +124,108 @@ fn sandbox(formwork: &Formwork) -> Finding {
     }
 }
 
-/// Looks at the model of the default category: named, priced, there, and able to answer.
-async fn model(formwork: &Formwork, models: &Models, ask: bool) -> Vec<Finding> {
+/// Looks at every endpoint and at every model that agents ask for: named, priced, there, and able to call a tool.
+async fn models(formwork: &Formwork, servers: &Servers<'_>, ask: bool) -> Vec<Finding> {
     let config = &formwork.inner.config;
     let mode = setup::mode(config);
-    let mut findings = vec![Finding::new(
-        "permissions",
-        Grade::Sound,
-        format!("agents are in mode {}", mode.as_str()),
-        None,
-    )];
-    let chosen = config.categories.iter().find(|(name, _)| name.as_str() == DEFAULT_CATEGORY);
-    let Some((_, chosen)) = chosen else {
+    let found = format!("agents are in mode {}", mode.as_str());
+    let mut findings = vec![Finding::new("permissions", Grade::Sound, found, None)];
+    if !config.categories.keys().any(|name| name.as_str() == DEFAULT_CATEGORY) {
         let advice = "name one in the config, as in [categories] default = \"provider/model\", or pass --model";
         let found = "no model is mapped to the category default";
         findings.push(Finding::new("model", Grade::Broken, found, Some(advice)));
-        return findings;
-    };
-    let model = match models.model(chosen) {
-        Ok(model) => model,
-        Err(error) => {
-            findings.push(Finding::of("model", &error));
-            return findings;
-        }
-    };
-    if !ask || model.info.scripted {
-        findings.push(Finding::new("model", Grade::Sound, format!("{chosen} is configured"), None));
-        return findings;
     }
-    let words = vec![Message::text(Role::User, "Answer with the one word: ready")];
-    let mut request = ModelRequest::new(chosen.model.clone(), words);
-    request.max_output_tokens = Some(16);
-    findings.push(match model.provider.complete(request, Cancel::new()).await {
-        Ok(answer) => {
-            let millis = answer.elapsed.as_millis();
-            let found =
-                format!("{chosen} at {} answered in {millis} ms", answer.served_by.endpoint);
-            Finding::new("model", Grade::Sound, found, None)
-        }
-        Err(error) => {
-            let advice = match error.fault {
-                formwork_protocols::ProviderFault::Auth => "check where its api_key comes from",
-                formwork_protocols::ProviderFault::ModelNotFound => {
-                    "`formwork models` lists what is there"
-                }
-                _ => "check that the server runs and that base_url is right",
-            };
-            Finding::new("model", Grade::Broken, error.to_string(), Some(advice))
-        }
-    });
+    let wanted = wanted(formwork);
+    let endpoints = if ask { servers.all(How::Fresh).await } else { Vec::new() };
+    for endpoint in &endpoints {
+        let is_wanted = wanted.iter().any(|model| model.provider == endpoint.provider);
+        findings.extend(endpoint_finding(endpoint, is_wanted));
+    }
+    for model in &wanted {
+        let ready = match servers.models().model(model) {
+            Ok(ready) => ready,
+            Err(error) => {
+                findings.push(Finding::of("model", &error));
+                continue;
+            }
+        };
+        let endpoint = endpoints.iter().find(|endpoint| endpoint.provider == model.provider);
+        findings.push(match endpoint {
+            Some(endpoint) if !ready.info.scripted => model_finding(model, &ready, endpoint).await,
+            _ => Finding::new("model", Grade::Sound, format!("{model} is configured"), None),
+        });
+    }
     findings
+}
+
+/// Returns the models that categories lead to and that agents name, each once.
+fn wanted(formwork: &Formwork) -> Vec<ModelRef> {
+    let mut wanted: Vec<_> = formwork.inner.config.categories.values().cloned().collect();
+    let agents = formwork.agents();
+    for agent in agents.iter().flat_map(|agents| agents.iter()) {
+        if let ModelChoice::Model(model) = &agent.document().model {
+            wanted.push(model.clone());
+        }
+    }
+    wanted.sort();
+    wanted.dedup();
+    wanted
+}
+
+/// Says whether an endpoint answers, and whether it is what it is configured as.
+fn endpoint_finding(endpoint: &EndpointModels, is_wanted: bool) -> Option<Finding> {
+    if matches!(endpoint.kind, ProviderKind::Scripted | ProviderKind::Recorded) {
+        return None;
+    }
+    let EndpointModels { provider, kind, base_url, models, .. } = endpoint;
+    if let Some(error) = &endpoint.error {
+        let grade = if is_wanted { Grade::Broken } else { Grade::Weak };
+        let advice =
+            "start it, wait until it has loaded its model, or check its base_url and its api_key";
+        return Some(Finding::new("endpoint", grade, format!("{provider}: {error}"), Some(advice)));
+    }
+    let version =
+        endpoint.version.as_ref().map_or_else(String::new, |version| format!(" {version}"));
+    let count = models.len();
+    let found = format!("{provider}: {kind}{version} at {base_url} holds {count} models");
+    let own = [
+        ProviderKind::Ollama,
+        ProviderKind::Vllm,
+        ProviderKind::LlamaCpp,
+        ProviderKind::LmStudio,
+        ProviderKind::OpenAiCompatible,
+    ];
+    Some(match endpoint.answers_as {
+        Some(other) if own.contains(kind) => {
+            let advice = format!("set kind = \"{other}\" below [providers.{provider}]");
+            // What speaks OpenAI's wire is spoken to as well; Ollama's own is spoken by Ollama alone.
+            let breaks = *kind == ProviderKind::Ollama && is_wanted;
+            let grade = if breaks { Grade::Broken } else { Grade::Weak };
+            let found = format!("{found}, and answers as {other}");
+            Finding::new("endpoint", grade, found, Some(&advice))
+        }
+        _ => Finding::new("endpoint", Grade::Sound, found, None),
+    })
+}
+
+/// Says whether a model is there, and asks it for a tool call.
+async fn model_finding(model: &ModelRef, ready: &Model, endpoint: &EndpointModels) -> Finding {
+    let kind = endpoint.answers_as.unwrap_or(endpoint.kind);
+    if endpoint.error.is_some() {
+        let found = format!("{model} was not asked: its endpoint does not answer");
+        return Finding::new("model", Grade::Weak, found, None);
+    }
+    let held =
+        |row: &ModelRow| row.model == *model || row.model.to_string() == format!("{model}:latest");
+    if lists_what_it_holds(kind) && !endpoint.models.iter().any(held) {
+        let found = format!("{model} is not among the models that {} holds", endpoint.provider);
+        let advice = tool_probe::refused(ProviderFault::ModelNotFound, model, kind);
+        return Finding::new("model", Grade::Broken, found, Some(&advice));
+    }
+    let probe = tool_probe::probe(ready, kind, Cancel::new()).await;
+    let grade = if probe.outcome.is_sound() { Grade::Sound } else { Grade::Broken };
+    let cost =
+        if probe.cost == Usd::ZERO { String::new() } else { format!(", for ${}", probe.cost) };
+    let found = format!("{model}: {}{cost}", probe.found);
+    Finding::new("model", grade, found, probe.advice.as_deref())
 }

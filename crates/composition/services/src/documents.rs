@@ -1,11 +1,11 @@
 //! The documents of a workspace: read, checked and described, without running anything.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use formwork_agent::{AgentDocument, Agents, Checks, ModelChoice};
 use formwork_policy::{CommandPatterns, ToolPatterns};
 use formwork_protocols::{
-    AgentName, Event,
+    AgentName, Clock, Event, ModelRef, NoSecrets, Rng, Scrub, SystemClock, SystemRng,
     document::{self, Diagnostic, Diagnostics, DocumentType},
 };
 use formwork_scheduler::workflow::{Known, Plan, TaskDocument, WorkflowDocument};
@@ -17,6 +17,7 @@ use crate::{
     Error,
     config::{Config, Layer, Origin},
     error::chain,
+    models::{Keys, Models},
 };
 
 /// The folder of a workspace's agents.
@@ -154,6 +155,99 @@ pub(crate) fn agent_names(workspace: &Path) -> BTreeSet<AgentName> {
     Agents::built_in().names().cloned().chain(written).chain(named).collect()
 }
 
+/// The models of a config, to hold documents to as a run does. No key is read for it and nothing is sent.
+pub struct KnownModels {
+    models: Models,
+    /// Whether the config names any model; where it does not, there is nothing yet to be held to.
+    is_set_up: bool,
+}
+
+impl KnownModels {
+    /// Takes the models of a config whose relative paths begin at `base`.
+    ///
+    /// # Errors
+    /// [`Error::Documents`] and [`Error::Transport`] when a provider cannot be used as it is configured.
+    pub fn new(config: &Config, base: &Path) -> Result<Self, Error> {
+        let seams: (Arc<dyn Scrub>, Arc<dyn Rng>, Arc<dyn Clock>) =
+            (Arc::new(NoSecrets), Arc::new(SystemRng), Arc::new(SystemClock));
+        let models = Models::connect(config, &Keys::none(), (base, None), &[], seams)?;
+        let is_set_up = !config.categories.is_empty();
+        Ok(Self { models, is_set_up })
+    }
+
+    /// Checks the models that a document names, or that the agents of a workflow name: each has a configured provider
+    /// and a price, and so has each that may answer in its place. What is wrong otherwise is for [`validate`] to say.
+    pub fn faults(&self, kind: Kind, source: &str, text: &str, workspace: &Path) -> Diagnostics {
+        match kind {
+            Kind::Config => self.of_config(source, text),
+            Kind::Agent => model_fault(source, text, |agent, choice| self.check(agent, choice))
+                .into_iter()
+                .collect(),
+            Kind::Workflow => {
+                let names = agents_of(source, text);
+                model_faults(workspace, &names, |agent, choice| self.check(agent, choice))
+            }
+            Kind::Script | Kind::Event => Diagnostics::default(),
+        }
+    }
+
+    fn check(&self, agent: &AgentName, choice: &ModelChoice) -> Result<(), Error> {
+        match self.models.chosen(agent, choice) {
+            Err(Error::NoSuchCategory { .. }) if !self.is_set_up => Ok(()),
+            chosen => self.models.model(&chosen?).map(drop),
+        }
+    }
+
+    fn of_config(&self, source: &str, text: &str) -> Diagnostics {
+        let Some(parsed) = document::salvage::<Config>(source, text) else {
+            return Diagnostics::default();
+        };
+        let mut faults = Diagnostics::default();
+        let mut check = |key: String, model: &ModelRef| {
+            if let Err(error) = self.models.model(model) {
+                let fault = parsed.diagnostic(&key, model_message(&error));
+                faults.merge([Diagnostic { hint: error.hint(), ..fault }]);
+            }
+        };
+        for (category, model) in &parsed.value.categories {
+            check(format!("/categories/{category}"), model);
+        }
+        for (model, known) in &parsed.value.models {
+            let name = model.to_string().replace('~', "~0").replace('/', "~1");
+            // A model without a chain may be there for another day, and is told of when it is asked for.
+            if !known.fallback.is_empty() {
+                check(format!("/models/{name}/fallback"), model);
+            }
+        }
+        faults
+    }
+}
+
+/// Says why a model cannot be used, at a place that names it.
+fn model_message(error: &Error) -> String {
+    match error {
+        Error::Model { source, .. } => chain(&**source),
+        other => chain(other),
+    }
+}
+
+/// Asks `check` of the model of the agent of one document.
+fn model_fault(
+    source: &str,
+    text: &str,
+    check: impl Fn(&AgentName, &ModelChoice) -> Result<(), Error>,
+) -> Option<Diagnostic> {
+    let parsed = document::salvage::<AgentDocument>(source, text)?;
+    let AgentDocument { name, model, .. } = &parsed.value;
+    let error = check(name, model).err()?;
+    let key = match model {
+        ModelChoice::Model(_) => "/model",
+        ModelChoice::Category(_) => "/category",
+    };
+    let fault = parsed.diagnostic(key, model_message(&error));
+    Some(Diagnostic { hint: error.hint(), ..fault })
+}
+
 /// Asks `check` of the model of each agent of `names` that a file defines, and puts what it says at its
 /// place in the file. What is wrong with the files otherwise is told by whoever reads the agents.
 pub(crate) fn model_faults(
@@ -163,21 +257,11 @@ pub(crate) fn model_faults(
 ) -> Diagnostics {
     let mut faults = Diagnostics::default();
     for (file, text) in agent_files(workspace) {
-        let Some(parsed) = document::salvage::<AgentDocument>(&file, &text) else { continue };
-        let AgentDocument { name, model, .. } = &parsed.value;
-        if names.contains(name)
-            && let Err(error) = check(name, model)
-        {
-            let key = match model {
-                ModelChoice::Model(_) => "/model",
-                ModelChoice::Category(_) => "/category",
-            };
-            let message = match &error {
-                Error::Model { source, .. } => chain(&**source),
-                other => chain(other),
-            };
-            faults.merge([Diagnostic { hint: error.hint(), ..parsed.diagnostic(key, message) }]);
-        }
+        let of_these = |agent: &AgentName, choice: &ModelChoice| match names.contains(agent) {
+            true => check(agent, choice),
+            false => Ok(()),
+        };
+        faults.merge(model_fault(&file, &text, of_these));
     }
     faults
 }

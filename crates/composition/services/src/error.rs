@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use formwork_protocols::{
-    AgentName, CategoryName, ModelRef, OutcomeCode, Principal, RunId, RunState, StoreError,
-    document::Diagnostics,
+    AgentName, CategoryName, ModelRef, OutcomeCode, Principal, ProviderError, ProviderFault, RunId,
+    RunState, StoreError, document::Diagnostics,
 };
 
 use crate::capability::Scope;
@@ -43,6 +43,15 @@ pub enum Error {
         "model {model} cannot be reached: its provider is neither configured, nor found on this machine, nor known with a key in the environment"
     )]
     NoModel { model: ModelRef },
+    /// No provider of that name is configured.
+    #[error("no provider {name:?} is configured; there is {known}")]
+    NoProvider { name: String, known: String },
+    /// The kind of server fetches no models on request.
+    #[error("model {model} cannot be pulled: a server of kind {kind} fetches none on request")]
+    CannotPull { model: ModelRef, kind: formwork_transport::ProviderKind },
+    /// A server could not be asked, as `source` says.
+    #[error(transparent)]
+    Provider { source: Box<ProviderError> },
     /// A provider cannot be set up, as `source` says.
     #[error("a provider cannot be set up")]
     Transport { source: Box<formwork_transport::Error> },
@@ -130,6 +139,8 @@ impl Error {
             | Self::NoSuchCategory { .. }
             | Self::Model { .. }
             | Self::NoModel { .. }
+            | Self::NoProvider { .. }
+            | Self::CannotPull { .. }
             | Self::NotRecordable { .. }
             | Self::Transport { .. }
             | Self::Key { .. }
@@ -154,6 +165,7 @@ impl Error {
             | Self::Stopped { .. }
             | Self::Prompt { .. }
             | Self::Checks { .. }
+            | Self::Provider { .. }
             | Self::Session(_)
             | Self::Scheduler(_)
             | Self::Body { .. }
@@ -171,6 +183,13 @@ impl Error {
                 if matches!(**source, formwork_transport::Error::NoPrice { .. }) =>
             {
                 "say what it costs in the config: [models.\"provider/model\"] price = \"local\" or { input = \"3\", output = \"15\" } USD per million tokens".to_owned()
+            }
+            Self::CannotPull { kind, .. } => how_to_fetch(*kind).to_owned(),
+            Self::NoProvider { .. } => {
+                "name it in the config, as in [providers.local] kind = \"ollama\" and its base_url".to_owned()
+            }
+            Self::Provider { source } if source.fault == ProviderFault::Transport => {
+                "check that the server runs and that base_url is right".to_owned()
             }
             Self::Protection { .. } => {
                 "set sandbox = \"off\" in the config, or pass --sandbox off, to run processes unconfined".to_owned()
@@ -209,6 +228,11 @@ impl Error {
 }
 
 impl Error {
+    /// A server could not be asked.
+    pub(crate) fn provider(source: ProviderError) -> Self {
+        Self::Provider { source: Box::new(source) }
+    }
+
     /// A provider cannot be set up.
     pub(crate) fn transport(source: formwork_transport::Error) -> Self {
         match source {
@@ -236,6 +260,22 @@ impl From<Diagnostics> for Error {
 impl From<formwork_write_safety::Error> for Error {
     fn from(source: formwork_write_safety::Error) -> Self {
         Self::Workspace { source: Box::new(source) }
+    }
+}
+
+/// Says how a server of that kind comes to a model.
+const fn how_to_fetch(kind: formwork_transport::ProviderKind) -> &'static str {
+    use formwork_transport::ProviderKind::{LlamaCpp, LmStudio, Recorded, Scripted, Vllm};
+    match kind {
+        LlamaCpp => {
+            "start llama-server with the model, as in `llama-server -m FILE` or `llama-server -hf REPOSITORY`"
+        }
+        LmStudio => "fetch it with `lms get MODEL` or in the program's own window",
+        Vllm => "start the server with the model, as in `vllm serve MODEL`",
+        Scripted | Recorded => "its words come from a file; there is nothing to fetch",
+        _ => {
+            "its models are there already: `formwork models` lists them; only Ollama fetches on request"
+        }
     }
 }
 

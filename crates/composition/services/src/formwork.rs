@@ -17,6 +17,7 @@ use formwork_sandbox::{Environment, Launcher, Sandbox};
 use formwork_scheduler::{Natives, Signals};
 use formwork_secrets::Scrubber;
 use formwork_trace::{Look, Options, Trace};
+use formwork_transport::InfoCache;
 use formwork_write_safety::{Root, Snapshots, Trash};
 use futures::{StreamExt as _, stream::BoxStream};
 use serde_json::Value;
@@ -232,6 +233,7 @@ impl Builder {
             natives: self.natives,
             clock: self.clock,
             rng: self.rng,
+            infos: InfoCache::default(),
             running: Mutex::default(),
             runs: Mutex::default(),
             requests: OnceLock::new(),
@@ -266,6 +268,8 @@ pub(crate) struct Inner {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
     pub(crate) lease: Option<Span>,
+    /// What servers of models said of themselves a moment ago.
+    pub(crate) infos: InfoCache,
     running: Mutex<HashMap<RunId, Running>>,
     runs: Mutex<JoinSet<()>>,
     /// Passes on what is asked of the runs, from the first of them on.

@@ -42,6 +42,7 @@ mod models; // From config to models.
 mod presence; // Who still works.
 mod seals; // What the log was, signed.
 mod setup; // What shapes a run.
+mod tool_probe; // Whether a model really calls tools.
 mod unasked; // What git would run.
 mod watched; // What programs change.
 
@@ -53,5 +54,6 @@ mod error;
 pub use {
     error::Error,
     formwork::{Builder, Formwork, built_in, default_database_url},
+    tool_probe::{ToolOutcome, ToolProbe},
     formwork_trace::{Checkpoint, Look, PublicKey},
 };

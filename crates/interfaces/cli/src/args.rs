@@ -119,8 +119,8 @@ pub enum Verb {
     Schema(Schema),
     /// Find what would break a run, and say what to do.
     Doctor(Doctor),
-    /// List the models that are there and what they cost.
-    Models,
+    /// List models and what they cost, look at one closely, have one fetched.
+    Models(Models),
     /// List the agents of the workspace and the built-in ones.
     Agents,
     /// List the tools.
@@ -433,6 +433,31 @@ pub enum Document {
     Script,
     /// An event of the log.
     Event,
+}
+
+/// `formwork models`
+#[derive(Debug, Args)]
+pub struct Models {
+    /// What to do; they are listed without a word.
+    #[command(subcommand)]
+    pub action: Option<ModelsAction>,
+}
+
+/// What to do with models.
+#[derive(Debug, Subcommand)]
+pub enum ModelsAction {
+    /// List the models that are there and what they cost.
+    List,
+    /// Ask servers what they are and what their models can do; and one model for a real tool call.
+    Probe {
+        /// A provider, a model as provider/model, or an address; every configured provider where absent.
+        target: Option<String>,
+    },
+    /// Have a server fetch a model.
+    Pull {
+        /// The model, as provider/model.
+        model: ModelRef,
+    },
 }
 
 /// `formwork doctor`

@@ -65,6 +65,8 @@ pub(crate) enum Need {
     Effect,
     /// The config is only looked at.
     Look,
+    /// The config is held to its rules, trusted or not: nothing is sent and nothing runs by it.
+    Check,
 }
 
 impl Settings {
@@ -188,7 +190,7 @@ fn project(
     let layer = Layer::parse(Origin::Project { file: CONFIG_FILE[0].to_owned() }, &text)?;
     let reaching = layer.reaching();
     let trusted = reaching.is_empty() || formwork_services::trust::is_trusted(state, &path, &text);
-    if trusted {
+    if trusted || need == Need::Check {
         layers.push(layer);
     } else if need == Need::Effect {
         let keys = reaching.join(", ");

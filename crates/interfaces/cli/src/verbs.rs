@@ -10,6 +10,7 @@ mod documents;
 mod events;
 mod init;
 mod lists;
+mod models;
 mod run;
 mod runs;
 mod trust;
@@ -66,7 +67,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Validate(args)) => documents::validate(&global, terminal, args),
         Some(Verb::Schema(args)) => documents::schema(terminal, args),
         Some(Verb::Doctor(args)) => doctor::doctor(&global, terminal, args),
-        Some(Verb::Models) => lists::models(&global, terminal),
+        Some(Verb::Models(args)) => models::models(&global, terminal, args),
         Some(Verb::Agents) => lists::agents(&global, terminal),
         Some(Verb::Tools) => lists::tools(&global, terminal),
         Some(Verb::Init(args)) => init::init(&global, terminal, args),

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::anyhow;
 use formwork_protocols::{OutcomeCode, document::Diagnostics};
-use formwork_services::documents::{self, Kind};
+use formwork_services::documents::{self, Kind, KnownModels};
 use serde_json::json;
 
 use crate::{
@@ -41,6 +41,12 @@ pub(super) fn validate(
             if named { "the paths hold no document" } else { "this workspace has no document" };
         return Err(Fault::setup(anyhow!("{what}")).hint("`formwork init` writes a starting set"));
     }
+    // Config that does not parse is told of as the document that it is.
+    let settings = Settings::load(global, Vec::new(), Need::Check).ok();
+    let known = match &settings {
+        Some(settings) => KnownModels::new(&settings.layered.config, &settings.workspace).map(Some),
+        None => Ok(None),
+    };
     let mut faults: Vec<formwork_protocols::document::Diagnostic> = Vec::new();
     for file in &files {
         let text = fs::read_to_string(file).map_err(|error| {
@@ -54,6 +60,23 @@ pub(super) fn validate(
         {
             faults.extend(found.iter().cloned());
         }
+        if let Ok(Some(known)) = &known {
+            for fault in known.faults(kind, &file.display().to_string(), &text, &workspace) {
+                // An agent's own document and the workflow that asks for it tell the same.
+                if !faults.iter().any(|told| told.to_string() == fault.to_string()) {
+                    faults.push(fault);
+                }
+            }
+        }
+    }
+    match known {
+        // A script that a provider names is a document too.
+        Err(formwork_services::Error::Documents(found)) => {
+            let told: Vec<_> = faults.iter().map(ToString::to_string).collect();
+            faults.extend(found.into_iter().filter(|it| !told.contains(&it.to_string())));
+        }
+        Err(error) if faults.is_empty() => return Err(error.into()),
+        _ => {}
     }
     if faults.is_empty() {
         let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();

@@ -61,6 +61,49 @@ depends_on = ["egg"]
 }
 
 #[test]
+fn models_that_documents_name_are_held_to_as_a_run_would() {
+    let world = World::new();
+    // It is not trusted, and held to its rules all the same: nothing is sent by it and no key is read.
+    world.put(
+        "formwork.toml",
+        r#"format_version = 1
+
+[providers.local]
+kind = "ollama"
+base_url = "http://127.0.0.1:1"
+api_key = { env = "NOT_SET" }
+
+[models."local/good"]
+price = "local"
+
+[models."local/chained"]
+price = "local"
+fallback = ["local/good", "cloud/none"]
+
+[categories]
+default = "local/dear"
+small = "local/good"
+"#,
+    );
+    let agent = |name: &str, model: &str| {
+        let text = format!(
+            "format_version = 1\nname = \"{name}\"\n{model}\nprompt = \"{name}.md\"\n[tools]\nallow = [\"fs.read\"]\n"
+        );
+        world.put(&format!(".formwork/agents/{name}.toml"), &text);
+        world.put(&format!(".formwork/agents/{name}.md"), "You read.\n");
+    };
+    agent("fine", "category = \"small\"");
+    agent("lost", "category = \"reasoning\"");
+    agent("far", "model = \"cluod/m\"");
+    world.put(
+        ".formwork/workflows/read.toml",
+        "format_version = 1\nname = \"read\"\n[[tasks]]\nname = \"a\"\nagent = \"far\"\nprompt = \"Read.\"\n",
+    );
+
+    assert_snapshot!(world.run(&["validate"]));
+}
+
+#[test]
 fn the_starting_set_is_valid() {
     let world = World::new();
 
