@@ -12,8 +12,8 @@ use formwork_agent::Agent;
 use formwork_compose::{Library, Template};
 use formwork_protocols::{
     AgentName, Append, Blob, Body, CallId, Cancel, Claim, Clock, Escalation, EventBody, Position,
-    Principal, ProviderFault, Rng, RunId, Scrub, SessionId, Store, TaskId, TaskSpec, TaskState, Tool,
-    ToolName, Toolbox,
+    Principal, ProviderFault, Rng, RunId, Scrub, SessionId, Store, TaskId, TaskSpec, TaskState,
+    Tool, ToolName, Toolbox,
     check::{Evidence, Verdict},
     event::FileChange,
     model::ToolCalls,
@@ -281,7 +281,8 @@ impl Workshop {
             return Ok(waiting);
         }
         let chosen = self.agent(agent)?;
-        let talk = self.tape.as_ref().map(|tape| (tape, tape.talk(&path(job), job.resumes.is_some())));
+        let talk =
+            self.tape.as_ref().map(|tape| (tape, tape.talk(&path(job), job.resumes.is_some())));
         let model = match &talk {
             // Nobody is asked, so no key is needed.
             Some((tape, talk)) => {

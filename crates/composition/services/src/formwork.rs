@@ -11,7 +11,8 @@ use std::{
 
 use formwork_agent::Agents;
 use formwork_protocols::{
-    Clock, Live, Provider, Rng, RunId, RunOutcome, Scrub, Span, Store, SystemClock, SystemRng, Timestamp, Tool,
+    Clock, Live, Provider, Rng, RunId, RunOutcome, Scrub, Span, Store, SystemClock, SystemRng,
+    Timestamp, Tool,
 };
 use formwork_sandbox::{Environment, Launcher, Sandbox};
 use formwork_scheduler::{Natives, Signals};
@@ -223,7 +224,10 @@ impl Builder {
             environment: self.environment,
             has_launcher: self.launcher.is_some(),
             sandbox: Arc::new(sandbox),
-            store: self.around.into_iter().fold(Arc::new(trace.clone()) as _, |log, wrap| wrap(log)),
+            store: self
+                .around
+                .into_iter()
+                .fold(Arc::new(trace.clone()) as _, |log, wrap| wrap(log)),
             lease: self.lease,
             trace,
             scrub,

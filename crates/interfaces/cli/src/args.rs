@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use formwork_protocols::{
+    AgentName, BlobHash, ModelRef, PermissionMode, Position, RunId, Span, Usd,
+};
 use formwork_services::{PublicKey, operations::runs::Point};
-use formwork_protocols::{AgentName, BlobHash, ModelRef, PermissionMode, Position, RunId, Span, Usd};
 
 /// Structured programming for AI agents: work with entry checks, exit checks, a budget and a record.
 #[derive(Debug, Parser)]

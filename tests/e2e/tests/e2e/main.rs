@@ -10,18 +10,18 @@ mod answers; // What a model says, in the bytes of a real server.
 mod world; // A workspace, a provider and the real program.
 
 mod budget; // What is set aside and spent.
-mod control; // Runs paused, ended, forked and rewound from outside.
 mod commit; // What is committed, and what is not.
+mod control; // Runs paused, ended, forked and rewound from outside.
 mod crash; // A process killed in the middle of a run.
 mod demo; // What the demonstrations show, and what machines read.
 mod documents; // Faults of documents, all told and nothing begun.
 mod endpoint; // Endpoints that refuse, break off or fall silent.
-mod faults; // What a machine does to the log in the middle of a run.
 mod fallback; // Another model in the place of one that gave up.
+mod faults; // What a machine does to the log in the middle of a run.
 mod fleet; // Many runs, and processes that come and go.
 mod interrupt; // Ctrl-C, and the run taken up again.
-mod models; // Servers of models: looked at closely, and given one.
 mod log; // The log as a whole: moved, archived, verified.
+mod models; // Servers of models: looked at closely, and given one.
 mod modes; // What agents may change.
 mod recorded; // A run carried out again without its server.
 mod replay; // Runs carried out again without anybody to ask.

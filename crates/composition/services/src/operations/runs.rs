@@ -27,10 +27,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    commits::{self, LastCommit},
     Error, Formwork,
     baseline::Baselines,
     capability::{Caller, Effect, Operation, Scope},
+    commits::{self, LastCommit},
     documents,
     executor::Workshop,
     leftover,

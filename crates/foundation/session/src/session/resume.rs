@@ -15,7 +15,10 @@ use formwork_protocols::{
     tool::{CallContext, Replay},
 };
 
-use super::{ASK_TO_END, END_TASK, REMIND, START_TASK, Session, calls::{CLOSED, SKIPPED}};
+use super::{
+    ASK_TO_END, END_TASK, REMIND, START_TASK, Session,
+    calls::{CLOSED, SKIPPED},
+};
 use crate::{
     Error,
     history::{Answered, Group, History, OpenTurn},

@@ -75,7 +75,9 @@ fn one(
     let OneTask { text, message, options } = args;
     let verb = mode.as_str();
     if options.commit && mode < PermissionMode::Edit {
-        return Err(Fault::usage(format!("`formwork {verb}` changes nothing that could be committed")));
+        return Err(Fault::usage(format!(
+            "`formwork {verb}` changes nothing that could be committed"
+        )));
     }
     if options.mode.is_some_and(|other| other != mode) {
         return Err(Fault::usage(format!(
@@ -245,7 +247,14 @@ impl<'a> Shown<'a> {
     /// Returns a run of which nothing was shown yet.
     fn new(terminal: &'a Terminal, run: RunId) -> Self {
         let view = Live::new(Progress::default(), terminal.style());
-        Self { terminal, view, run, seen: Position::default(), answer: String::new(), commits: Vec::new() }
+        Self {
+            terminal,
+            view,
+            run,
+            seen: Position::default(),
+            answer: String::new(),
+            commits: Vec::new(),
+        }
     }
 
     /// Shows one thing that happened, if it did in this run.
@@ -310,7 +319,8 @@ fn conclude(terminal: &Terminal, outcome: &RunOutcome, shown: &Shown<'_>) -> Res
                 text.push('\n');
             }
             for made in commits {
-                let (id, paths) = (formwork_protocols::text::head(&made.commit, 12), made.paths.join(", "));
+                let (id, paths) =
+                    (formwork_protocols::text::head(&made.commit, 12), made.paths.join(", "));
                 text.push_str(&format!("committed {id}: {paths}\n"));
                 text.extend(made.left.iter().map(|left| format!("left out {left}\n")));
             }

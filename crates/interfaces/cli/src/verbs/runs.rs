@@ -1,13 +1,16 @@
 //! `formwork runs`: what was run, and how to go on with it.
 
 use anyhow::anyhow;
-use formwork_protocols::{BlobHash, Ending, OutcomeCode, RunId, Span, TaskId, TaskState, Usd, store::TaskRow};
+use formwork_protocols::{
+    BlobHash, Ending, OutcomeCode, RunId, Span, TaskId, TaskState, Usd, store::TaskRow,
+};
 use formwork_services::{
     Formwork,
     capability::Caller,
     operations::runs::{
-        Abort, Compared, Diff, DiffParams, Fork, ForkParams, Forked, Stands, Get, GetParams, List, ListParams, Pause, Rewind,
-        Replay, ReplayParams, RewindParams, RunDetail, StopParams, Stopped,
+        Abort, Compared, Diff, DiffParams, Fork, ForkParams, Forked, Get, GetParams, List,
+        ListParams, Pause, Replay, ReplayParams, Rewind, RewindParams, RunDetail, Stands,
+        StopParams, Stopped,
     },
 };
 
@@ -28,53 +31,55 @@ pub(super) fn runs(global: &Global, terminal: &Terminal, args: Runs) -> Result<O
         _ => None,
     };
     let record = record.as_deref();
-    super::with_record(global, Vec::new(), Need::Look, record, async |formwork, caller, _| match args {
-        Runs::List { limit, before } => {
-            list(&formwork, &caller, terminal, limit, before).await?;
-            Ok(OutcomeCode::Completed)
-        }
-        Runs::Show { run } => {
-            let run = named_or_last(&formwork, &caller, run).await?;
-            let detail = formwork.call::<Get>(&caller, GetParams { run }).await?;
-            terminal.result(&detail, || show(&detail))?;
-            Ok(OutcomeCode::Completed)
-        }
-        Runs::Resume { run, .. } => {
-            let run = match run {
-                Some(run) => run,
-                None => resumable(&formwork, &caller).await?,
-            };
-            super::run::resume(&formwork, &caller, terminal, run).await
-        }
-        Runs::Export { run, output, force } => {
-            super::bundles::export(&formwork, &caller, terminal, run, output, force).await
-        }
-        Runs::Import { file } => {
-            super::bundles::import(&formwork, &caller, terminal, file).await
-        }
-        Runs::Pause(args) => {
-            let stopped = formwork.call::<Pause>(&caller, stop(&args)).await?;
-            came_about(terminal, &args, &stopped)
-        }
-        Runs::Abort(args) => {
-            let stopped = formwork.call::<Abort>(&caller, stop(&args)).await?;
-            came_about(terminal, &args, &stopped)
-        }
-        Runs::Fork { run, at } => {
-            let forked = formwork.call::<Fork>(&caller, ForkParams { run, at }).await?;
-            terminal.result(&forked, || begun(&forked))?;
-            Ok(OutcomeCode::Completed)
-        }
-        Runs::Diff { first, second } => {
-            let compared = formwork.call::<Diff>(&caller, DiffParams { first, second }).await?;
-            terminal.result(&compared, || compared_text(&compared))?;
-            Ok(OutcomeCode::Completed)
-        }
-        Runs::Rewind { run, to, force } => {
-            let params = RewindParams { run, to, force };
-            let forked = formwork.call::<Rewind>(&caller, params).await?;
-            terminal.result(&forked, || begun(&forked))?;
-            Ok(OutcomeCode::Completed)
+    super::with_record(global, Vec::new(), Need::Look, record, async |formwork, caller, _| {
+        match args {
+            Runs::List { limit, before } => {
+                list(&formwork, &caller, terminal, limit, before).await?;
+                Ok(OutcomeCode::Completed)
+            }
+            Runs::Show { run } => {
+                let run = named_or_last(&formwork, &caller, run).await?;
+                let detail = formwork.call::<Get>(&caller, GetParams { run }).await?;
+                terminal.result(&detail, || show(&detail))?;
+                Ok(OutcomeCode::Completed)
+            }
+            Runs::Resume { run, .. } => {
+                let run = match run {
+                    Some(run) => run,
+                    None => resumable(&formwork, &caller).await?,
+                };
+                super::run::resume(&formwork, &caller, terminal, run).await
+            }
+            Runs::Export { run, output, force } => {
+                super::bundles::export(&formwork, &caller, terminal, run, output, force).await
+            }
+            Runs::Import { file } => {
+                super::bundles::import(&formwork, &caller, terminal, file).await
+            }
+            Runs::Pause(args) => {
+                let stopped = formwork.call::<Pause>(&caller, stop(&args)).await?;
+                came_about(terminal, &args, &stopped)
+            }
+            Runs::Abort(args) => {
+                let stopped = formwork.call::<Abort>(&caller, stop(&args)).await?;
+                came_about(terminal, &args, &stopped)
+            }
+            Runs::Fork { run, at } => {
+                let forked = formwork.call::<Fork>(&caller, ForkParams { run, at }).await?;
+                terminal.result(&forked, || begun(&forked))?;
+                Ok(OutcomeCode::Completed)
+            }
+            Runs::Diff { first, second } => {
+                let compared = formwork.call::<Diff>(&caller, DiffParams { first, second }).await?;
+                terminal.result(&compared, || compared_text(&compared))?;
+                Ok(OutcomeCode::Completed)
+            }
+            Runs::Rewind { run, to, force } => {
+                let params = RewindParams { run, to, force };
+                let forked = formwork.call::<Rewind>(&caller, params).await?;
+                terminal.result(&forked, || begun(&forked))?;
+                Ok(OutcomeCode::Completed)
+            }
         }
     })
 }
@@ -118,7 +123,9 @@ fn compared_text(compared: &Compared) -> String {
     }
     match &compared.divergence {
         None => text.push_str("they do not part\n"),
-        Some(parted) => text.push_str(&format!("they part in task {}: {}\n", parted.task, parted.what)),
+        Some(parted) => {
+            text.push_str(&format!("they part in task {}: {}\n", parted.task, parted.what))
+        }
     }
     let stands = |stands: &Option<Stands>| match stands {
         None => "not there".to_owned(),

@@ -10,13 +10,13 @@ use std::{
 
 use formwork_protocols::{
     Append, AttemptId, Blob, Body, Budget, Cancel, Claim, Ending, Escalation, EventBody,
-    Ledger as _, NewEvent, Position, Principal, RunId, RunOutcome, SessionId, Span, TaskId, TaskName,
-    TaskSignal, TaskSpec, TaskState, Timestamp, Usage,
+    Ledger as _, NewEvent, Position, Principal, RunId, RunOutcome, SessionId, Span, TaskId,
+    TaskName, TaskSignal, TaskSpec, TaskState, Timestamp, Usage,
     budget::Crossing,
     check::{Evidence, Phase, Verdict},
     event::{
-        AttemptEnded, AttemptStarted, BudgetExhausted, BudgetSettled, CheckFinished, CheckStarted, RunFinished,
-        RunPaused, RunResumed, RunStarted, SessionEnded, TaskCreated, TaskMoved,
+        AttemptEnded, AttemptStarted, BudgetExhausted, BudgetSettled, CheckFinished, CheckStarted,
+        RunFinished, RunPaused, RunResumed, RunStarted, SessionEnded, TaskCreated, TaskMoved,
     },
     spec::Retries,
     store::{Lease, Selection},
