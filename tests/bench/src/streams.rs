@@ -1,7 +1,7 @@
 //! Many streams at once, each of them slow: what one costs in memory, and a chunk of it in processor time.
 
 use std::{
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Write as _},
     process::{Child, Command, Stdio},
     sync::{
         Arc,
@@ -237,7 +237,7 @@ async fn read_all(reading: &Reading) -> Result<[f64; 4]> {
     while let Some(outcome) = tasks.join_next().await {
         match outcome? {
             Ok(()) => whole += 1,
-            Err(error) => eprintln!("a stream failed: {error:#}"),
+            Err(error) => writeln!(std::io::stderr(), "a stream failed: {error:#}")?,
         }
     }
     let streams = reading.streams as f64;
@@ -346,8 +346,8 @@ async fn bare(http: reqwest::Client, url: String, shared: Arc<Shared>) -> Result
             bare.push(&chunk?);
             // The times of a packet's events are summed up; nearly always there is one.
             let came = bare.lines - chunks;
-            if came > 0 {
-                shared.note(u64::try_from((bare.text - times) / came)?, came);
+            if let Some(time) = (bare.text - times).checked_div(came) {
+                shared.note(u64::try_from(time)?, came);
                 (chunks, times) = (bare.lines, bare.text);
                 if chunks == shared.chunks {
                     shared.arrive().await?;
