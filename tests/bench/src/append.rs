@@ -201,7 +201,7 @@ impl AppendWith<sqlx::PgPool> for BareAndTold {
     async fn append(&self, pool: &sqlx::PgPool, run: RunId, task: TaskId, n: usize) -> Result<()> {
         let mut connection = pool.acquire().await?;
         sqlx::raw_sql("BEGIN; NOTIFY bench").execute(&mut *connection).await?;
-        insert_alone(&mut *connection, run, task, n).await?;
+        insert_alone(&mut connection, run, task, n).await?;
         sqlx::raw_sql("COMMIT").execute(&mut *connection).await?;
         Ok(())
     }
