@@ -124,3 +124,22 @@ async fn nothing_beyond_the_scope_is_changed_in_edit() {
     assert_eq!(changed[0]["data"]["path"], "src/new.txt");
     assert_eq!(world.events("tool.failed").await.len(), refused.len() + 1);
 }
+
+/// What is sent with each request costs money each time, and a small model its attention.
+#[tokio::test]
+async fn what_the_coder_is_told_before_its_task_takes_six_kilobytes() {
+    let world = World::with("[permissions]\nmode = \"edit\"\n").await;
+    world.server.reply(&World::chat("one"), ends("Nothing was to be done."));
+
+    world.run(["edit", "Do nothing."]).await;
+
+    let request: Value = serde_json::from_str(&world.server.requests()[0].text()).unwrap();
+    let messages = request["messages"].as_array().unwrap().iter();
+    let prompt = messages.filter(|it| it["role"] != "user");
+    let prompt: usize = prompt.map(|it| it["content"].as_str().unwrap().len()).sum();
+    let fixed = prompt + request["tools"].to_string().len();
+    assert!(fixed <= 6_144, "{fixed} bytes");
+    let tools = request["tools"].to_string();
+    assert!(tools.contains("load_tools") && tools.contains("fs.multi_edit"), "{tools}");
+    assert!(!tools.contains("fs_multi_edit"), "{tools}");
+}
