@@ -131,7 +131,7 @@ enum NeededBy {
     Everything,
 }
 
-const SERVICES: [Service; 2] = [
+const SERVICES: [Service; 3] = [
     Service {
         name: "git",
         package: "git",
@@ -143,6 +143,12 @@ const SERVICES: [Service; 2] = [
         package: "postgresql",
         needed_by: NeededBy::SomeTests,
         present: postgres_is_present,
+    },
+    Service {
+        name: "mounts",
+        package: "util-linux",
+        needed_by: NeededBy::SomeTests,
+        present: mounts_can_be_made,
     },
 ];
 
@@ -197,6 +203,14 @@ fn install_packages(line: &str) -> Result<()> {
 }
 
 /// Looks where the test kit looks: Debian's folders, then `PATH`.
+/// Tells whether a test can have file systems of its own, in a namespace.
+fn mounts_can_be_made() -> bool {
+    let mount = "mount -t tmpfs -o size=64k none /mnt";
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", mount]);
+    process::answer(&mut command).is_some()
+}
+
 fn postgres_is_present() -> bool {
     let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let debian = debian.map(|version| version.path().join("bin"));
