@@ -44,3 +44,45 @@ impl<F: Future + Unpin> Watch<F> {
         &mut self.future
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering::SeqCst},
+        },
+        task::Wake,
+    };
+
+    use formwork_protocols::Cancel;
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Task(AtomicBool);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, SeqCst);
+        }
+    }
+
+    #[test]
+    fn whoever_asked_last_is_woken_however_often_it_asked() {
+        let cancel = Cancel::new();
+        let child = cancel.child();
+        let mut watch = Watch::new(async move { child.cancelled().await }.boxed());
+        let (first, second) = (Arc::new(Task::default()), Arc::new(Task::default()));
+
+        for task in [&first, &second, &second] {
+            let waker = Waker::from(Arc::clone(task));
+            assert!(watch.poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        assert!(!second.0.load(SeqCst));
+        cancel.cancel();
+
+        assert!(second.0.load(SeqCst));
+    }
+}
