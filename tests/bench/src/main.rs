@@ -13,6 +13,7 @@ mod append; // Durable appends.
 mod append_cost; // What each promise of the log costs.
 mod client_path; // A model call over loopback.
 mod decide; // The pure core of the scheduler.
+mod log; // The log as it is looked at.
 mod headless; // A whole run of many turns against a model that answers at once.
 mod replay; // Reading the log.
 mod sse_decode; // An answer from its bytes, on every wire.
@@ -99,6 +100,8 @@ enum Bench {
     Start(start::Options),
     /// A whole run of many model turns with a command each, against a model that answers at once.
     Headless(headless::Options),
+    /// The log as it is looked at: many runs listed, a long run opened, paged and checked.
+    Log(log::Options),
     /// Fills a store for `start`, so that the heap of the filling weighs on no figure.
     #[command(hide = true)]
     Fill { events: u64, file: PathBuf },
@@ -111,8 +114,9 @@ enum Bench {
 }
 
 /// In the order to run them: those that measure other processes come first.
-const ALL: [&str; 11] = [
+const ALL: [&str; 12] = [
     "start",
+    "log",
     "headless",
     "turn",
     "decide",
@@ -146,6 +150,7 @@ fn main() -> Result<()> {
         Bench::Turn(options) => turn::run(&options, how.quick, &mut report)?,
         Bench::Start(options) => start::run(&options, how.quick, &mut report)?,
         Bench::Headless(options) => headless::run(&options, how.quick, &mut report)?,
+        Bench::Log(options) => log::run(&options, how.quick, &mut report)?,
         Bench::Fill { events, file } => return start::fill(events, &file),
         Bench::ServeStreams(options) => return paced_server::run(options),
         Bench::ReadStreams(reading) => return streams::read(&reading),

@@ -414,12 +414,14 @@ mod tests {
             Selection { run: Some(RunId::from_uuid(uuid::Uuid::nil())), ..Selection::default() };
         let of_run = read::select(Position(1), &selection, 10).0;
 
-        for sql in [read::RUNS, read::PAGE, read::PAGE_OF_RUN, read::HEAD, &of_run] {
+        for sql in [read::RUNS_AT_ONCE, read::RUNS, read::PAGE, read::PAGE_OF_RUN, read::HEAD, &of_run] {
             let plan = format!("EXPLAIN QUERY PLAN {sql}");
             let rows = trace.inner.database.fetch(plan, vec![]).await.unwrap();
             for row in rows {
                 let step = row.text(3).unwrap();
-                assert!(!step.starts_with("SCAN") && !step.contains("TEMP"), "{sql}: {step}");
+                // What a statement has just found itself is gone through once more.
+                let scans = step.starts_with("SCAN") && step != "SCAN listed";
+                assert!(!scans && !step.contains("TEMP"), "{sql}: {step}");
             }
         }
         trace.close().await;
