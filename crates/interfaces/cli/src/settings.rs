@@ -188,7 +188,7 @@ fn project(
     let path = workspace.join(CONFIG_FILE[0]);
     let Some(text) = read(&path)? else { return Ok(None) };
     let layer = Layer::parse(Origin::Project { file: CONFIG_FILE[0].to_owned() }, &text)?;
-    let reaching = layer.reaching();
+    let reaching = layer.reaching(layers);
     let trusted = reaching.is_empty() || formwork_services::trust::is_trusted(state, &path, &text);
     if trusted || need == Need::Check {
         layers.push(layer);

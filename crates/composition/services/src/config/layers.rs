@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use formwork_protocols::document::{self, Diagnostic, Diagnostics};
+use formwork_protocols::{
+    Budget,
+    document::{self, Diagnostic, Diagnostics},
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -97,9 +100,9 @@ impl Layer {
     }
 
     /// Returns the keys, dotted, by which this layer reaches beyond its project: where requests and keys
-    /// go and what they are thought to cost, where the log is, what runs and what is allowed. A project's file may not set them before a
-    /// person trusts it.
-    pub fn reaching(&self) -> Vec<String> {
+    /// go and what they are thought to cost, where the log is, what runs and what is allowed, and a budget above one of
+    /// `below`. A project's file may not set them before a person trusts it.
+    pub fn reaching(&self, below: &Layers) -> Vec<String> {
         const REACHING: [&str; 6] =
             ["database_url", "models", "permissions", "providers", "sandbox", "secrets"];
         let mut keys = Vec::new();
@@ -108,7 +111,39 @@ impl Layer {
                 keys.push(key.to_owned());
             }
         });
+        let caps = Caps::of(&below.values());
+        keys.extend(Caps::of(&self.values).above(&caps).map(str::to_owned));
         keys
+    }
+}
+
+/// The caps of a budget by their dotted keys, each as a number.
+struct Caps([(&'static str, Option<i128>); 8]);
+
+impl Caps {
+    fn of(values: &Map<String, Value>) -> Self {
+        let written = values.get("budget");
+        let budget: Budget = written
+            .and_then(|budget| serde_json::from_value(budget.clone()).ok())
+            .unwrap_or_default();
+        // A cap of the tree that is not written is not set by this layer.
+        let tree = |key: &str| written?.get("tree")?.get(key)?.as_u64().map(i128::from);
+        Self([
+            ("budget.usd", budget.usd.map(|usd| usd.as_nanos().into())),
+            ("budget.tokens", budget.tokens.map(i128::from)),
+            ("budget.rounds", budget.rounds.map(i128::from)),
+            ("budget.tool_calls", budget.tool_calls.map(i128::from)),
+            ("budget.wall", budget.wall.map(|wall| wall.as_micros().into())),
+            ("budget.tree.depth", tree("depth")),
+            ("budget.tree.fan_out", tree("fan_out")),
+            ("budget.tree.tasks", tree("tasks")),
+        ])
+    }
+
+    /// Returns the keys of those that are set in both and higher here.
+    fn above(self, below: &Self) -> impl Iterator<Item = &'static str> {
+        let pairs = self.0.into_iter().zip(below.0);
+        pairs.filter_map(|((key, own), (_, below))| (own? > below?).then_some(key))
     }
 }
 
@@ -138,6 +173,15 @@ impl Layers {
     pub fn push(&mut self, layer: Layer) {
         self.0.push(layer);
         self.0.sort_by(|a, b| a.origin.cmp(&b.origin));
+    }
+
+    /// Returns the merged values.
+    fn values(&self) -> Map<String, Value> {
+        let mut merged = Map::new();
+        for layer in &self.0 {
+            overlay(&mut merged, &layer.values);
+        }
+        merged
     }
 
     /// Merges the layers: tables key by key, everything else as a whole.
@@ -282,7 +326,7 @@ mod tests {
         let text =
             "[budget]\nusd = '5'\n[categories]\ndefault = 'a/m'\n[models.'a/m']\nprice = 'local'\n";
 
-        let reaching = file(origin, text).reaching();
+        let reaching = file(origin, text).reaching(&Layers::new());
 
         // By a price of nothing, a budget of any size is none.
         assert_eq!(reaching, [r#"models."a/m".price"#]);
@@ -298,5 +342,26 @@ mod tests {
         let text = faults.to_string();
         assert!(text.contains("autonomy") && text.contains("not yet supported"), "{text}");
         assert!(text.contains("nearest is \"budget\""), "{text}");
+    }
+
+    #[test]
+    fn a_project_may_lower_a_budget_of_the_user_and_not_raise_it() {
+        let mut users = Layers::new();
+        let user = Origin::User { file: "config.toml".into() };
+        users.push(file(
+            user,
+            "[budget]\nusd = \"2\"\nrounds = 20\nwall = \"10m\"\ntree = { depth = 4 }",
+        ));
+        let project = |text: &str| {
+            file(Origin::Project { file: "formwork.toml".into() }, text).reaching(&users)
+        };
+
+        let lower = project(
+            "[budget]\nusd = \"1.5\"\nrounds = 20\ntokens = 1000000\ntree = { depth = 3, tasks = 9 }",
+        );
+        let higher = project("[budget]\nusd = \"10\"\nwall = \"1h\"\ntree = { depth = 5 }");
+
+        assert!(lower.is_empty(), "{lower:?}");
+        assert_eq!(higher, ["budget.usd", "budget.wall", "budget.tree.depth"]);
     }
 }
