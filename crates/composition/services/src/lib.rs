@@ -37,11 +37,11 @@ mod commits; // And commits of it.
 pub mod course; // What happened, as it can be compared.
 mod executor; // The work of tasks.
 mod leftover; // What a killed process left in the workspace.
-mod tape; // What was answered, to be answered again.
 mod models; // From config to models.
 mod presence; // Who still works.
 mod seals; // What the log was, signed.
 mod setup; // What shapes a run.
+mod tape; // What was answered, to be answered again.
 mod tool_probe; // Whether a model really calls tools.
 mod unasked; // What git would run.
 mod watched; // What programs change.
@@ -54,6 +54,6 @@ mod error;
 pub use {
     error::Error,
     formwork::{Builder, Formwork, built_in, default_database_url},
-    tool_probe::{ToolOutcome, ToolProbe},
     formwork_trace::{Checkpoint, Look, PublicKey},
+    tool_probe::{ToolOutcome, ToolProbe},
 };
