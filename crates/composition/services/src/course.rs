@@ -408,8 +408,7 @@ fn apart<'a>(one: &'a str, other: &'a str) -> (&'a str, &'a str) {
         one.chars().zip(other.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8());
     let same: usize = same.sum();
     // Some of what is the same shows where it is.
-    let from = one.char_indices().map(|(at, _)| at).filter(|at| at + TOLD / 4 >= same).next();
-    let from = from.unwrap_or(0);
+    let from = one.char_indices().map(|(at, _)| at).find(|at| at + TOLD / 4 >= same).unwrap_or(0);
     let cut = |text: &'a str| text::head(text.get(from..).unwrap_or_default(), TOLD);
     (cut(one), cut(other))
 }

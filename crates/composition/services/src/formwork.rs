@@ -30,6 +30,9 @@ use crate::{
     models::{Keys, Models},
 };
 
+/// Puts something around a log.
+type Wrap = Box<dyn FnOnce(Arc<dyn Store>) -> Arc<dyn Store> + Send>;
+
 /// Puts Formwork together, with an embedded default for everything but the workspace.
 pub struct Builder {
     workspace: PathBuf,
@@ -44,7 +47,7 @@ pub struct Builder {
     natives: Natives,
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
-    around: Vec<Box<dyn FnOnce(Arc<dyn Store>) -> Arc<dyn Store> + Send>>,
+    around: Vec<Wrap>,
     lease: Option<Span>,
 }
 

@@ -130,8 +130,8 @@ fn cases(events: u64, boundaries: Option<u64>) -> Vec<Case> {
         let event = 1 + at * events / wanted;
         for moment in [Moment::Before, Moment::After] {
             // The middle of a commit is as likely to be before as after it; it takes the place of one of both.
-            let moment = if event % 5 == 0 { Moment::During } else { moment };
-            let twice = (event + u64::from(moment == Moment::After)) % 3 == 0;
+            let moment = if event.is_multiple_of(5) { Moment::During } else { moment };
+            let twice = (event + u64::from(moment == Moment::After)).is_multiple_of(3);
             let second = twice.then_some(Fate { moment: Moment::After, event: 1 + event % 7 });
             cases.push(Case { first: Fate { moment, event }, second });
         }

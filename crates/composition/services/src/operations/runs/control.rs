@@ -167,7 +167,7 @@ async fn stop(
                 }
             }
             // A closed log tells nothing more.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         // Over time is over time, whatever was heard.
         let _ = timeout(left.min(AGAIN), heard).await;
