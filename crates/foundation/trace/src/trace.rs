@@ -414,7 +414,9 @@ mod tests {
             Selection { run: Some(RunId::from_uuid(uuid::Uuid::nil())), ..Selection::default() };
         let of_run = read::select(Position(1), &selection, 10).0;
 
-        for sql in [read::RUNS_AT_ONCE, read::RUNS, read::PAGE, read::PAGE_OF_RUN, read::HEAD, &of_run] {
+        for sql in
+            [read::RUNS_AT_ONCE, read::RUNS, read::PAGE, read::PAGE_OF_RUN, read::HEAD, &of_run]
+        {
             let plan = format!("EXPLAIN QUERY PLAN {sql}");
             let rows = trace.inner.database.fetch(plan, vec![]).await.unwrap();
             for row in rows {
