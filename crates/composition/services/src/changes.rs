@@ -246,15 +246,15 @@ impl Reader {
                 // Somebody has looked what an open call had changed.
                 (Some(call), None) => drop(self.calls.remove(&call)),
             },
-            EventBody::FileChanged(change) => {
-                if !change.call.is_some_and(|call| self.by_snapshots.contains(&call)) {
-                    self.told.changes.push(Seen::File(at, Box::new(change)));
-                }
+            EventBody::FileChanged(change)
+                if !change.call.is_some_and(|call| self.by_snapshots.contains(&call)) =>
+            {
+                self.told.changes.push(Seen::File(at, Box::new(change)));
             }
-            EventBody::ToolRequested(made) if made.decision == Decided::Allowed => {
-                if !made.paths.is_empty() {
-                    self.calls.insert(made.call, made.paths);
-                }
+            EventBody::ToolRequested(made)
+                if made.decision == Decided::Allowed && !made.paths.is_empty() =>
+            {
+                self.calls.insert(made.call, made.paths);
             }
             EventBody::CommitMade(made) => self.told.commits.push((at, made.paths)),
             EventBody::ToolCompleted(ended) => drop(self.calls.remove(&ended.call)),

@@ -64,7 +64,7 @@ impl Committer {
         let changes = Changes::of(&*self.store, &self.ground, run).await?;
         let mut trailers = vec![("Formwork-Run".to_owned(), run.to_string())];
         trailers.extend(task.map(|task| ("Formwork-Task".to_owned(), task.to_string())));
-        let at = i64::try_from(self.clock.now().as_millis() / 1_000).unwrap_or_default();
+        let at = self.clock.now().as_millis() / 1_000;
         let (ground, scrub) = (self.ground.clone(), Arc::clone(&self.scrub));
         let environment: Vec<_> = self.environment.clone().into_iter().collect();
         let done = blocking(move || {

@@ -14,7 +14,7 @@ use formwork_protocols::{
     AgentName, Append, Blob, Body, CallId, Cancel, Claim, Clock, Escalation, EventBody, Position,
     Principal, ProviderFault, Rng, RunId, Scrub, SessionId, Store, TaskId, TaskSpec, TaskState,
     Tool, ToolName, Toolbox,
-    check::{Evidence, Verdict},
+    check::{CheckKind, Evidence, Verdict},
     event::FileChange,
     model::ToolCalls,
     store::Selection,
@@ -394,7 +394,7 @@ impl Workshop {
         let mut command = Command::new(argv.to_vec(), self.root.path(), self.protection.clone());
         command.timeout = job.spec.timeout.map_or(COMMAND_TIMEOUT, |span| span.as_duration());
         let token = CancellationToken::new();
-        let finished = self.watched((job.run, job.task, job.token), async {
+        let running = Box::pin(async {
             let running = self.sandbox.run(command, token.clone(), None);
             tokio::pin!(running);
             tokio::select! {
@@ -405,7 +405,8 @@ impl Workshop {
                 }
             }
         });
-        Ok(match finished.await? {
+        let finished = self.watched((job.run, job.task, job.token), running).await?;
+        Ok(match finished {
             Err(error) => failed(Escalation::BodyFailed { detail: error.to_string() }),
             Ok(finished) if finished.exit == Exit::Cancelled => {
                 AttemptEnd::Interrupted { session: None }
@@ -547,7 +548,7 @@ impl Executor for Workshop {
             (Ok(()), Body::Agent { agent, prompt }) => {
                 self.by_agent(&job, agent, prompt, cancel).await
             }
-            (Ok(()), Body::Command { argv }) => self.by_command(&job, argv, cancel).await,
+            (Ok(()), Body::Command { argv }) => Box::pin(self.by_command(&job, argv, cancel)).await,
             (Ok(()), Body::Native { .. }) => {
                 let within = (job.run, job.task, job.token);
                 let attempt = async { self.natives.attempt(job.clone(), cancel).await };
@@ -579,7 +580,12 @@ impl Executor for Workshop {
         let since = Since { workshop: self, job: &job };
         let ground = Ground { baseline: &began.checked, changes: &since };
         let within = (job.run, job.task, job.token);
-        let checked = self.watched(within, verifier.check(&job.check, ground, cancel)).await;
+        let checking = Box::pin(verifier.check(&job.check, ground, cancel));
+        // The others only look.
+        let checked = match &job.check.kind {
+            CheckKind::Command(_) => self.watched(within, checking).await,
+            _ => Ok(checking.await),
+        };
         let checked = match checked {
             Ok(checked) => checked,
             Err(error) => return undecided(crate::error::chain(&error)),
