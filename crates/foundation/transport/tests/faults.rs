@@ -1,6 +1,7 @@
 //! What goes wrong with real servers, and what becomes of a call then.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::print_stdout, reason = "what was measured is told")]
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 

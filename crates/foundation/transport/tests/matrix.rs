@@ -216,7 +216,7 @@ async fn play(
     endpoint.retry = RetryPolicy::NONE;
     let client = Client::new(endpoint, Seams::default()).unwrap();
     let answer = client.complete(request, Cancel::new()).await;
-    let sent = server.requests().first().map(|sent| sent.text().to_owned());
+    let sent = server.requests().first().map(|sent| sent.text());
     (answer, sent.unwrap_or_default())
 }
 
