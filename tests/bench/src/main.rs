@@ -13,8 +13,8 @@ mod append; // Durable appends.
 mod append_cost; // What each promise of the log costs.
 mod client_path; // A model call over loopback.
 mod decide; // The pure core of the scheduler.
-mod log; // The log as it is looked at.
 mod headless; // A whole run of many turns against a model that answers at once.
+mod log; // The log as it is looked at.
 mod replay; // Reading the log.
 mod sse_decode; // An answer from its bytes, on every wire.
 mod start; // What it costs to begin.

@@ -102,11 +102,8 @@ impl DocumentType for Glance {
 
 /// Checks the patterns of a document's allow-lists.
 fn patterns(glance: &Parsed<Glance>, checks: &Checks<'_>) -> Vec<Diagnostic> {
-    let lists = [
-        ("/allow", checks.tools),
-        ("/deferred", checks.tools),
-        ("/exec/allow", checks.commands),
-    ];
+    let lists =
+        [("/allow", checks.tools), ("/deferred", checks.tools), ("/exec/allow", checks.commands)];
     let mut faults = Vec::new();
     for (pointer, check) in lists {
         let list = glance.value.tools.pointer(pointer).and_then(Value::as_array);

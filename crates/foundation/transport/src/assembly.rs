@@ -91,11 +91,7 @@ impl Assembly {
     }
 
     /// Takes a piece and tells what it did, without a list in between.
-    pub(crate) fn take(
-        &mut self,
-        delta: Delta<'_>,
-        tell: &mut dyn FnMut(Step),
-    ) -> Option<usize> {
+    pub(crate) fn take(&mut self, delta: Delta<'_>, tell: &mut dyn FnMut(Step)) -> Option<usize> {
         let delta = Delta {
             id: delta.id.filter(|id| !id.is_empty()),
             name: delta.name.filter(|name| !name.is_empty()),

@@ -6,8 +6,8 @@ use std::{cmp::Ordering, ops::Range};
 use serde::{
     Serialize, Serializer,
     ser::{
-        Error as _, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
-        SerializeTupleStruct, SerializeTupleVariant,
+        Error as _, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant,
+        SerializeTuple, SerializeTupleStruct, SerializeTupleVariant,
     },
 };
 use serde_json::{Error, Value};
@@ -114,7 +114,8 @@ impl<'a> Writer<'a> {
         for pair in entries.windows(2) {
             is_sorted &= compare(&self.text, &pair[0], &pair[1])? == Ordering::Less;
         }
-        let Some(first) = entries.first().map(|entry| entry.key.start).filter(|_| !is_sorted) else {
+        let Some(first) = entries.first().map(|entry| entry.key.start).filter(|_| !is_sorted)
+        else {
             self.entries.truncate(base);
             return Ok(());
         };

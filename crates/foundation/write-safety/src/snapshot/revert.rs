@@ -59,11 +59,7 @@ impl Snapshots {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn compare(
-        &self,
-        before: &Snapshot,
-        after: &Snapshot,
-    ) -> Result<Vec<Differing>, Error> {
+    pub fn compare(&self, before: &Snapshot, after: &Snapshot) -> Result<Vec<Differing>, Error> {
         let paths: BTreeSet<_> = before.entries.keys().chain(after.entries.keys()).collect();
         let differing =
             paths.into_iter().filter(|path| before.entries.get(*path) != after.entries.get(*path));
