@@ -1,8 +1,9 @@
 //! Facts on their way into the log, so that what belongs together waits for the disk together.
 
 use std::{
-    fmt,
+    fmt, future,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
 };
 
 use futures::{
@@ -31,6 +32,10 @@ type UnderWay = Shared<BoxFuture<'static, Result<(), StoreError>>>;
 struct State {
     events: Vec<NewEvent>,
     blobs: Vec<Blob>,
+    /// How often something was gathered; and up to which time what was gathered is on its way, and durable.
+    gathered: u64,
+    sent: u64,
+    durable: u64,
     /// Whether something gathered has to be durable before even a read is made.
     due: bool,
     /// The append under way. It is kept here and not by whoever began it, so that it ends although that
@@ -55,6 +60,7 @@ impl Journal {
         let mut state = self.lock();
         state.events.extend(events);
         state.blobs.extend(blobs);
+        state.gathered += 1;
     }
 
     /// Says that what is gathered must be durable before anything is done by it.
@@ -66,10 +72,12 @@ impl Journal {
     pub fn take(&self) -> (Vec<NewEvent>, Vec<Blob>) {
         let mut state = self.lock();
         state.due = false;
+        (state.sent, state.durable) = (state.gathered, state.gathered);
         (std::mem::take(&mut state.events), std::mem::take(&mut state.blobs))
     }
 
-    /// Makes everything gathered durable if some of it is due.
+    /// Makes everything gathered durable if some of it is due, together with what others gather who are about to do
+    /// the same.
     ///
     /// # Errors
     /// As [`Journal::flush`].
@@ -78,32 +86,38 @@ impl Journal {
             let state = self.lock();
             state.due || state.under_way.is_some() || state.failed.is_some()
         };
-        if is_due { self.flush().await } else { Ok(()) }
+        if !is_due {
+            return Ok(());
+        }
+        yield_once().await;
+        self.flush().await
     }
 
-    /// Makes everything gathered durable, in one append.
+    /// Makes everything gathered so far durable, in one append.
     ///
     /// Cancel safe: what a dropped call has begun to write is finished by the next one.
     ///
     /// # Errors
     /// What the store says, from then on always: later facts do not stand without the lost ones.
     pub async fn flush(&self) -> Result<(), StoreError> {
+        let wanted = self.lock().gathered;
         loop {
-            let Some(append) = self.next()? else { return Ok(()) };
-            let done = append.await;
+            let Some(append) = self.next(wanted)? else { return Ok(()) };
+            let _done = append.await;
             let mut state = self.lock();
-            // Whoever else waited for it may have cleared it away and begun the next one.
-            if state.under_way.as_ref().is_some_and(|under_way| under_way.peek().is_some()) {
-                state.under_way = None;
-            }
-            if let Err(error) = done {
-                state.failed = Some(error);
+            // Whoever else waited for it may have cleared it away and begun the next one: what counts is how the one
+            // ended that stands there now.
+            let ended = state.under_way.as_ref().and_then(|under_way| under_way.peek().cloned());
+            match ended {
+                None => {}
+                Some(Ok(())) => (state.under_way, state.durable) = (None, state.sent),
+                Some(Err(error)) => (state.under_way, state.failed) = (None, Some(error)),
             }
         }
     }
 
-    /// Returns the append under way, or begins one with all that is gathered.
-    fn next(&self) -> Result<Option<UnderWay>, StoreError> {
+    /// Returns the append under way, or begins one with all that is gathered; none once what is wanted is durable.
+    fn next(&self, wanted: u64) -> Result<Option<UnderWay>, StoreError> {
         let mut state = self.lock();
         if let Some(error) = &state.failed {
             return Err(error.clone());
@@ -111,10 +125,10 @@ impl Journal {
         if let Some(under_way) = &state.under_way {
             return Ok(Some(under_way.clone()));
         }
-        state.due = false;
-        if state.events.is_empty() && state.blobs.is_empty() {
+        if state.durable >= wanted {
             return Ok(None);
         }
+        (state.due, state.sent) = (false, state.gathered);
         let batch = Append {
             run: self.run,
             token: self.token,
@@ -141,4 +155,17 @@ impl fmt::Debug for Journal {
             .field("due", &state.due)
             .finish_non_exhaustive()
     }
+}
+
+/// Lets whoever else is ready go on first.
+async fn yield_once() {
+    let mut has_yielded = false;
+    future::poll_fn(|context| match std::mem::replace(&mut has_yielded, true) {
+        true => Poll::Ready(()),
+        false => {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
 }
