@@ -1,4 +1,5 @@
 //! How the program is linked.
+#![expect(clippy::disallowed_methods, reason = "cargo tells a build script by its environment")]
 
 use std::env;
 
