@@ -132,6 +132,9 @@ fn run(command: Command) -> Result<()> {
 }
 
 fn bench(name: Option<String>, json: bool) -> Result<()> {
+    // Some of them measure the program itself, which has to be that of this source.
+    let mut program = process::cargo(&["build", "--release", "--package", "formwork-cli"]);
+    process::run_quietly(&mut program)?;
     let mut cargo = process::cargo(&["run", "--release", "--package", "formwork-bench", "--"]);
     cargo.args(name).args(json.then_some("--json"));
     if json {
