@@ -124,7 +124,7 @@ fn compared_text(compared: &Compared) -> String {
     match &compared.divergence {
         None => text.push_str("they do not part\n"),
         Some(parted) => {
-            text.push_str(&format!("they part in task {}: {}\n", parted.task, parted.what))
+            text.push_str(&format!("they part in task {}: {}\n", parted.task, parted.what));
         }
     }
     let stands = |stands: &Option<Stands>| match stands {
