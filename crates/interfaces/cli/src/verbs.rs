@@ -97,6 +97,11 @@ fn unknown_verb(word: &str) -> Fault {
     }
 }
 
+/// Writes a number with its noun.
+fn counted(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
 /// Carries out work that waits: one thread where one is enough.
 fn block_on<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     let runtime = tokio::runtime::Builder::new_current_thread()

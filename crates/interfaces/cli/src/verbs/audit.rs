@@ -58,8 +58,8 @@ fn checkpoint(global: &Global, terminal: &Terminal) -> Result<OutcomeCode, Fault
                 text.push_str(&format!("made the key {}\n", done.key_file));
             }
             text.push_str(&format!(
-                "signed {} runs up to position {}: {}\n  key   {}\n  kept  in the log and in {}; keep a copy where who can write the log cannot\n",
-                made.runs, made.position, made.root, made.signer, done.file
+                "signed {} up to position {}: {}\n  key   {}\n  kept  in the log and in {}; keep a copy where who can write the log cannot\n",
+                super::counted(made.runs, "run"), made.position, made.root, made.signer, done.file
             ));
             text
         })?;
@@ -135,7 +135,8 @@ pub(super) fn told(found: &Verified) -> String {
         }
     }
     if !found.archived.is_empty() {
-        text.push_str(&format!("{} runs are in archives\n", found.archived.len()));
+        let runs = super::counted(found.archived.len() as u64, "run");
+        text.push_str(&format!("in archives: {runs}\n"));
     }
     if !found.checkpoints.is_empty() {
         text.push_str(&format!("{holding} of {} checkpoints hold\n", found.checkpoints.len()));
@@ -150,7 +151,8 @@ pub(super) fn told(found: &Verified) -> String {
         1 => "1 fault".to_owned(),
         more => format!("{more} faults"),
     };
-    text.push_str(&format!("{verdict}: {} runs, {events} events checked\n", found.audits.len()));
+    let runs = super::counted(found.audits.len() as u64, "run");
+    text.push_str(&format!("{verdict}: {runs}, {events} events checked\n"));
     text
 }
 

@@ -154,7 +154,7 @@ fn tell(status: &Status) -> String {
         Some(orphans) => format!("{} with {}", orphans.blobs, bytes(orphans.bytes)),
     };
     let mut text = format!(
-        "{}\n  engine       {} {}\n  schema       {}\n  runs         {runs}\n  events       {}, the last at position {}\n  blobs        {} with {}, {} when plain\n  orphans      {orphans}\n  archived     {} runs\n  checkpoints  {}\n  size         {}",
+        "{}\n  engine       {} {}\n  schema       {}\n  runs         {runs}\n  events       {}, the last at position {}\n  blobs        {} with {}, {} when plain\n  orphans      {orphans}\n  archived     {}\n  checkpoints  {}\n  size         {}",
         status.at,
         status.engine,
         status.engine_version,
@@ -164,7 +164,7 @@ fn tell(status: &Status) -> String {
         status.blobs,
         bytes(status.blob_bytes),
         bytes(status.plain_bytes),
-        status.archived,
+        super::counted(status.archived, "run"),
         status.checkpoints,
         bytes(status.bytes),
     );
@@ -199,8 +199,8 @@ fn archived(left: &ArchivedRuns) -> String {
         None => "no run that ended is that old; the one with the last event stays in any case\n"
             .to_owned(),
         Some(file) => format!(
-            "{} runs with {} events went into {} ({})\n",
-            left.runs.len(),
+            "{} with {} events went into {} ({})\n",
+            super::counted(left.runs.len() as u64, "run"),
             left.events,
             file.display(),
             bytes(left.bytes)

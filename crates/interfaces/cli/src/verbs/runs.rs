@@ -94,7 +94,7 @@ pub(super) fn replay(
         let run = named_or_last(&formwork, &caller, run).await?;
         let replayed = formwork.call::<Replay>(&caller, ReplayParams { run }).await?;
         terminal.result(&replayed, || {
-            let facts = counted(replayed.facts, "fact");
+            let facts = super::counted(replayed.facts, "fact");
             let end = if replayed.left { ", as far as it went" } else { "" };
             match &replayed.divergence {
                 None => format!("run {run} went as it did{end}: {facts} compared\n"),
@@ -131,7 +131,11 @@ fn compared_text(compared: &Compared) -> String {
         None => "not there".to_owned(),
         Some(stands) => {
             let how = stands.ending.clone().unwrap_or_else(|| stands.state.to_string());
-            format!("{how}, {}, ${}", counted(stands.attempts.into(), "attempt"), stands.cost)
+            format!(
+                "{how}, {}, ${}",
+                super::counted(stands.attempts.into(), "attempt"),
+                stands.cost
+            )
         }
     };
     for pair in &compared.tasks {
@@ -249,7 +253,7 @@ pub(super) fn show(detail: &RunDetail) -> String {
         run.cost,
         run.rounds,
         run.usage.total(),
-        counted(run.files_changed, "file"),
+        super::counted(run.files_changed, "file"),
         run.events,
     );
     branch(detail, None, 0, &mut text);
@@ -271,11 +275,6 @@ pub(super) fn show(detail: &RunDetail) -> String {
         }
     }
     text
-}
-
-/// Writes a number with its noun.
-fn counted(number: u64, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
 /// Returns what a task and all below it have cost.
