@@ -27,7 +27,11 @@
 //! ```
 
 mod build; // From specs, or from a record, to a state.
-mod decide;
+mod decide; // What happened, what to do, and the one function between them.
+mod ends; // How tasks end, and what becomes of those around them.
+mod flow; // What can go on, as far as the width allows.
+mod parts; // Tasks that are added while their parent works.
+mod phases; // Checks and attempts, and what follows from each.
 mod state;
 
 #[cfg(test)]

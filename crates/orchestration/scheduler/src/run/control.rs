@@ -2,14 +2,17 @@
 
 use std::{
     collections::HashSet,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use async_trait::async_trait;
-use formwork_protocols::{Claim, TaskId, TaskName, tool::TaskControl};
+use formwork_protocols::{
+    Body, Budget, Claim, TaskId, TaskName, TaskSpec, spec::Retries, tool::TaskControl,
+};
 use tokio::sync::{mpsc, oneshot};
 
-use std::sync::Arc;
+use super::{drive::Drive, work::Effect};
+use crate::core::{Input, TaskIndex};
 
 /// Requests that may wait for the loop: each comes of an attempt that waits for its answer, and no
 /// run is that wide by default.
@@ -69,5 +72,65 @@ impl TaskControl for Control {
 
     async fn end(&self, task: TaskId, claim: Claim) -> Result<TaskId, String> {
         self.ask(|reply| Request::Close { task, claim, reply }).await
+    }
+}
+
+impl Drive {
+    pub(super) fn answer(&mut self, request: Request) {
+        let gone = |task: TaskId| format!("there is no task {task}");
+        let (reply, answer) = match request {
+            Request::Open { parent, name, goal, reply } => {
+                let id = TaskId::generate(&*self.scheduler.clock, &*self.scheduler.rng);
+                let spec = Arc::new(inline(name, goal));
+                let answer = match self.tree.state.find(parent) {
+                    None => Err(gone(parent)),
+                    Some(parent) => self
+                        .decide(Input::Open { parent, id, spec })
+                        .map(|()| id)
+                        .map_err(|refusal| refusal.to_string()),
+                };
+                (reply, answer)
+            }
+            Request::Close { task, claim, reply } => {
+                let answer = match self.tree.state.find(task) {
+                    None => Err(gone(task)),
+                    Some(index) => self.close(index, claim),
+                };
+                (reply, answer)
+            }
+        };
+        self.effects.push(Effect::Answer(reply, answer));
+    }
+
+    pub(super) fn close(&mut self, task: TaskIndex, claim: Claim) -> Result<TaskId, String> {
+        let before = self.tree.of_mut(task).claim.replace(Box::new(claim));
+        match self.decide(Input::Close { task }) {
+            Ok(()) => {
+                let state = &self.tree.state;
+                let parent = state.parent(task).map(|parent| state.id(parent));
+                Ok(parent.unwrap_or_else(|| state.id(task)))
+            }
+            Err(refusal) => {
+                self.tree.of_mut(task).claim = before;
+                Err(refusal.to_string())
+            }
+        }
+    }
+}
+
+/// Returns what is asked of a part of a conversation.
+fn inline(name: TaskName, goal: String) -> TaskSpec {
+    TaskSpec {
+        name,
+        description: String::new(),
+        body: Body::Inline { goal },
+        depends_on: Vec::new(),
+        prechecks: Vec::new(),
+        postchecks: Vec::new(),
+        retries: Retries { max: 0, ..Retries::default() },
+        timeout: None,
+        budget: Budget::default(),
+        write_paths: Vec::new(),
+        protected_paths: Vec::new(),
     }
 }

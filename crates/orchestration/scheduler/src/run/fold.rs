@@ -13,8 +13,8 @@ use formwork_protocols::{
 use serde_json::{Map, Value};
 
 use super::{
-    drive::{BROKEN_OFF, failed_body},
     tree::{Progress, Tree},
+    work::{BROKEN_OFF, failed_body},
 };
 use crate::{
     core::{Builder, Standing, TaskIndex},

@@ -1,9 +1,11 @@
 //! The driver: carries out what the core decides, and records it.
 
+mod carry; // What the core decides, written down and made ready.
 mod control; // Tasks within a conversation.
 mod drive; // The loop that owns the state.
 pub(crate) mod fold; // From the log back to where the run was left.
 mod scheduler; // The front door.
 mod tree; // The state, with what the record adds to it.
+mod work; // What is under way outside the loop.
 
 pub use scheduler::{NewRun, Report, Scheduler, Setup, Signals};

@@ -1,0 +1,94 @@
+//! Tasks that are added while their parent works, and the caps of the tree.
+
+use std::sync::Arc;
+
+use formwork_protocols::{Ending, TaskId, TaskSignal, TaskSpec, budget::TreeCaps};
+
+use super::{
+    decide::{Command, Refusal},
+    state::{Kind, State, TaskIndex},
+};
+
+impl State {
+    /// Names the open children of a task, if it has any.
+    pub(super) fn open_names(&self, task: TaskIndex) -> Option<String> {
+        if self.node(task).open == 0 {
+            return None;
+        }
+        let open = self.children(task).filter(|child| !self.node(*child).state.is_terminal());
+        let names: Vec<&str> = open.map(|child| self.spec(child).name.as_str()).collect();
+        Some(names.join(", "))
+    }
+
+    pub(super) fn open(
+        &mut self,
+        parent: TaskIndex,
+        id: TaskId,
+        spec: Arc<TaskSpec>,
+        out: &mut Vec<Command>,
+    ) -> Result<(), Refusal> {
+        let above = self.node(parent);
+        let name = || above.spec.name.clone();
+        if matches!(above.kind, Kind::Parent(_)) {
+            return Err(Refusal::NoConversation { task: name() });
+        }
+        if !self.is_acting(parent) {
+            return Err(Refusal::NotActive { task: name(), state: above.state });
+        }
+        let taken = self.children(parent).any(|child| {
+            self.spec(child).name == spec.name && !self.node(child).state.is_terminal()
+        });
+        if taken {
+            return Err(Refusal::NameTaken { parent: name(), name: spec.name.clone() });
+        }
+        self.refuse_growth(parent)?;
+        let task = self.push(id, parent, spec);
+        out.push(Command::Create { task });
+        self.shift(task, TaskSignal::Start, None, out);
+        self.shift(task, TaskSignal::Pass, None, out);
+        Ok(())
+    }
+
+    /// Holds one more task below `parent` against the caps of every task above it.
+    pub(super) fn refuse_growth(&self, parent: TaskIndex) -> Result<(), Refusal> {
+        let depth = self.node(parent).depth + 1;
+        let mut ancestor = Some(parent);
+        while let Some(task) = ancestor {
+            let node = self.node(task);
+            let caps = match node.spec.budget.tree {
+                None if task == Self::ROOT => Some(TreeCaps::default()),
+                caps => caps,
+            };
+            if let Some(caps) = caps {
+                let over = |limit: u32, wanted: u32, what: &'static str| {
+                    if wanted <= limit {
+                        return Ok(());
+                    }
+                    Err(Refusal::Cap { task: node.spec.name.clone(), limit, what })
+                };
+                over(caps.depth, depth - node.depth, "levels of tasks")?;
+                over(caps.fan_out, self.node(parent).children + 1, "children of one task")?;
+                over(caps.tasks, node.size + 1, "tasks altogether")?;
+            }
+            ancestor = node.parent.get();
+        }
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, task: TaskIndex, out: &mut Vec<Command>) -> Result<(), Refusal> {
+        let node = self.node(task);
+        let name = || node.spec.name.clone();
+        if node.kind != Kind::Inline {
+            return Err(Refusal::NotInline { task: name() });
+        }
+        if !self.is_acting(task) {
+            return Err(Refusal::NotActive { task: name(), state: node.state });
+        }
+        if let Some(children) = self.open_names(task) {
+            return Err(Refusal::OpenChildren { task: name(), children });
+        }
+        self.shift(task, TaskSignal::End, None, out);
+        self.finish(task, Ending::Completed, out);
+        Ok(())
+    }
+}

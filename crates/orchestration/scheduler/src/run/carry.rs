@@ -1,0 +1,210 @@
+//! What the core decides: written down, and made ready to be done.
+
+use std::{cmp::Reverse, sync::Arc};
+
+use formwork_protocols::{
+    AttemptId, Body, Ending, EventBody, SessionId, Span, TaskId, TaskName, TaskSignal, TaskSpec,
+    TaskState,
+    check::Phase,
+    event::{AttemptStarted, CheckStarted, RunPaused, SessionEnded, TaskCreated, TaskMoved},
+};
+use tokio::time::Instant;
+
+use super::{
+    drive::{Drive, End},
+    tree::one_line,
+    work::Effect,
+};
+use crate::{
+    core::{Command, TaskIndex},
+    executor::{AttemptJob, CheckJob},
+};
+
+impl Drive {
+    pub(super) fn translate(&mut self, command: Command) {
+        match command {
+            Command::Create { task } => {
+                let spec = TaskSpec::clone(self.tree.state.spec(task));
+                let id = self.tree.state.id(task);
+                let parent = self.tree.state.parent(task).map(|above| self.tree.state.id(above));
+                self.tree.accounts.open(id, parent, &spec.budget);
+                self.record(Some(id), EventBody::TaskCreated(TaskCreated { parent, spec }));
+            }
+            Command::Move { task, from, signal, to, ending } => {
+                self.moved(task, TaskMoved { from, signal, to, ending, claim: None });
+            }
+            Command::Timer { task } => self.set_timer(task),
+            Command::Check { task, phase } => {
+                self.tree.of_mut(task).verdicts.clear();
+                self.begin_check(task, phase, 0);
+            }
+            Command::Attempt { task, number, continues } => {
+                self.begin_attempt(task, number, continues);
+            }
+            Command::Interrupt { task } => {
+                if let Some(cancel) = self.cancels.get(&task) {
+                    cancel.cancel();
+                }
+                self.active.remove(self.tree.state.id(task));
+            }
+            Command::Paused => {
+                let reason = self.why_paused.clone();
+                self.record(None, EventBody::RunPaused(RunPaused { reason }));
+                self.end = Some(End::Paused);
+            }
+            Command::Finish => self.end = Some(End::Finished),
+        }
+    }
+
+    pub(super) fn moved(&mut self, task: TaskIndex, mut moved: TaskMoved) {
+        let id = self.tree.state.id(task);
+        let now = self.worked_so_far();
+        let progress = self.tree.of_mut(task);
+        if moved.signal == TaskSignal::Start {
+            progress.began = Some(now);
+        }
+        if moved.signal == TaskSignal::End {
+            moved.claim = progress.claim.as_deref().cloned();
+        }
+        let left = match moved.to.is_terminal() {
+            true => {
+                progress.ended = Some(now);
+                progress.session
+            }
+            false => None,
+        };
+        if moved.from == TaskState::Active {
+            self.active.remove(id);
+        }
+        if moved.to == TaskState::Active
+            && matches!(self.tree.state.spec(task).body, Body::Inline { .. })
+        {
+            self.effects.push(Effect::Activate(id));
+        }
+        let reason = match &moved.ending {
+            Some(Ending::Completed) | None => "accepted: every check passed".to_owned(),
+            Some(ending) => one_line(&ending.to_string()),
+        };
+        let to = moved.to;
+        self.record(Some(id), EventBody::TaskMoved(moved));
+        if let Some(session) = left {
+            self.leave(id, session, to, &reason);
+        }
+    }
+
+    /// Ends a conversation that nobody goes on with.
+    pub(super) fn leave(
+        &mut self,
+        task: TaskId,
+        session: SessionId,
+        state: TaskState,
+        reason: &str,
+    ) {
+        match self.scheduler.executor.leave(session, state, reason) {
+            Some(last) => {
+                self.events.extend(last.events);
+                self.blobs.extend(last.blobs);
+            }
+            // It went with the process that held it.
+            None => {
+                let ended = SessionEnded { session, reason: reason.to_owned() };
+                self.record(Some(task), EventBody::SessionEnded(ended));
+            }
+        }
+    }
+
+    pub(super) fn set_timer(&mut self, task: TaskIndex) {
+        let Some((after, _)) = self.tree.state.deadline(task) else { return };
+        let began = self.tree.of(task).and_then(|progress| progress.began).unwrap_or_default();
+        let used = self.worked_so_far().as_micros().saturating_sub(began.as_micros());
+        let left = Span::from_micros(after.as_micros().saturating_sub(used));
+        // A span that no clock can hold is none.
+        if let Some(at) = Instant::now().checked_add(left.as_duration()) {
+            self.timers.push(Reverse((at, task)));
+        }
+    }
+
+    pub(super) fn begin_check(&mut self, task: TaskIndex, phase: Phase, index: u32) {
+        let spec = Arc::clone(self.tree.state.spec(task));
+        let checks = match phase {
+            Phase::Entry => &spec.prechecks,
+            Phase::Exit => &spec.postchecks,
+        };
+        let Some(check) = checks.get(index as usize).cloned() else { return };
+        let id = self.tree.state.id(task);
+        let started = CheckStarted { phase, index, check: check.name.clone() };
+        self.record(Some(id), EventBody::CheckStarted(started));
+        let job = CheckJob {
+            run: self.run,
+            task: id,
+            spec: Arc::clone(&spec),
+            phase,
+            index,
+            check,
+            attempt: self.tree.of(task).and_then(|progress| progress.attempt),
+            token: Some(self.lease.token),
+        };
+        self.effects.push(Effect::Check(task, Box::new(job)));
+    }
+
+    pub(super) fn begin_attempt(&mut self, task: TaskIndex, number: u32, continues: bool) {
+        let spec = Arc::clone(self.tree.state.spec(task));
+        let id = self.tree.state.id(task);
+        let known = self.tree.of(task).cloned().unwrap_or_default();
+        let (attempt, resumes) = match known.attempt.filter(|_| continues) {
+            Some(attempt) => (attempt, known.session),
+            None => {
+                let (clock, rng) = (&*self.scheduler.clock, &*self.scheduler.rng);
+                let attempt = AttemptId::generate(clock, rng);
+                let resumes = known.session.filter(|_| number > 1 && spec.retries.resume);
+                let started = AttemptStarted { attempt, number, resumes };
+                self.record(Some(id), EventBody::AttemptStarted(started));
+                if let Some(before) = known.session.filter(|_| resumes.is_none()) {
+                    self.leave(id, before, TaskState::Active, "another attempt begins afresh");
+                }
+                (attempt, resumes)
+            }
+        };
+        let shows = number > 1 && spec.retries.inject_failure;
+        let evidence = known.verdicts.into_iter().filter(|verdict| shows && !verdict.passed);
+        let job = AttemptJob {
+            run: self.run,
+            task: id,
+            path: self.path(task),
+            attempt,
+            number,
+            continues,
+            resumes,
+            evidence: evidence.collect(),
+            variables: Arc::clone(&self.variables),
+            results: self.tree.results(task),
+            control: Arc::clone(&self.control) as _,
+            ledger: Arc::clone(&self.tree.accounts) as _,
+            token: Some(self.lease.token),
+            spec,
+        };
+        let progress = self.tree.of_mut(task);
+        progress.attempt = Some(attempt);
+        progress.session = resumes;
+        self.effects.push(Effect::Activate(id));
+        // Parts of a conversation that goes on are open in it still.
+        let mut open = vec![task];
+        while let Some(above) = open.pop() {
+            for part in self.tree.state.children(above) {
+                if self.tree.state.is_acting(part) {
+                    self.effects.push(Effect::Activate(self.tree.state.id(part)));
+                    open.push(part);
+                }
+            }
+        }
+        self.effects.push(Effect::Attempt(task, Box::new(job)));
+    }
+
+    pub(super) fn path(&self, task: TaskIndex) -> Vec<TaskName> {
+        let up = std::iter::successors(Some(task), |task| self.tree.state.parent(*task));
+        let mut path: Vec<TaskName> =
+            up.map(|task| self.tree.state.spec(task).name.clone()).collect();
+        path.reverse();
+        path
+    }
+}

@@ -1,0 +1,195 @@
+//! Work that is under way outside the loop: begun, broken off, and come back.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use formwork_protocols::{
+    Cancel, Escalation, EventBody, TaskId, TaskState,
+    check::{Evidence, Phase, Verdict},
+    event::{AttemptEnded, CheckFinished},
+};
+use futures::FutureExt as _;
+use tokio::time::sleep;
+
+use super::{control::Reply, drive::Drive, tree::one_line};
+use crate::{
+    core::{BodyEnd, Input, TaskIndex},
+    executor::{AttemptEnd, AttemptJob, CheckJob},
+};
+
+/// Why an attempt ended that was told to stop.
+pub(super) const BROKEN_OFF: &str = "broken off";
+
+/// How long work that was asked to stop may take to say so; a stop by hand is over within a second.
+const GRACE: Duration = Duration::from_millis(700);
+
+/// Something to do once what was decided is durable.
+pub(super) enum Effect {
+    Attempt(TaskIndex, Box<AttemptJob>),
+    Check(TaskIndex, Box<CheckJob>),
+    Activate(TaskId),
+    Answer(Reply, Result<TaskId, String>),
+}
+
+/// Work that came back.
+pub(super) enum Done {
+    Attempt { task: TaskIndex, end: AttemptEnd },
+    Check { task: TaskIndex, phase: Phase, index: u32, verdict: Option<Verdict> },
+}
+
+impl Drive {
+    pub(super) fn launch(&mut self) {
+        for effect in std::mem::take(&mut self.effects) {
+            match effect {
+                Effect::Activate(task) => {
+                    // It may have ended in the same breath.
+                    let acts = self.tree.state.find(task);
+                    if acts.is_some_and(|task| self.tree.state.is_acting(task)) {
+                        self.active.add(task);
+                    }
+                }
+                // One that no longer listens has been broken off.
+                Effect::Answer(reply, answer) => drop(reply.send(answer)),
+                Effect::Attempt(task, job) => {
+                    let (executor, cancel) = (Arc::clone(&self.scheduler.executor), Cancel::new());
+                    self.cancels.insert(task, cancel.clone());
+                    if self.tree.state.is_stopping(task) {
+                        cancel.cancel();
+                    }
+                    self.jobs.spawn(async move {
+                        let work = AssertUnwindSafe(executor.attempt(*job, &cancel)).catch_unwind();
+                        let end = tokio::select! {
+                            biased;
+                            end = work => end.unwrap_or_else(|_| {
+                                let detail = "it panicked".to_owned();
+                                let why = Escalation::BodyFailed { detail };
+                                AttemptEnd::Failed { why, session: None, files_changed: 0 }
+                            }),
+                            () = grace(&cancel) => AttemptEnd::Interrupted { session: None },
+                        };
+                        Done::Attempt { task, end }
+                    });
+                }
+                Effect::Check(task, job) => {
+                    let (executor, cancel) = (Arc::clone(&self.scheduler.executor), Cancel::new());
+                    self.cancels.insert(task, cancel.clone());
+                    if self.tree.state.is_stopping(task) {
+                        cancel.cancel();
+                    }
+                    let (phase, index) = (job.phase, job.index);
+                    self.jobs.spawn(async move {
+                        let name = job.check.name.clone();
+                        let work = AssertUnwindSafe(executor.check(*job, &cancel)).catch_unwind();
+                        let verdict = tokio::select! {
+                            biased;
+                            verdict = work => Some(verdict.unwrap_or_else(|_| {
+                                failed_verdict(name, "the check itself panicked")
+                            })),
+                            () = grace(&cancel) => None,
+                        };
+                        // A verdict of work that was told to stop may be about the stop.
+                        let verdict = verdict.filter(|_| !cancel.is_cancelled());
+                        Done::Check { task, phase, index, verdict }
+                    });
+                }
+            }
+        }
+    }
+
+    pub(super) fn done(&mut self, done: Done) {
+        match done {
+            Done::Attempt { task, end } => {
+                self.cancels.remove(&task);
+                self.attempt_done(task, end);
+            }
+            Done::Check { task, verdict: None, .. } => {
+                self.cancels.remove(&task);
+                self.decide_late(Input::Interrupted { task });
+            }
+            Done::Check { task, phase, index, verdict: Some(verdict) } => {
+                self.cancels.remove(&task);
+                self.check_done(task, phase, index, verdict);
+            }
+        }
+    }
+
+    pub(super) fn check_done(
+        &mut self,
+        task: TaskIndex,
+        phase: Phase,
+        index: u32,
+        verdict: Verdict,
+    ) {
+        let id = self.tree.state.id(task);
+        let passed = verdict.passed;
+        self.tree.of_mut(task).verdicts.push(verdict.clone());
+        let finished = CheckFinished { phase, index, verdict };
+        self.record(Some(id), EventBody::CheckFinished(finished));
+        let spec = self.tree.state.spec(task);
+        let count = match phase {
+            Phase::Entry => spec.prechecks.len(),
+            Phase::Exit => spec.postchecks.len(),
+        };
+        if passed && (index as usize) + 1 < count {
+            self.begin_check(task, phase, index + 1);
+        } else {
+            let failed = (!passed).then_some(index);
+            self.decide_late(Input::Checked { task, phase, failed });
+        }
+    }
+
+    pub(super) fn attempt_done(&mut self, task: TaskIndex, end: AttemptEnd) {
+        let id = self.tree.state.id(task);
+        let progress = self.tree.of_mut(task);
+        let attempt = progress.attempt;
+        let (input, claimed, reason) = match end {
+            AttemptEnd::Claimed { claim, session, files_changed } => {
+                progress.session = session.or(progress.session);
+                progress.files_changed = progress.files_changed.max(files_changed);
+                progress.claim = Some(Box::new(claim));
+                (Input::Ended { task, end: BodyEnd::Claimed }, true, "done".to_owned())
+            }
+            AttemptEnd::Failed { why, session, files_changed } => {
+                progress.session = session.or(progress.session);
+                progress.files_changed = progress.files_changed.max(files_changed);
+                let reason = why.to_string();
+                progress.verdicts = vec![failed_body(&reason)];
+                (Input::Ended { task, end: BodyEnd::Failed(why) }, false, one_line(&reason))
+            }
+            AttemptEnd::Interrupted { session } => {
+                progress.session = session.or(progress.session);
+                (Input::Interrupted { task }, false, BROKEN_OFF.to_owned())
+            }
+        };
+        // An attempt that a pause broke off goes on in a later process.
+        let is_kept = matches!(input, Input::Interrupted { .. })
+            && self.is_pausing
+            && self.tree.state.is_acting(task);
+        if let Some(attempt) = attempt
+            && !is_kept
+        {
+            let ended = AttemptEnded { attempt, claimed, reason };
+            self.record(Some(id), EventBody::AttemptEnded(ended));
+        }
+        let was_over = self.tree.state.state_of(task).is_terminal();
+        self.decide_late(input);
+        if was_over && let Some(session) = self.tree.of(task).and_then(|known| known.session) {
+            self.leave(id, session, TaskState::Cancelled, "its task had ended");
+        }
+    }
+}
+
+/// Waits until work that was asked to stop has had its time.
+async fn grace(cancel: &Cancel) {
+    cancel.cancelled().await;
+    sleep(GRACE).await;
+}
+
+/// Says why an attempt failed, in the form in which the next one is shown it.
+pub(super) fn failed_body(reason: &str) -> Verdict {
+    failed_verdict("body".to_owned(), reason)
+}
+
+fn failed_verdict(check: String, reason: &str) -> Verdict {
+    let evidence = Evidence { excerpt: reason.to_owned(), ..Evidence::default() };
+    Verdict { check, passed: false, reason: one_line(reason), issues: Vec::new(), evidence }
+}
