@@ -133,6 +133,18 @@ pub enum Severity {
     Critical,
 }
 
+impl Severity {
+    /// Returns its name, as it is written and shown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Nit => "nit",
+            Self::Minor => "minor",
+            Self::Major => "major",
+            Self::Critical => "critical",
+        }
+    }
+}
+
 /// Something that a check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Issue {
@@ -205,7 +217,7 @@ impl Verdict {
             text.push_str(&format!("command: {}\n", self.evidence.argv.join(" ")));
         }
         for issue in &self.issues {
-            text.push_str(&format!("- {:?}: {}\n", issue.severity, issue.message));
+            text.push_str(&format!("- {}: {}\n", issue.severity.as_str(), issue.message));
         }
         if !self.evidence.excerpt.is_empty() {
             text.push_str("output:\n");

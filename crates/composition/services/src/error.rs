@@ -85,6 +85,9 @@ pub enum Error {
     /// The run cannot be resumed as it stands.
     #[error("run {run} is {state} and cannot be resumed")]
     NotResumable { run: RunId, state: RunState },
+    /// A run has no such task, or several of that name.
+    #[error("run {run} has no task {task:?} that could be meant: {reason}")]
+    NoSuchTask { run: RunId, task: String, reason: String },
     /// The run has ended before.
     #[error("run {run} is {state} and cannot be {wanted}")]
     Over { run: RunId, state: RunState, wanted: &'static str },
@@ -157,6 +160,7 @@ impl Error {
             // What was asked for would make a record of what was not written.
             Self::Bundle { .. } | Self::Checkpoint { .. } => OutcomeCode::Refused,
             Self::NotResumable { .. }
+            | Self::NoSuchTask { .. }
             | Self::Over { .. }
             | Self::NotForkable { .. }
             | Self::OtherWorkspace { .. }
@@ -199,6 +203,9 @@ impl Error {
             }
             Self::OtherWorkspace { workspace, .. } | Self::OtherTrash { workspace, .. } => {
                 format!("go there, or pass -C {workspace}")
+            }
+            Self::NoSuchTask { run, .. } => {
+                format!("`formwork tasks list {run}` lists them; a path as in build/test names one exactly")
             }
             Self::NotForkable { run, .. } => {
                 format!("`formwork events {run}` lists its events with their places")

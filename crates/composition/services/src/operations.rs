@@ -7,6 +7,8 @@ pub mod db;
 pub mod events;
 pub mod models;
 pub mod runs;
+pub mod spend;
+pub mod tasks;
 pub mod tools;
 pub mod trash;
 pub mod undo;

@@ -18,6 +18,11 @@ const EXCERPT_BYTES: usize = 4 * 1024;
 /// How many bytes of an output are shown where nothing failed.
 const PASSED_BYTES: usize = 512;
 
+/// How many of the last lines of an output a reason quotes, and how many bytes of each: a line of a
+/// terminal or two, enough for what a toolchain says that does not start.
+const LAST_LINES: usize = 2;
+const LINE_BYTES: usize = 160;
+
 /// What commands of checks run in.
 #[derive(Clone)]
 pub(crate) struct Shop<'a> {
@@ -78,7 +83,10 @@ fn judge(
         let (stdout, stderr) = (whole(&mut finished.stdout), whole(&mut finished.stderr));
         parse(parser, Output { stdout: &stdout, stderr: &stderr })
     });
-    let (passed, reason) = decide(check, finished.exit, timeout, report.as_ref());
+    let (passed, mut reason) = decide(check, finished.exit, timeout, report.as_ref());
+    if !passed && needs_words(check, finished.exit, report.as_ref()) {
+        reason = with_last_words(reason, &combined);
+    }
     let report = report.unwrap_or_default();
     let blob = Blob::new(combined.clone().into_bytes());
     let evidence = Evidence {
@@ -102,6 +110,40 @@ fn read(captured: &mut Captured) -> String {
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
         Err(_) => captured.preview(),
     }
+}
+
+/// Tells whether a failure is only explained by what the command wrote last: no test is known to have
+/// failed, and the output names no fault of its own.
+fn needs_words(check: &CommandCheck, exit: Exit, report: Option<&Report>) -> bool {
+    match (exit, check.expect) {
+        (Exit::Code(0), Expect::Fail) => false,
+        (Exit::Code(code), _) => report.is_none_or(|report| {
+            let failed = report.counts.is_some_and(|counts| counts.failed > 0);
+            code != 0 && !failed && report.fault.is_none()
+        }),
+        _ => true,
+    }
+}
+
+/// Adds the last lines of an output to a reason: why a toolchain did not start stands nowhere else.
+fn with_last_words(reason: String, combined: &str) -> String {
+    let plain = parse::plain(combined);
+    let squeeze = |line: &str| {
+        let words = line.split(|c: char| c.is_whitespace() || c.is_control());
+        words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+    };
+    let mut last: Vec<String> =
+        plain.lines().rev().map(squeeze).filter(|line| !line.is_empty()).take(LAST_LINES).collect();
+    last.reverse();
+    if last.is_empty() {
+        return reason;
+    }
+    for line in &mut last {
+        if line.len() > LINE_BYTES {
+            *line = format!("{}…", text::head(line, LINE_BYTES));
+        }
+    }
+    format!("{reason}; it ended with: {}", last.join(" / "))
 }
 
 /// Decides whether a command did what it had to, and says why in one line.

@@ -104,6 +104,11 @@ pub enum Verb {
     /// List, show, pause, resume, abort, fork, rewind, export and import runs.
     #[command(subcommand)]
     Runs(Runs),
+    /// List the tasks of a run, or show one with its checks and their evidence.
+    #[command(subcommand)]
+    Tasks(Tasks),
+    /// Tell what was spent, by task, agent, model, tool and class of token.
+    Spend(Spend),
     /// Take back what a run has changed, and nothing else.
     Undo(Undo),
     /// List, restore and remove for good what agents have deleted.
@@ -332,6 +337,33 @@ pub struct Stop {
     /// Ask, and do not wait until it has come about.
     #[arg(long)]
     pub no_wait: bool,
+}
+
+/// `formwork tasks`
+#[derive(Debug, Subcommand)]
+pub enum Tasks {
+    /// List the tasks of a run with their states and costs.
+    List {
+        /// The run; the last one where absent.
+        run: Option<RunId>,
+    },
+    /// Show a task: its attempts, its checks with their evidence, its spend.
+    Get {
+        /// The run.
+        run: RunId,
+        /// The task: its name, its path as in build/test, or its id.
+        task: String,
+    },
+}
+
+/// `formwork spend`
+#[derive(Debug, Args)]
+pub struct Spend {
+    /// The run; all runs of this workspace where absent.
+    pub run: Option<RunId>,
+    /// The runs of other workspaces as well.
+    #[arg(long, conflicts_with = "run")]
+    pub all: bool,
 }
 
 /// `formwork undo`

@@ -13,6 +13,7 @@ mod lists;
 mod models;
 mod run;
 mod runs;
+mod tasks;
 mod trust;
 mod undo;
 
@@ -59,6 +60,8 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Edit(args)) => run::edit(&global, terminal, args),
         Some(Verb::Demo(args)) => demo::demo(&global, terminal, args),
         Some(Verb::Runs(args)) => runs::runs(&global, terminal, args),
+        Some(Verb::Tasks(args)) => tasks::tasks(&global, terminal, args),
+        Some(Verb::Spend(args)) => tasks::spend(&global, terminal, args),
         Some(Verb::Undo(args)) => undo::undo(&global, terminal, args),
         Some(Verb::Trash(args)) => undo::trash(&global, terminal, args),
         Some(Verb::Replay(args)) => runs::replay(&global, terminal, args.run),

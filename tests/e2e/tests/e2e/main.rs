@@ -16,6 +16,7 @@ mod crash; // A process killed in the middle of a run.
 mod demo; // What the demonstrations show, and what machines read.
 mod documents; // Faults of documents, all told and nothing begun.
 mod endpoint; // Endpoints that refuse, break off or fall silent.
+mod evidence; // What a run left behind, and what it cost.
 mod fallback; // Another model in the place of one that gave up.
 mod faults; // What a machine does to the log in the middle of a run.
 mod fleet; // Many runs, and processes that come and go.

@@ -407,7 +407,7 @@ impl Operation for Resume {
 }
 
 /// Reads back what a run was set up with.
-async fn recorded(store: &dyn Store, run: RunId) -> Result<RunSetup, Error> {
+pub(super) async fn recorded(store: &dyn Store, run: RunId) -> Result<RunSetup, Error> {
     let selection = Selection { run: Some(run), task: None, kinds: vec!["run.created".to_owned()] };
     let events = store.read(Position::default(), &selection, 1).await?;
     let created = events.into_iter().find_map(|event| match event.body {

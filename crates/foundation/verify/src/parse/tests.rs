@@ -236,6 +236,18 @@ proptest! {
     }
 
     #[test]
+    fn no_bytes_panic(
+        stdout in prop::collection::vec(any::<u8>(), 0..400),
+        stderr in prop::collection::vec(any::<u8>(), 0..100),
+    ) {
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+        for parser in ALL {
+            let _ = parse(parser, Output { stdout: &stdout, stderr: &stderr });
+        }
+    }
+
+    #[test]
     fn no_cut_and_no_damage_of_a_real_output_panics(
         which in 0_usize..9,
         cut in any::<prop::sample::Index>(),

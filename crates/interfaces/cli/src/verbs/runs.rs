@@ -206,7 +206,7 @@ async fn list(
     Ok(())
 }
 
-async fn named_or_last(
+pub(super) async fn named_or_last(
     formwork: &Formwork,
     caller: &Caller,
     run: Option<RunId>,
