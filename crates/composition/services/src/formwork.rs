@@ -353,6 +353,18 @@ impl Formwork {
 
     /// Ends what is under way, so that it can be resumed, and closes the log.
     pub async fn close(&self) {
+        self.end().await;
+        self.inner.trace.close().await;
+    }
+
+    /// The same in a process that itself ends at once, which does not close a log that it has only read: see
+    /// [`Trace::leave`].
+    pub async fn leave(self) {
+        self.end().await;
+        self.inner.trace.clone().leave().await;
+    }
+
+    async fn end(&self) {
         for running in lock(&self.inner.running).values() {
             running.signals.pause.cancel();
         }
@@ -362,7 +374,6 @@ impl Formwork {
             let mut requests = std::mem::take(&mut *lock(requests));
             requests.shutdown().await;
         }
-        self.inner.trace.close().await;
     }
 
     /// Lists the agents of the workspace and the built-in ones.

@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use async_trait::async_trait;
@@ -72,6 +75,8 @@ struct Inner {
     feed: Arc<Feed>,
     scrub: Arc<dyn Scrub>,
     packer: Arc<Packer>,
+    /// Whether anything was asked of the writer.
+    is_written: AtomicBool,
     /// The writer, by itself, so that closing can wait for it.
     writer: Mutex<JoinSet<()>>,
     /// What goes on until the store is closed.
@@ -131,6 +136,7 @@ impl Trace {
             feed,
             scrub: options.scrub,
             packer: Arc::default(),
+            is_written: AtomicBool::new(false),
             writer: Mutex::new(writer),
             followers: Mutex::new(followers),
         };
@@ -150,6 +156,20 @@ impl Trace {
         tasks(&self.inner.followers).shutdown().await;
         self.inner.feed.close();
         self.inner.database.close().await;
+    }
+
+    /// Ends the use of a store by a process that itself ends at once.
+    ///
+    /// A store that was written to is closed. One that was only read is left to the system: the last who closes a SQLite
+    /// file removes the files beside it, which whoever opens it next has to make again, and both are half of what a verb
+    /// that reads costs. As after a crash nothing is lost, and the next who writes tidies up. In a process that goes on,
+    /// this would keep the connection and its thread for ever.
+    pub async fn leave(self) {
+        if self.inner.is_written.load(Ordering::Relaxed) {
+            self.close().await;
+        } else {
+            std::mem::forget(self);
+        }
     }
 
     /// Makes every view anew from the log, in one transaction.
@@ -186,6 +206,7 @@ impl Trace {
         command: impl FnOnce(Reply<T>) -> Command,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
+        self.inner.is_written.store(true, Ordering::Relaxed);
         self.inner.commands.send(command(reply)).await.map_err(|_| StoreError::Closed)?;
         answer.await.unwrap_or(Err(StoreError::Closed))
     }

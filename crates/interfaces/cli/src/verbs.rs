@@ -163,7 +163,7 @@ where
         let formwork = builder.build().await?;
         let caller = Caller::owner(settings.principal.clone());
         let done = work(formwork.clone(), caller, settings).await;
-        formwork.close().await;
+        formwork.leave().await;
         done
     })
 }
