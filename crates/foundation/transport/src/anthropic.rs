@@ -51,7 +51,11 @@ impl Reader for MessagesReader {
         Ok(match event.kind.as_deref().unwrap_or(name) {
             "error" => return Err(Fault::of_answer(None, data)),
             _ if event.error.is_some() => return Err(Fault::of_answer(None, data)),
-            "content_block_delta" => self.take(event.index, &event.block, draft),
+            "content_block_delta" => match self.take(event.index, &event.block, draft) {
+                // What else stands in such a block, its kind does not look at.
+                Heard::Progress if event.block.is_words() => Heard::Words,
+                heard => heard,
+            },
             "content_block_start" => {
                 self.seal(draft);
                 self.take(event.index, &event.block, draft)

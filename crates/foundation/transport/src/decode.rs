@@ -42,8 +42,9 @@ use crate::{
     draft::Draft,
     fault::Fault,
     frames::Frames,
+    shape::Shaped,
     tool_names::ToolNames,
-    wire::{self, Heard, Reader},
+    wire::{self, Heard},
 };
 
 /// The largest event that is read; an image in base64 fits.
@@ -57,7 +58,7 @@ pub struct Answer {
     request: ModelRequest,
     served_by: ServedBy,
     frames: Frames,
-    reader: Box<dyn Reader>,
+    reader: Shaped,
     draft: Draft,
     undecodable: u32,
     is_over: bool,
@@ -141,7 +142,7 @@ impl Answer {
                 }
             };
             match self.reader.event(&event.name, &event.data, &mut self.draft) {
-                Ok(Heard::Progress | Heard::Nothing) => {}
+                Ok(Heard::Progress | Heard::Words | Heard::Nothing) => {}
                 Ok(Heard::Undecodable) => self.undecodable = self.undecodable.saturating_add(1),
                 Ok(Heard::End) => {
                     self.is_over = true;

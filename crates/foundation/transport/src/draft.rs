@@ -2,7 +2,7 @@
 
 mod reasoning;
 
-use std::{collections::VecDeque, mem};
+use std::{collections::VecDeque, mem, ops::Range};
 
 use formwork_protocols::{
     Message, ModelEvent, ModelRequest, Part, ProviderFault, Role, Usage,
@@ -13,6 +13,7 @@ use formwork_protocols::{
 use crate::{
     assembly::{Assembly, Delta, Ended, Step},
     fault::Fault,
+    shape::Words,
     text_calls,
     tool_names::ToolNames,
     usage,
@@ -26,6 +27,8 @@ pub(crate) struct Draft {
     calls: Assembly,
     told: VecDeque<Told>,
     refused: bool,
+    /// How often anything was added.
+    changes: u64,
     /// Why it ended, once the server has said so.
     pub(crate) stop: Option<StopReason>,
     /// Whether the wire's own end marker came.
@@ -35,6 +38,9 @@ pub(crate) struct Draft {
     pub(crate) model: Option<String>,
     /// The server's id of the answer.
     pub(crate) id: Option<String>,
+    /// Where the words stood that were added last, if that was the last change: their address, which is compared and
+    /// never followed, and their length.
+    last_words: Option<(Words, usize, usize)>,
 }
 
 #[derive(Debug)]
@@ -70,6 +76,8 @@ impl Draft {
             calls: Assembly::new(request.messages.len()),
             told: VecDeque::new(),
             refused: false,
+            changes: 0,
+            last_words: None,
             stop: None,
             ended: false,
             usage: None,
@@ -91,11 +99,33 @@ impl Draft {
         })
     }
 
+    /// Returns how often anything was added.
+    #[inline]
+    pub(crate) const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Takes note of a change that brings no words.
+    const fn changed(&mut self) {
+        self.changes += 1;
+        self.last_words = None;
+    }
+
+    /// Returns what the words were that were added last, and where in `data` they stand, if they do.
+    pub(crate) fn last_words_in(&self, data: &str) -> Option<(Words, Range<usize>)> {
+        let (kind, address, length) = self.last_words?;
+        let start = address.checked_sub(data.as_ptr().addr())?;
+        let end = start.checked_add(length)?;
+        (end <= data.len()).then_some((kind, start..end))
+    }
+
     #[inline]
     pub(crate) fn add_text(&mut self, text: &str) {
         if text.is_empty() {
             return;
         }
+        self.changes += 1;
+        self.last_words = Some((Words::Text, text.as_ptr().addr(), text.len()));
         match self.parts.last_mut() {
             Some(DraftPart::Text(before)) => before.push_str(text),
             _ => self.parts.push(DraftPart::Text(text.to_owned())),
@@ -113,6 +143,8 @@ impl Draft {
         if text.is_empty() {
             return;
         }
+        self.changes += 1;
+        self.last_words = Some((Words::Reasoning, text.as_ptr().addr(), text.len()));
         match self.parts.last_mut() {
             Some(DraftPart::Reasoning { text: before, signature: None, redacted: false }) => {
                 before.push_str(text);
@@ -127,6 +159,7 @@ impl Draft {
     }
 
     pub(crate) fn add_call(&mut self, delta: Delta<'_>) {
+        self.changed();
         let before = self.calls.len();
         let told = &mut self.told;
         self.calls.take(delta, &mut |step| told.push_back(Told::Call(step)));

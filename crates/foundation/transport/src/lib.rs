@@ -143,6 +143,7 @@ mod replay;
 mod retry;
 pub mod scripted; // A provider that answers from a script.
 mod seams;
+mod shape; // Events that differ from the one before in their text alone.
 pub mod sse; // Server-sent events from bytes; usable alone.
 pub mod structured; // Answers that follow a schema.
 pub mod text_calls; // Tool calls that a model wrote as text; usable alone.

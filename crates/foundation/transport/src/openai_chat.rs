@@ -28,10 +28,12 @@ impl Reader for ChatReader {
             draft.ended = true;
             return Ok(Heard::End);
         }
-        match read::<Chunk<'_>>(data) {
-            Ok(chunk) => take(&chunk, data, draft),
-            Err(_) => Ok(Heard::Undecodable),
-        }
+        let Ok(chunk) = read::<Chunk<'_>>(data) else { return Ok(Heard::Undecodable) };
+        Ok(match take(&chunk, data, draft)? {
+            // Whatever else a chunk says would be said once more: its counts, its ids, why it ended.
+            Heard::Progress => Heard::Words,
+            heard => heard,
+        })
     }
 
     fn whole(&mut self, body: &str, draft: &mut Draft) -> Result<(), Fault> {

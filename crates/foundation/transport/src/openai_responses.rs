@@ -92,7 +92,10 @@ impl Reader for ResponsesReader {
             return self.response(kind, &response, draft);
         }
         Ok(match kind {
-            "response.output_text.delta" => self.text(&event, &event.delta, draft),
+            "response.output_text.delta" => match self.text(&event, &event.delta, draft) {
+                Heard::Progress => Heard::Words,
+                heard => heard,
+            },
             "response.output_text.done" if !self.has_streamed(&event) => {
                 self.text(&event, &event.text, draft)
             }
@@ -112,7 +115,7 @@ impl Reader for ResponsesReader {
                 let text = str(&event.delta);
                 self.mark(&event, text);
                 draft.add_reasoning(text);
-                grown(text)
+                if text.is_empty() { Heard::Nothing } else { Heard::Words }
             }
             "response.output_item.added" | "response.output_item.done" => {
                 let Some(item) = event.item else { return Ok(Heard::Nothing) };

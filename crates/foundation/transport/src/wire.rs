@@ -12,6 +12,7 @@ use crate::{
     endpoint::{Endpoint, ProviderKind},
     fault::Fault,
     google, ollama, openai_chat, openai_responses,
+    shape::Shaped,
     tool_names::ToolNames,
 };
 
@@ -29,6 +30,8 @@ pub(crate) struct Outgoing {
 pub(crate) enum Heard {
     /// The answer grew.
     Progress,
+    /// The answer grew by words, and the same event with other words would do the same again and no more.
+    Words,
     /// Nothing of the answer: a ping, or a frame without content.
     Nothing,
     /// It could not be read.
@@ -99,8 +102,13 @@ pub(crate) fn auth(endpoint: &Endpoint) -> Result<Vec<(HeaderName, HeaderValue)>
 }
 
 /// Makes the reader of the endpoint's wire.
-pub(crate) fn reader(endpoint: &Endpoint) -> Box<dyn Reader> {
-    match endpoint.kind {
+pub(crate) fn reader(endpoint: &Endpoint) -> Shaped {
+    Shaped::new(by_rules(endpoint.kind))
+}
+
+/// Makes a reader that reads each event by the rules of its wire.
+pub(crate) fn by_rules(kind: ProviderKind) -> Box<dyn Reader> {
+    match kind {
         ProviderKind::Anthropic => Box::new(anthropic::MessagesReader::default()),
         ProviderKind::OpenAiResponses => Box::new(openai_responses::ResponsesReader::default()),
         ProviderKind::Google => Box::new(google::GeminiReader::default()),

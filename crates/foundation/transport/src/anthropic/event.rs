@@ -83,6 +83,13 @@ pub(super) struct Block<'a> {
     pub(super) stop_reason: Option<Str<'a>>,
 }
 
+impl Block<'_> {
+    /// Tells whether it is what text or reasoning grows by, and no more.
+    pub(super) fn is_words(&self) -> bool {
+        matches!(self.kind.as_deref(), Some("text_delta" | "thinking_delta"))
+    }
+}
+
 impl<'de> Fields<'de> for Block<'de> {
     #[inline]
     fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {

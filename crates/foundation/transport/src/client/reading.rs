@@ -18,7 +18,8 @@ use crate::{
     draft::Draft,
     fault::{Fault, is_html},
     frames::Frames,
-    wire::{self, Heard, Reader},
+    shape::Shaped,
+    wire::{self, Heard},
 };
 
 /// The largest event that is read; an image in base64 fits.
@@ -28,7 +29,7 @@ pub(super) struct Reading {
     inner: Arc<Inner>,
     body: BoxStream<'static, Result<Bytes, String>>,
     framing: Framing,
-    reader: Box<dyn Reader>,
+    reader: Shaped,
     pub(super) draft: Draft,
     served_by: ServedBy,
     status: u16,
@@ -222,7 +223,7 @@ impl Reading {
                 }
             };
             match self.reader.event(&event.name, &event.data, &mut self.draft) {
-                Ok(Heard::Progress) => progressed = true,
+                Ok(Heard::Progress | Heard::Words) => progressed = true,
                 Ok(Heard::Nothing) => {}
                 Ok(Heard::End) => {
                     self.over = true;

@@ -5,6 +5,7 @@ use super::{Draft, DraftPart};
 impl Draft {
     /// Signs the reasoning that was just added.
     pub(crate) fn sign_reasoning(&mut self, signed: &str) {
+        self.changed();
         match self.parts.last_mut() {
             Some(DraftPart::Reasoning { signature: signature @ None, redacted: false, .. }) => {
                 *signature = Some(signed.to_owned());
@@ -15,6 +16,7 @@ impl Draft {
 
     /// Adds a signature that stands for itself, because the text that it signs is not shown.
     pub(crate) fn add_signature(&mut self, signed: &str) {
+        self.changed();
         self.parts.push(DraftPart::Reasoning {
             text: String::new(),
             signature: Some(signed.to_owned()),
@@ -24,6 +26,7 @@ impl Draft {
 
     /// Adds reasoning of which the provider gives only the encrypted form.
     pub(crate) fn add_redacted_reasoning(&mut self, encrypted: &str) {
+        self.changed();
         self.parts.push(DraftPart::Reasoning {
             text: String::new(),
             signature: Some(encrypted.to_owned()),
