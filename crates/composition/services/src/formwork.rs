@@ -358,10 +358,10 @@ impl Formwork {
     }
 
     /// The same in a process that itself ends at once, which does not close a log that it has only read: see
-    /// [`Trace::leave`].
+    /// [`Trace::quit`].
     pub async fn leave(self) {
         self.end().await;
-        self.inner.trace.clone().leave().await;
+        self.inner.trace.clone().quit().await;
     }
 
     async fn end(&self) {

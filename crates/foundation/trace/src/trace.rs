@@ -164,7 +164,7 @@ impl Trace {
     /// file removes the files beside it, which whoever opens it next has to make again, and both are half of what a verb
     /// that reads costs. As after a crash nothing is lost, and the next who writes tidies up. In a process that goes on,
     /// this would keep the connection and its thread for ever.
-    pub async fn leave(self) {
+    pub async fn quit(self) {
         if self.inner.is_written.load(Ordering::Relaxed) {
             self.close().await;
         } else {
