@@ -449,4 +449,28 @@ mod tests {
         }
         trace.close().await;
     }
+
+    #[tokio::test]
+    async fn a_store_that_was_only_read_is_left_and_one_that_was_written_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("store.db");
+        let url = format!("sqlite://{}", file.display());
+        let beside = || folder.path().join("store.db-wal").exists();
+        let open = || Trace::open(&url, Options::default());
+
+        let trace = open().await.unwrap();
+        trace.append(note(0)).await.unwrap();
+        trace.quit().await;
+        assert!(!beside());
+
+        let trace = open().await.unwrap();
+        assert_eq!(trace.runs(None, 10).await.unwrap(), []);
+        trace.quit().await;
+        assert!(beside());
+
+        let trace = open().await.unwrap();
+        assert_eq!(trace.append(note(1)).await.unwrap()[0].seq, 2);
+        assert_eq!(trace.audit_all().await.unwrap()[0].faults, []);
+        trace.close().await;
+    }
 }
