@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
+    approval::Approval,
     budget::{Budget, Cap, Crossing, Usage},
     canonical::{self, Canonical},
     check::{Phase, Verdict},
@@ -338,6 +339,10 @@ bodies! {
     ModelCompleted(ModelCompleted) = "model.completed",
     /// A model call failed.
     ModelFailed(ModelFailed) = "model.failed",
+    /// Somebody is asked whether a tool may be called. Until the answer, nothing of the call is done.
+    ToolAsked(ToolAsked) = "tool.asked",
+    /// Somebody, or a hook, has decided on a call.
+    ToolDecided(ToolDecided) = "tool.decided",
     /// A tool is about to be called.
     ToolRequested(ToolRequested) = "tool.requested",
     /// A tool call ended well.
@@ -676,6 +681,40 @@ pub struct ModelFailed {
     /// How it failed.
     #[schemars(with = "Value")]
     pub error: ProviderError,
+}
+
+/// Data of `tool.asked`: a question that is open until a `tool.decided` of the same call. One that its process
+/// took to its grave is asked again under the same pair.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolAsked {
+    /// The call, by Formwork's own id.
+    pub call: CallId,
+    /// The conversation.
+    pub session: SessionId,
+    /// The call, by the id that pairs it in the conversation.
+    pub pair: String,
+    /// The tool's name.
+    pub tool: String,
+    /// What the tool does to the world.
+    pub class: ToolClass,
+    /// The arguments, with placeholders where secrets go in. Long ones are cut for the record.
+    pub arguments: Value,
+    /// Why it is asked.
+    pub why: String,
+}
+
+/// Data of `tool.decided`: the answer. The event's principal is whoever decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolDecided {
+    /// The call, by Formwork's own id.
+    pub call: CallId,
+    /// The conversation.
+    pub session: SessionId,
+    /// The call, by the id that pairs it in the conversation.
+    pub pair: String,
+    /// What was decided.
+    #[serde(flatten)]
+    pub approval: Approval,
 }
 
 /// Data of `tool.requested`: the intent, durable before the effect.

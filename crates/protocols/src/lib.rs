@@ -18,6 +18,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod approval; // Who is asked what the rules leave open.
 pub mod budget; // What work may cost and did cost.
 pub mod cancel;
 pub mod canonical; // The one form whose bytes are hashed.
@@ -39,6 +40,7 @@ pub mod time;
 pub mod tool;
 
 pub use {
+    approval::{Answer, Approval, ApprovalRequest, Approver, Cover},
     budget::{Ask, Budget, Ledger, OverBudget, Price, Usage},
     cancel::Cancel,
     event::{BlobHash, Event, EventBody, NewEvent, Position},

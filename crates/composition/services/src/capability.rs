@@ -191,6 +191,8 @@ pub static CAPABILITIES: &[Capability] = &[
     Capability::of::<operations::trash::List>(),
     Capability::of::<operations::trash::Restore>(),
     Capability::of::<operations::trash::Purge>(),
+    Capability::of::<operations::approvals::List>(),
+    Capability::of::<operations::approvals::Revoke>(),
     Capability::of::<operations::events::List>(),
     Capability::of::<operations::agents::List>(),
     Capability::of::<operations::tools::List>(),

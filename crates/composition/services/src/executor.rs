@@ -10,10 +10,11 @@ use std::{
 use async_trait::async_trait;
 use formwork_agent::Agent;
 use formwork_compose::{Library, Template};
+use formwork_policy::Grants;
 use formwork_protocols::{
-    AgentName, Append, Blob, Body, CallId, Cancel, Claim, Clock, Escalation, EventBody, Position,
-    Principal, ProviderFault, Rng, RunId, Scrub, SessionId, Store, TaskId, TaskSpec, TaskState,
-    Tool, ToolName, Toolbox,
+    AgentName, Append, Approver, Blob, Body, CallId, Cancel, Claim, Clock, Escalation, EventBody,
+    Position, Principal, ProviderFault, Rng, RunId, Scrub, SessionId, Store, TaskId, TaskSpec,
+    TaskState, Tool, ToolName, Toolbox,
     check::{CheckKind, Evidence, Verdict},
     event::FileChange,
     model::ToolCalls,
@@ -22,7 +23,7 @@ use formwork_protocols::{
 use formwork_sandbox::{Command, Exit, Protection, Sandbox};
 use formwork_scheduler::{AttemptEnd, AttemptJob, CheckJob, Executor, LastWords, Natives};
 use formwork_session::{Farewell, Limits, Opening, Seams, Session, SessionEnd, SessionSpec};
-use formwork_tool::{LOAD_TOOLS, Parts, Pipeline, Registry, builtin};
+use formwork_tool::{Around, LOAD_TOOLS, Parts, Pipeline, Registry, builtin};
 use formwork_verify::{Changes, Ground, Verifier};
 use formwork_write_safety::{Reads, Root, Snapshots, Trash, Workspace, WriteRules};
 use serde_json::{Map, Value};
@@ -31,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Error,
+    approval::{Taped, approved},
     baseline::{Baselines, around},
     commits::Committer,
     models::Models,
@@ -80,6 +82,8 @@ pub(crate) struct Workshop {
     pub(crate) settled: OnceCell<()>,
     /// The conversations that wait for what their checks say.
     pub(crate) waiting: Mutex<HashMap<SessionId, Session>>,
+    /// Is asked about what the rules leave open.
+    pub(crate) approver: Arc<dyn Approver>,
     /// What was answered before, where a run is carried out again without anybody to ask.
     pub(crate) tape: Option<Arc<Tape>>,
 }
@@ -168,11 +172,31 @@ impl Workshop {
         if let (Some(tape), Some(talk)) = (&self.tape, &talk) {
             tools_allowed = tape::played(tools_allowed, tape, talk, &pairs);
         }
+        let mut approver = Arc::clone(&self.approver);
+        let mut around: Option<Arc<dyn Around>> = None;
+        match &talk {
+            Some(talk) => {
+                let (talk, pairs) = (Arc::clone(talk), Arc::clone(&pairs));
+                approver = Arc::new(Taped { talk, pairs });
+            }
+            None => {
+                around = Some(Arc::new(Watched {
+                    baselines: Arc::clone(&self.baselines),
+                    clock: Arc::clone(&self.clock),
+                    principal: Principal::system("services"),
+                    before: Mutex::default(),
+                }));
+            }
+        }
+        let approved = approved(&*self.store, job.run, job.resumes).await?;
         let pipeline = Pipeline::new(Parts {
             tools: tools_allowed,
             deferred: allowed.deferred,
             loaded: self.loaded(job).await?,
             policy: Arc::new(policy),
+            approver,
+            grants: Grants::new(self.setup.approvals.iter().cloned().chain(approved)),
+            around,
             control: Arc::clone(&job.control),
             ledger: Arc::clone(&job.ledger),
             secrets: Arc::clone(&self.secrets),
@@ -184,12 +208,7 @@ impl Workshop {
         if let Some(talk) = talk {
             return Ok(Arc::new(Played { tools: Arc::new(pipeline), talk, pairs }));
         }
-        Ok(Arc::new(Watched {
-            tools: Arc::new(pipeline),
-            baselines: Arc::clone(&self.baselines),
-            clock: Arc::clone(&self.clock),
-            principal: Principal::system("services"),
-        }))
+        Ok(Arc::new(pipeline))
     }
 
     /// Tells whether a process before this one has told a conversation what its attempt begins with: that

@@ -10,9 +10,10 @@ use std::{
 };
 
 use formwork_agent::Agents;
+use formwork_policy::Unattended;
 use formwork_protocols::{
-    Clock, Live, Provider, Rng, RunId, RunOutcome, Scrub, Span, Store, SystemClock, SystemRng,
-    Timestamp, Tool,
+    Approver, Clock, Live, Provider, Rng, RunId, RunOutcome, Scrub, Span, Store, SystemClock,
+    SystemRng, Timestamp, Tool,
 };
 use formwork_sandbox::{Environment, Launcher, Sandbox};
 use formwork_scheduler::{Natives, Signals};
@@ -49,6 +50,7 @@ pub struct Builder {
     rng: Arc<dyn Rng>,
     around: Vec<Wrap>,
     lease: Option<Span>,
+    approver: Arc<dyn Approver>,
 }
 
 impl Builder {
@@ -69,6 +71,7 @@ impl Builder {
             rng: Arc::new(SystemRng),
             around: Vec::new(),
             lease: None,
+            approver: Arc::new(Unattended),
         }
     }
 
@@ -168,6 +171,14 @@ impl Builder {
         self
     }
 
+    /// Takes who is asked about calls that the rules leave open. Without one, such calls are refused, and the
+    /// refusal says how to allow them beforehand.
+    #[must_use]
+    pub fn approver(mut self, approver: Arc<dyn Approver>) -> Self {
+        self.approver = approver;
+        self
+    }
+
     /// Tells where the log is and which version it has. Makes and changes nothing.
     ///
     /// # Errors
@@ -232,6 +243,7 @@ impl Builder {
                 .into_iter()
                 .fold(Arc::new(trace.clone()) as _, |log, wrap| wrap(log)),
             lease: self.lease,
+            approver: self.approver,
             trace,
             scrub,
             record: self.record,
@@ -275,6 +287,7 @@ pub(crate) struct Inner {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
     pub(crate) lease: Option<Span>,
+    pub(crate) approver: Arc<dyn Approver>,
     /// What servers of models said of themselves a moment ago.
     pub(crate) infos: InfoCache,
     running: Mutex<HashMap<RunId, Running>>,

@@ -31,6 +31,7 @@ pub mod config; // What an operator says.
 pub mod documents; // What is written in a workspace.
 pub mod trust; // What of it may take effect.
 
+mod approval; // Who answers for what the rules leave open.
 mod baseline; // What a task began with.
 mod changes; // What a run has changed.
 mod commits; // And commits of it.

@@ -1,6 +1,7 @@
 //! What each capability does, one module per noun.
 
 pub mod agents;
+pub mod approvals;
 pub mod audit;
 pub mod bundles;
 pub mod db;

@@ -7,7 +7,7 @@ use std::{
 
 use formwork_agent::Agent;
 use formwork_policy::{CommandPatterns, Policy, Rules, ToolPatterns};
-use formwork_protocols::{AgentName, ModelRef, PermissionMode, ToolName, ToolSpec};
+use formwork_protocols::{AgentName, Cover, ModelRef, PermissionMode, ToolName, ToolSpec};
 use formwork_sandbox::{Limits, Network, Protection, Status, probe};
 use formwork_tool::LOAD_TOOLS;
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,9 @@ pub(crate) struct RunSetup {
     /// The subject of the commit of what the run has changed, where one is made once it has completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) commit: Option<String>,
+    /// What was approved for good in the workspace when the run began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) approvals: Vec<Cover>,
 }
 
 /// An agent of a run.

@@ -51,6 +51,14 @@ pub(crate) struct Talk {
     calls: Mutex<HashMap<String, VecDeque<Outcome>>>,
 }
 
+impl Talk {
+    /// Returns how the next call of a pair failed, if it did.
+    pub(crate) fn failed(&self, pair: &str) -> Option<(ToolErrorKind, String)> {
+        let calls = lock(&self.calls);
+        calls.get(pair)?.front()?.result.clone().err()
+    }
+}
+
 enum Answer {
     Said(Box<Completion>),
     Failed(ProviderError),

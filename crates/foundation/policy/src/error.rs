@@ -1,8 +1,8 @@
-//! Why rules or the trust store could not be read.
+//! Why rules, or a file of the user's, could not be read.
 
 use std::{io, path::PathBuf};
 
-/// Why rules or the trust store could not be read.
+/// Why rules, or a file of the user's, could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each message names its fields")]
@@ -19,16 +19,16 @@ pub enum Error {
     /// A pattern for paths cannot be read.
     #[error("path pattern {pattern:?} cannot be read")]
     PathPattern { pattern: String, source: globset::Error },
-    /// The trust store lies where what it judges could change it.
-    #[error("trust store {store} lies within {tree}, which it is to judge")]
-    TrustInside { store: PathBuf, tree: PathBuf },
-    /// The trust store cannot be read or written.
-    #[error("trust store {store} cannot be {action}")]
-    TrustIo { store: PathBuf, action: &'static str, source: io::Error },
-    /// The trust store holds something else.
-    #[error("trust store {store} is not one")]
-    TrustFormat { store: PathBuf, source: serde_json::Error },
-    /// The trust store was written by a later version.
-    #[error("trust store {store} has format {found}, and this version reads {wanted}")]
-    TrustVersion { store: PathBuf, found: u32, wanted: u32 },
+    /// A file of the user's lies where what it judges could change it.
+    #[error("the {what} {store} lies within {tree}, which it is to judge")]
+    StoreInside { what: &'static str, store: PathBuf, tree: PathBuf },
+    /// A file of the user's cannot be read or written.
+    #[error("the {what} {store} cannot be {action}")]
+    StoreIo { what: &'static str, store: PathBuf, action: &'static str, source: io::Error },
+    /// A file of the user's holds something else.
+    #[error("the {what} {store} is not one")]
+    StoreFormat { what: &'static str, store: PathBuf, source: serde_json::Error },
+    /// A file of the user's was written by a later version.
+    #[error("the {what} {store} has format {found}, and this version reads {wanted}")]
+    StoreVersion { what: &'static str, store: PathBuf, found: u32, wanted: u32 },
 }

@@ -5,7 +5,10 @@
 //! child's rules, which can only take away. [`Hooks`] ask programs of the operator, and fail closed;
 //! a [`TrustStore`] remembers which of a repository's own files may have an effect at all.
 //!
-//! This crate decides and does nothing: it keeps no files but the trust store, runs no process but
+//! What the rules leave open is asked: [`Grants`] know what was approved, an [`ApprovalBook`] keeps what is
+//! approved for good, and [`Unattended`] refuses where nobody can be asked.
+//!
+//! This crate decides and does nothing: it keeps no files but these two of the user's, runs no process but
 //! the hooks, and leaves asking a person to others.
 //!
 //! ```
@@ -33,13 +36,17 @@ mod command; // The kinds of rules.
 mod path;
 mod tools;
 
-mod denials; // What surrounds decisions.
+mod approvals; // What surrounds decisions.
+mod denials;
 mod hook;
 mod trust;
+
+mod kept; // A file of the user's own.
 
 mod error;
 
 pub use {
+    approvals::{ApprovalBook, Grants, Unattended, alike, exact},
     command::CommandPatterns,
     denials::Denials,
     error::Error,

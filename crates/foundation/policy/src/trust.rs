@@ -2,17 +2,12 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
-    io::{self, Write},
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
-
-/// The format that is written and read.
-const FORMAT: u32 = 1;
+use crate::{Error, kept::Kept};
 
 /// Remembers the content of files that a person has trusted, in a file of the user's own.
 ///
@@ -20,7 +15,7 @@ const FORMAT: u32 = 1;
 /// trusted they have no effect, and one changed byte makes them untrusted again.
 #[derive(Debug, Clone)]
 pub struct TrustStore {
-    store: PathBuf,
+    store: Kept<Content>,
 }
 
 /// What is known of a file.
@@ -34,10 +29,8 @@ pub enum Trust {
     Unknown,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Content {
-    format_version: u32,
     /// The hash of each file's trusted content, by the file's path.
     files: BTreeMap<String, String>,
 }
@@ -46,16 +39,9 @@ impl TrustStore {
     /// Keeps trust in the file `store`, which need not exist, about files in `tree`.
     ///
     /// # Errors
-    /// [`Error::TrustInside`] when `store` lies within `tree`, where what it judges could change it.
+    /// [`Error::StoreInside`] when `store` lies within `tree`, where what it judges could change it.
     pub fn new(store: impl Into<PathBuf>, tree: &Path) -> Result<Self, Error> {
-        let store = store.into();
-        let failed = |source| Error::TrustIo { store: store.clone(), action: "found", source };
-        let real = real(&store).map_err(failed)?;
-        let real_tree = tree.canonicalize().map_err(failed)?;
-        if real.starts_with(&real_tree) {
-            return Err(Error::TrustInside { store, tree: tree.to_owned() });
-        }
-        Ok(Self { store })
+        Ok(Self { store: Kept::new(store, "trust store", tree)? })
     }
 
     /// Says whether `content`, read from `file`, is trusted.
@@ -65,7 +51,7 @@ impl TrustStore {
     /// # Errors
     /// When the store cannot be read: then nothing is trusted.
     pub fn judge(&self, file: &Path, content: &[u8]) -> Result<Trust, Error> {
-        Ok(match self.read()?.files.get(&key(file)) {
+        Ok(match self.store.read()?.files.get(&key(file)) {
             None => Trust::Unknown,
             Some(hash) if *hash == hash_of(content) => Trust::Trusted,
             Some(_) => Trust::Changed,
@@ -77,8 +63,8 @@ impl TrustStore {
     /// # Errors
     /// When the store cannot be read or written: then it is as it was.
     pub fn trust(&self, file: &Path, content: &[u8]) -> Result<(), Error> {
-        self.change(|files| {
-            files.insert(key(file), hash_of(content));
+        self.store.change(|store| {
+            store.files.insert(key(file), hash_of(content));
         })
     }
 
@@ -87,68 +73,10 @@ impl TrustStore {
     /// # Errors
     /// When the store cannot be read or written: then it is as it was.
     pub fn revoke(&self, file: &Path) -> Result<(), Error> {
-        self.change(|files| {
-            files.remove(&key(file));
+        self.store.change(|store| {
+            store.files.remove(&key(file));
         })
     }
-
-    fn read(&self) -> Result<Content, Error> {
-        let bytes = match fs::read(&self.store) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Content { format_version: FORMAT, files: BTreeMap::new() });
-            }
-            Err(source) => return Err(self.failed("read")(source)),
-        };
-        let wrong = |source| Error::TrustFormat { store: self.store.clone(), source };
-        // The version first: another one's fields are not this one's.
-        let version: Version = serde_json::from_slice(&bytes).map_err(wrong)?;
-        if version.format_version != FORMAT {
-            return Err(Error::TrustVersion {
-                store: self.store.clone(),
-                found: version.format_version,
-                wanted: FORMAT,
-            });
-        }
-        serde_json::from_slice(&bytes).map_err(wrong)
-    }
-
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, String>)) -> Result<(), Error> {
-        let folder = self.store.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(folder).map_err(self.failed("written"))?;
-        // Another process may be changing it too; the lock ends with the file's handle.
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(self.store.with_added_extension("lock"))
-            .map_err(self.failed("locked"))?;
-        lock.lock().map_err(self.failed("locked"))?;
-        let mut content = self.read()?;
-        change(&mut content.files);
-        self.replace(folder, &content).map_err(self.failed("written"))
-    }
-
-    /// Replaces the store at once, so that whatever happens it is either as before or as after.
-    fn replace(&self, folder: &Path, content: &Content) -> io::Result<()> {
-        // Readable by its owner alone, as temporary files are.
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        serde_json::to_writer_pretty(&mut file, content)?;
-        file.write_all(b"\n")?;
-        file.as_file().sync_all()?;
-        file.persist(&self.store)?;
-        File::open(folder)?.sync_all()
-    }
-
-    fn failed(&self, action: &'static str) -> impl FnOnce(io::Error) -> Error {
-        let store = self.store.clone();
-        move |source| Error::TrustIo { store, action, source }
-    }
-}
-
-#[derive(Deserialize)]
-struct Version {
-    format_version: u32,
 }
 
 fn key(file: &Path) -> String {
@@ -160,22 +88,9 @@ fn hash_of(content: &[u8]) -> String {
     blake3::hash(content).to_hex().to_string()
 }
 
-/// Returns where `path` really is, even if its last folders are not there yet.
-fn real(path: &Path) -> io::Result<PathBuf> {
-    let path = std::path::absolute(path)?;
-    let mut missing = Vec::new();
-    for ancestor in path.ancestors() {
-        if let Ok(real) = ancestor.canonicalize() {
-            return Ok(missing.into_iter().rev().fold(real, |real, name| real.join(name)));
-        }
-        missing.extend(ancestor.file_name());
-    }
-    Ok(path)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::{fs, os::unix::fs::PermissionsExt};
 
     use super::*;
 
@@ -213,7 +128,7 @@ mod tests {
         for store in [tree.join("trust.json"), tree.join("a/b/trust.json"), link.join("trust.json")]
         {
             let error = TrustStore::new(&store, &tree).unwrap_err();
-            assert!(matches!(error, Error::TrustInside { .. }), "{error}");
+            assert!(matches!(error, Error::StoreInside { .. }), "{error}");
         }
     }
 

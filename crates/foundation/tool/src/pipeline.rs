@@ -1,7 +1,9 @@
 //! The one way in which a call is carried out, whoever asks and whatever the tool.
 //!
-//! Active task → allow-list → schema → policy → budget → secrets in → intent recorded → executed →
+//! Active task → allow-list → schema → policy → approval → budget → secrets in → intent recorded → executed →
 //! secrets out → previewed, kept whole by hash → outcome recorded.
+
+mod approval; // Who is asked what the rules leave open.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,11 +12,11 @@ use std::{
 };
 
 use async_trait::async_trait;
-use formwork_policy::{Call, Decision, Denials, Policy};
+use formwork_policy::{Decision, Denials, Grants, Policy};
 use formwork_protocols::{
-    Blob, Cancel, Clock, EventBody, Journal, Ledger, NewEvent, Principal, Scrub, Span, Tool,
-    ToolCall, ToolClass, ToolError, ToolErrorKind, ToolName, ToolOutput, ToolResult, ToolSpec,
-    Toolbox,
+    Approver, Blob, Cancel, Clock, EventBody, Journal, Ledger, NewEvent, Principal, Scrub, Span,
+    Tool, ToolCall, ToolClass, ToolError, ToolErrorKind, ToolName, ToolOutput, ToolResult,
+    ToolSpec, Toolbox,
     event::{Decided, FileChange, ToolCompleted, ToolFailed, ToolRequested},
     message::Arguments,
     text,
@@ -50,6 +52,12 @@ pub struct Parts {
     pub loaded: Vec<ToolName>,
     /// Decides on each call.
     pub policy: Arc<Policy>,
+    /// Is asked about what the rules leave open.
+    pub approver: Arc<dyn Approver>,
+    /// What this session has been allowed beyond the rules.
+    pub grants: Grants,
+    /// Looks at the world around calls that run programs, if anybody does.
+    pub around: Option<Arc<dyn Around>>,
     /// Knows which tasks are active.
     pub control: Arc<dyn TaskControl>,
     /// Counts the calls.
@@ -62,6 +70,25 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Who acts.
     pub principal: Principal,
+}
+
+/// Looks at the world around a call that may change it without telling how: before it begins and after it has
+/// ended, and not while somebody is asked whether it may.
+#[async_trait]
+pub trait Around: Send + Sync {
+    /// Looks before a call of a tool of `class`. What it leaves in `journal` is durable before the call begins.
+    ///
+    /// # Errors
+    /// Why the call cannot be made, for the model.
+    async fn before(
+        &self,
+        context: &CallContext,
+        class: ToolClass,
+        journal: &Journal,
+    ) -> Result<(), ToolError>;
+
+    /// Looks after a call that [`Around::before`] let pass, however it ended.
+    async fn after(&self, context: &CallContext, journal: &Journal);
 }
 
 /// The tools of one session behind the one way in.
@@ -116,8 +143,13 @@ impl Pipeline {
         Ok(Self { parts, tools, loaded, denials: Denials::new(MAX_DENIALS) })
     }
 
-    /// Decides whether a call is carried out, without any effect.
-    fn admit(&self, context: &CallContext, call: &ToolCall) -> Result<Admitted<'_>, ToolError> {
+    /// Decides whether a call is carried out. Nobody is asked and nothing is done where the rules suffice.
+    async fn admit(
+        &self,
+        context: &CallContext,
+        call: &ToolCall,
+        (journal, cancel): (&Journal, &Cancel),
+    ) -> Result<Admitted<'_>, ToolError> {
         if !self.parts.control.is_active(context.task) {
             return Err(ToolError::new(
                 ToolErrorKind::NoActiveTask,
@@ -139,7 +171,9 @@ impl Pipeline {
         };
         let spec = offered.tool.spec();
         offered.validator.check(&spec.definition.name, &arguments)?;
-        self.judge(&*offered.tool, &arguments)?;
+        let question =
+            approval::Question { context, call, tool: &*offered.tool, arguments: &arguments };
+        self.judge(&question, (journal, cancel)).await?;
         self.parts
             .ledger
             .count_tool_call(context.task)
@@ -179,32 +213,6 @@ impl Pipeline {
             ToolErrorKind::UnknownTool,
             format!("there is no tool {name:?} for this task{hint}"),
         ))
-    }
-
-    /// Asks the policy.
-    fn judge(&self, tool: &dyn Tool, arguments: &Value) -> Result<(), ToolError> {
-        let spec = tool.spec();
-        let argv: Option<Vec<String>> = match spec.class {
-            ToolClass::Exec => Some(words(arguments.get("command"))),
-            _ => None,
-        };
-        let named = tool.paths(arguments);
-        let paths: Vec<&str> = named.iter().map(String::as_str).collect();
-        let call = Call {
-            tool: &spec.definition.name,
-            class: spec.class,
-            argv: argv.as_deref(),
-            paths: &paths,
-        };
-        match self.parts.policy.decide(&call) {
-            Decision::Allow => Ok(()),
-            // Nobody is asked here: whoever runs unattended has said beforehand what is allowed.
-            Decision::Ask { why } => Err(ToolError::new(
-                ToolErrorKind::Denied,
-                format!("{why}; nobody is there to approve it"),
-            )),
-            Decision::Deny { why } => Err(ToolError::new(ToolErrorKind::Denied, why)),
-        }
     }
 
     /// Describes the intent, for the record.
@@ -277,6 +285,14 @@ impl Pipeline {
         (journal, cancel): (&Journal, &Cancel),
     ) -> (Result<String, ToolError>, Control) {
         let Admitted { tool, mut arguments } = admitted;
+        let class = tool.spec().class;
+        let around = self.parts.around.as_ref();
+        if let Some(around) = around
+            && let Err(error) = around.before(context, class, journal).await
+        {
+            self.put(context, journal, [self.intent(context, call, Some(&error))], []);
+            return (Err(self.failed(context, journal, error, Span::ZERO)), Control::Continue);
+        }
         self.put(context, journal, [self.intent(context, call, None)], []);
         // What a model says of its tasks goes nowhere but into the record, where no secret belongs.
         if tool.spec().class != ToolClass::Lifecycle
@@ -300,10 +316,14 @@ impl Pipeline {
         let outcome = tool.call(context, arguments, cancel).await;
         let elapsed = Span::from(begun.elapsed());
 
-        match outcome {
+        let ended = match outcome {
             Ok(output) => self.completed(context, journal, output, elapsed),
             Err(error) => (Err(self.failed(context, journal, error, elapsed)), Control::Continue),
+        };
+        if let Some(around) = around {
+            around.after(context, journal).await;
         }
+        ended
     }
 
     /// Gathers that a call ended well, and returns what the model sees of it.
@@ -390,7 +410,7 @@ impl Toolbox for Pipeline {
         journal: &Journal,
         cancel: &Cancel,
     ) -> ToolReply {
-        let (outcome, control) = match self.admit(context, call) {
+        let (outcome, control) = match self.admit(context, call, (journal, cancel)).await {
             Ok(admitted) => self.carry_out(context, call, admitted, (journal, cancel)).await,
             Err(error) => {
                 let control = self.denied_too_often(&error).unwrap_or_default();
@@ -406,12 +426,6 @@ impl Toolbox for Pipeline {
             ToolResult { call_id: call.id.clone(), name: call.name.clone(), content, is_error };
         ToolReply { result, control }
     }
-}
-
-/// Returns the texts of a list, and nothing for anything else.
-fn words(value: Option<&Value>) -> Vec<String> {
-    let items = value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// Cuts the long texts of recorded arguments.

@@ -67,6 +67,9 @@ pub struct Global {
     /// Only the outcome.
     #[arg(short, long, global = true)]
     pub quiet: bool,
+    /// Never ask: what a person would be asked about is refused, and says how to allow it.
+    #[arg(long, global = true)]
+    pub no_input: bool,
     /// Whether to use colours: auto, always or never.
     #[arg(
         long,
@@ -136,6 +139,9 @@ pub enum Verb {
     Init(Init),
     /// Let the project's config take effect, as it stands now.
     Trust(Trust),
+    /// List, or take back, the calls that were approved for good in this workspace.
+    #[command(subcommand)]
+    Approvals(Approvals),
     /// Check the log, and sign what it is.
     #[command(subcommand)]
     Audit(Audit),
@@ -404,6 +410,22 @@ pub enum Trash {
         /// Those that were deleted longer ago, in any workspace, such as 720h.
         #[arg(long, value_name = "TIME")]
         older_than: Option<Span>,
+    },
+}
+
+/// `formwork approvals`
+#[derive(Debug, Subcommand)]
+pub enum Approvals {
+    /// List what is not asked about any more.
+    List,
+    /// Take an approval back.
+    Revoke {
+        /// Its number in the list.
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        number: Option<usize>,
+        /// All of them.
+        #[arg(long)]
+        all: bool,
     },
 }
 

@@ -1,5 +1,6 @@
 //! What each verb does, one module per verb or family.
 
+mod approvals;
 mod audit;
 mod bundles;
 mod config;
@@ -16,8 +17,6 @@ mod runs;
 mod tasks;
 mod trust;
 mod undo;
-
-use std::path::Path;
 
 use clap::CommandFactory as _;
 use formwork_protocols::OutcomeCode;
@@ -75,6 +74,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Tools) => lists::tools(&global, terminal),
         Some(Verb::Init(args)) => init::init(&global, terminal, args),
         Some(Verb::Trust(args)) => trust::trust(&global, terminal, args),
+        Some(Verb::Approvals(args)) => approvals::approvals(&global, terminal, args),
         Some(Verb::Audit(args)) => audit::audit(&global, terminal, args),
         Some(Verb::Db(args)) => db::db(&global, terminal, args),
         Some(Verb::Config(args)) => config::config(&global, terminal, args),
@@ -140,26 +140,21 @@ fn with<T, F>(
 where
     F: Future<Output = Result<T, Fault>>,
 {
-    with_record(global, flags, need, None, work)
+    let settings = Settings::load(global, flags, need)?;
+    with_settings(settings, |builder, _| builder, work)
 }
 
-/// The same, and keeps the traffic with models in a folder.
-fn with_record<T, F>(
-    global: &Global,
-    flags: Vec<Layer>,
-    need: Need,
-    record: Option<&Path>,
+/// The same, with the settings read and more said to the builder.
+fn with_settings<T, F>(
+    settings: Settings,
+    more: impl FnOnce(Builder, &Settings) -> Builder,
     work: impl FnOnce(Formwork, Caller, Settings) -> F,
 ) -> Result<T, Fault>
 where
     F: Future<Output = Result<T, Fault>>,
 {
-    let settings = Settings::load(global, flags, need)?;
     block_on(async {
-        let mut builder = builder(&settings);
-        if let Some(folder) = record {
-            builder = builder.record(folder);
-        }
+        let builder = more(builder(&settings), &settings);
         let formwork = builder.build().await?;
         let caller = Caller::owner(settings.principal.clone());
         let done = work(formwork.clone(), caller, settings).await;

@@ -6,7 +6,8 @@ mod journal; // Facts on their way into the log.
 mod session; // A conversation over the real pipeline and the real log.
 mod watched; // A log that tells what reaches it together.
 
-mod answers; // What a model says, in the bytes of a real server.
+mod answers;
+mod approvals; // What a model says, in the bytes of a real server.
 mod world; // A workspace, a provider and the real program.
 
 mod budget; // What is set aside and spent.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use formwork_policy::{Policy, Rules};
+use formwork_policy::{Grants, Policy, Rules, Unattended};
 use formwork_protocols::{
     AgentName, Budget, Cancel, Claim, Completion, EventBody, EventStore, Ledger, Message, Model,
     ModelEvent, ModelRequest, NoSecrets, Part, PermissionMode, Position, Price, Principal,
@@ -274,6 +274,9 @@ impl World {
             deferred: Default::default(),
             loaded: Vec::new(),
             policy: Arc::new(Policy::new(Rules::new(PermissionMode::Auto))),
+            approver: Arc::new(Unattended),
+            grants: Grants::default(),
+            around: None,
             control: Arc::new(OneTask),
             ledger: Arc::clone(&ledger),
             secrets: Arc::default(),

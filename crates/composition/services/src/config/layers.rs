@@ -28,6 +28,19 @@ pub enum Origin {
     Flag { flag: String },
 }
 
+impl Origin {
+    /// Returns its place among the kinds, the lowest first.
+    const fn rank(&self) -> u8 {
+        match self {
+            Self::BuiltIn => 0,
+            Self::User { .. } => 1,
+            Self::Project { .. } => 2,
+            Self::Environment { .. } => 3,
+            Self::Flag { .. } => 4,
+        }
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -169,10 +182,11 @@ impl Layers {
         Self::default()
     }
 
-    /// Adds a layer; which one wins is settled by its origin and not by the order of adding.
+    /// Adds a layer; which one wins is settled by the kind of its origin, and among those of one kind by the order
+    /// of adding: a flag beats the file that `--config` names.
     pub fn push(&mut self, layer: Layer) {
         self.0.push(layer);
-        self.0.sort_by(|a, b| a.origin.cmp(&b.origin));
+        self.0.sort_by_key(|layer| layer.origin.rank());
     }
 
     /// Returns the merged values.
@@ -303,6 +317,18 @@ mod tests {
                 ("sandbox", json!("off"), variable),
             ]
         );
+    }
+
+    #[test]
+    fn a_flag_beats_the_file_that_another_flag_names() {
+        let mut layers = Layers::new();
+        // Its path sorts behind the name of any flag.
+        layers.push(file(Origin::Flag { flag: "/tmp/a.toml".into() }, "sandbox = 'off'\n"));
+        layers.push(Layer::set(Origin::Flag { flag: "--sandbox".into() }, "sandbox", json!("on")));
+
+        let merged = layers.merge().unwrap();
+
+        assert_eq!(merged.entries[0].1, json!("on"));
     }
 
     #[test]

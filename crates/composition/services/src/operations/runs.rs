@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    Error, Formwork,
+    Error, Formwork, approval,
     baseline::Baselines,
     capability::{Caller, Effect, Operation, Scope},
     commits::{self, LastCommit},
@@ -157,7 +157,8 @@ impl Operation for Start {
         }
         plan.cap_agents(|name| chosen.get(name).map(|own| &own.agent.document().budget));
         let width = width.unwrap_or(WIDTH).max(1);
-        let setup = RunSetup { config, agents: chosen, width, commit: commit.clone() };
+        let approvals = approval::standing(formwork)?;
+        let setup = RunSetup { config, agents: chosen, width, commit: commit.clone(), approvals };
         let workshop = workshop(formwork, setup.clone(), keys.registry, models)?;
         for agent in setup.agents.values() {
             workshop.check_rules(&agent.agent)?;
@@ -309,6 +310,11 @@ fn workshop(
         natives: inner.natives.clone(),
         unasked: tokio::sync::OnceCell::new(),
         waiting: std::sync::Mutex::default(),
+        approver: Arc::new(approval::Kept {
+            inner: Arc::clone(&inner.approver),
+            book: approval::book(&inner.state, inner.root.path())
+                .map_err(|error| crate::error::chain(&error)),
+        }),
         tape: None,
     })
 }

@@ -1,6 +1,7 @@
 //! Calls through the whole pipeline, on real files and real processes.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod approvals; // Who is asked.
 mod calls; // Who may call what, and what is recorded.
 mod changes; // What changes several files, or what a file is called.
 mod deferred; // What is listed by name alone.

@@ -11,11 +11,11 @@ use std::{
 };
 
 use async_trait::async_trait;
-use formwork_policy::{CommandPatterns, PathPatterns, Policy, Rules};
+use formwork_policy::{CommandPatterns, Grants, PathPatterns, Policy, Rules, Unattended};
 use formwork_protocols::{
-    AgentName, Append, Ask, BlobHash, CallId, Cancel, Claim, Clock, Event, EventBody, EventStore,
-    HoldId, Journal, Ledger, Live, OverBudget, PermissionMode, Position, Principal, RunId,
-    SeededRng, SessionId, Span, StoreError, SystemClock, TaskId, TaskName, Timestamp, Tool,
+    AgentName, Append, Approver, Ask, BlobHash, CallId, Cancel, Claim, Clock, Event, EventBody,
+    EventStore, HoldId, Journal, Ledger, Live, OverBudget, PermissionMode, Position, Principal,
+    RunId, SeededRng, SessionId, Span, StoreError, SystemClock, TaskId, TaskName, Timestamp, Tool,
     ToolCall, Toolbox, Usage, Usd,
     budget::{Cap, Crossing, Remaining},
     event::Delta,
@@ -45,6 +45,7 @@ pub(crate) struct Setup {
     pub(crate) secret: Option<&'static str>,
     pub(crate) more: Vec<Arc<dyn Tool>>,
     pub(crate) deferred: &'static [&'static str],
+    pub(crate) approver: Arc<dyn Approver>,
 }
 
 impl Default for Setup {
@@ -59,6 +60,7 @@ impl Default for Setup {
             secret: None,
             more: Vec::new(),
             deferred: &[],
+            approver: Arc::new(Unattended),
         }
     }
 }
@@ -144,6 +146,9 @@ impl World {
             deferred: setup.deferred.iter().map(|name| name.parse().unwrap()).collect(),
             loaded: Vec::new(),
             policy: Arc::new(Policy::new(policy)),
+            approver: setup.approver,
+            grants: Grants::default(),
+            around: None,
             control: Arc::clone(&tasks) as _,
             ledger: Arc::new(Calls(AtomicU32::new(setup.tool_calls))),
             secrets: Arc::new(secrets),
@@ -294,6 +299,13 @@ impl Log {
     pub(crate) fn bodies(&self) -> Vec<EventBody> {
         let appended = self.appended.lock().unwrap();
         appended.iter().flat_map(|it| &it.events).map(|it| it.body.clone()).collect()
+    }
+
+    /// Returns who caused the events of a kind.
+    pub(crate) fn principals(&self, kind: &str) -> Vec<String> {
+        let appended = self.appended.lock().unwrap();
+        let events = appended.iter().flat_map(|it| &it.events);
+        events.filter(|it| it.body.kind() == kind).map(|it| it.principal.to_string()).collect()
     }
 
     /// Returns all that was recorded as one text, blobs included.

@@ -90,7 +90,7 @@ async fn play(
         width: None,
         commit: false,
     };
-    let code = super::run::start(&formwork, &caller, terminal, params).await;
+    let code = super::run::start(&formwork, &caller, terminal, params, None).await;
     if terminal.format == Format::Text && code.is_ok() {
         let newest =
             formwork.call::<List>(&caller, ListParams { before: None, limit: Some(1) }).await?;

@@ -2,16 +2,18 @@
 
 use std::{
     io::{self, Read as _, Write as _},
+    path::Path,
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context as _, anyhow};
 use formwork_protocols::{
-    Clock as _, Event, EventBody, Live as Happening, OutcomeCode, PermissionMode, Position, RunId,
-    RunOutcome, SystemClock, event::CommitMade, store::Selection,
+    Approver, Clock as _, Event, EventBody, Live as Happening, OutcomeCode, PermissionMode,
+    Position, RunId, RunOutcome, SystemClock, event::CommitMade, store::Selection,
 };
 use formwork_services::{
-    Formwork,
+    Builder, Formwork,
     capability::Caller,
     config::{Layer, Origin},
     operations::runs::{Resume, ResumeParams, Start, StartParams, Work},
@@ -22,9 +24,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
     args::{Global, OneTask, Run, RunOptions, SandboxArg},
+    asking::{self, Desk, Open, Reading},
     fault::Fault,
     settings::{Need, Settings},
-    terminal::{Format, Progress, Terminal, harmless},
+    terminal::{Format, Progress, Terminal, complain, harmless},
     view::Live,
 };
 
@@ -110,11 +113,28 @@ fn begin(
         }
         other => other,
     };
-    let record = options.record.as_deref();
-    super::with_record(global, flags, Need::Effect, record, async |formwork, caller, settings| {
+    let settings = Settings::load(global, flags, Need::Effect)?;
+    let (asker, desk) = asking::open(global, terminal, &settings.principal).unzip();
+    let more = |builder, _: &Settings| equipped(builder, options.record.as_deref(), asker);
+    super::with_settings(settings, more, async |formwork, caller, settings| {
         let params = params(&settings, task, &options)?;
-        start(&formwork, &caller, terminal, params).await
+        start(&formwork, &caller, terminal, params, desk).await
     })
+}
+
+/// Adds what only runs need: where traffic is kept, and who is asked.
+pub(super) fn equipped(
+    mut builder: Builder,
+    record: Option<&Path>,
+    asker: Option<Arc<dyn Approver>>,
+) -> Builder {
+    if let Some(folder) = record {
+        builder = builder.record(folder);
+    }
+    match asker {
+        Some(asker) => builder.approver(asker),
+        None => builder,
+    }
 }
 
 /// Starts a run and shows it to its end.
@@ -123,13 +143,14 @@ pub(super) async fn start(
     caller: &Caller,
     terminal: &Terminal,
     params: StartParams,
+    desk: Option<Desk>,
 ) -> Result<OutcomeCode, Fault> {
     let interrupts = Interrupts::listen()?;
     // Watches before it starts, so that nothing is missed between the two.
     let happening = formwork.store().watch();
     let started = formwork.call::<Start>(caller, params).await?;
     let shown = Shown::new(terminal, started.run);
-    let outcome = follow(formwork, shown, happening, interrupts).await?;
+    let outcome = follow(formwork, shown, happening, (interrupts, desk)).await?;
     Ok(outcome.code)
 }
 
@@ -139,6 +160,7 @@ pub(super) async fn resume(
     caller: &Caller,
     terminal: &Terminal,
     run: RunId,
+    desk: Option<Desk>,
 ) -> Result<OutcomeCode, Fault> {
     let interrupts = Interrupts::listen()?;
     let mut shown = Shown::new(terminal, run);
@@ -148,7 +170,7 @@ pub(super) async fn resume(
     }
     let happening = formwork.store().watch();
     formwork.call::<Resume>(caller, ResumeParams { run }).await?;
-    let outcome = follow(formwork, shown, happening, interrupts).await?;
+    let outcome = follow(formwork, shown, happening, (interrupts, desk)).await?;
     Ok(outcome.code)
 }
 
@@ -157,20 +179,29 @@ async fn follow(
     formwork: &Formwork,
     mut shown: Shown<'_>,
     mut happening: BoxStream<'static, Happening>,
-    mut interrupts: Interrupts,
+    (mut interrupts, mut desk): (Interrupts, Option<Desk>),
 ) -> Result<RunOutcome, Fault> {
     let run = shown.run;
     let mut tick = tokio::time::interval(TICK);
     let mut interrupted = false;
+    // While somebody is asked, the screen is theirs.
+    let mut open: Option<Open> = None;
     let finished = formwork.wait(run);
     tokio::pin!(finished);
     let outcome = loop {
         tokio::select! {
             biased;
-            Some(next) = happening.next() => {
+            Some(next) = happening.next(), if open.is_none() => {
                 shown.happened(formwork, next).await.map_err(|fault| unread(run, fault))?;
             }
             outcome = &mut finished => break outcome?,
+            heard = heard(&mut desk, &mut open) => match heard {
+                Heard::Asked(question) => {
+                    shown.view.hold()?;
+                    complain(&question);
+                }
+                Heard::Typed(told) => complain(&told),
+            },
             () = interrupts.next() => {
                 if interrupted {
                     // The second time means now; the log has all that was recorded until here.
@@ -180,7 +211,7 @@ async fn follow(
                 interrupted = true;
                 formwork.interrupt(run);
             }
-            _ = tick.tick() => if shown.terminal.format == Format::Text {
+            _ = tick.tick(), if open.is_none() => if shown.terminal.format == Format::Text {
                 shown.view.tick(SystemClock.now())?;
             }
         }
@@ -201,6 +232,42 @@ async fn follow(
         concluded => concluded?,
     }
     Ok(outcome)
+}
+
+/// What came from where a person sits, and what is to be said there.
+enum Heard {
+    Asked(String),
+    Typed(String),
+}
+
+/// Waits for the next question, for ever where nobody is asked; while one is open, until it is answered or taken
+/// back, or something was typed that is no answer.
+async fn heard(desk: &mut Option<Desk>, open: &mut Option<Open>) -> Heard {
+    let Some(desk) = desk else { return std::future::pending().await };
+    let Some(asked) = open.as_mut() else {
+        let asked = desk.question().await;
+        let question = format!("{}> ", asking::question(&asked.request));
+        *open = Some(asked);
+        return Heard::Asked(question);
+    };
+    let line = tokio::select! {
+        biased;
+        () = asked.taken_back() => {
+            *open = None;
+            return Heard::Typed("\n  it is not asked any more\n".to_owned());
+        }
+        line = desk.line() => line,
+    };
+    Heard::Typed(match asking::read(line.as_deref(), &asked.request) {
+        Reading::Answer(approval) => {
+            if let Some(asked) = open.take() {
+                asked.answer(approval);
+            }
+            String::new()
+        }
+        Reading::Show => format!("{}> ", asking::whole(&asked.request)),
+        Reading::Unclear => "  answer y, s, a, r, n or v\n> ".to_owned(),
+    })
 }
 
 /// Tells of events that nobody reads any more while their run goes on: it is broken off, and that is no

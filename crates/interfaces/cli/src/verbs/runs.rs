@@ -16,8 +16,9 @@ use formwork_services::{
 
 use crate::{
     args::{Global, Runs, Stop},
+    asking,
     fault::Fault,
-    settings::Need,
+    settings::{Need, Settings},
     terminal::Terminal,
 };
 
@@ -30,56 +31,54 @@ pub(super) fn runs(global: &Global, terminal: &Terminal, args: Runs) -> Result<O
         Runs::Resume { record, .. } => record.clone(),
         _ => None,
     };
-    let record = record.as_deref();
-    super::with_record(global, Vec::new(), Need::Look, record, async |formwork, caller, _| {
-        match args {
-            Runs::List { limit, before } => {
-                list(&formwork, &caller, terminal, limit, before).await?;
-                Ok(OutcomeCode::Completed)
-            }
-            Runs::Show { run } => {
-                let run = named_or_last(&formwork, &caller, run).await?;
-                let detail = formwork.call::<Get>(&caller, GetParams { run }).await?;
-                terminal.result(&detail, || show(&detail))?;
-                Ok(OutcomeCode::Completed)
-            }
-            Runs::Resume { run, .. } => {
-                let run = match run {
-                    Some(run) => run,
-                    None => resumable(&formwork, &caller).await?,
-                };
-                super::run::resume(&formwork, &caller, terminal, run).await
-            }
-            Runs::Export { run, output, force } => {
-                super::bundles::export(&formwork, &caller, terminal, run, output, force).await
-            }
-            Runs::Import { file } => {
-                super::bundles::import(&formwork, &caller, terminal, file).await
-            }
-            Runs::Pause(args) => {
-                let stopped = formwork.call::<Pause>(&caller, stop(&args)).await?;
-                came_about(terminal, &args, &stopped)
-            }
-            Runs::Abort(args) => {
-                let stopped = formwork.call::<Abort>(&caller, stop(&args)).await?;
-                came_about(terminal, &args, &stopped)
-            }
-            Runs::Fork { run, at } => {
-                let forked = formwork.call::<Fork>(&caller, ForkParams { run, at }).await?;
-                terminal.result(&forked, || begun(&forked))?;
-                Ok(OutcomeCode::Completed)
-            }
-            Runs::Diff { first, second } => {
-                let compared = formwork.call::<Diff>(&caller, DiffParams { first, second }).await?;
-                terminal.result(&compared, || compared_text(&compared))?;
-                Ok(OutcomeCode::Completed)
-            }
-            Runs::Rewind { run, to, force } => {
-                let params = RewindParams { run, to, force };
-                let forked = formwork.call::<Rewind>(&caller, params).await?;
-                terminal.result(&forked, || begun(&forked))?;
-                Ok(OutcomeCode::Completed)
-            }
+    let settings = Settings::load(global, Vec::new(), Need::Look)?;
+    let (asker, desk) = asking::open(global, terminal, &settings.principal).unzip();
+    let more = |builder, _: &Settings| super::run::equipped(builder, record.as_deref(), asker);
+    super::with_settings(settings, more, async |formwork, caller, _| match args {
+        Runs::List { limit, before } => {
+            list(&formwork, &caller, terminal, limit, before).await?;
+            Ok(OutcomeCode::Completed)
+        }
+        Runs::Show { run } => {
+            let run = named_or_last(&formwork, &caller, run).await?;
+            let detail = formwork.call::<Get>(&caller, GetParams { run }).await?;
+            terminal.result(&detail, || show(&detail))?;
+            Ok(OutcomeCode::Completed)
+        }
+        Runs::Resume { run, .. } => {
+            let run = match run {
+                Some(run) => run,
+                None => resumable(&formwork, &caller).await?,
+            };
+            super::run::resume(&formwork, &caller, terminal, run, desk).await
+        }
+        Runs::Export { run, output, force } => {
+            super::bundles::export(&formwork, &caller, terminal, run, output, force).await
+        }
+        Runs::Import { file } => super::bundles::import(&formwork, &caller, terminal, file).await,
+        Runs::Pause(args) => {
+            let stopped = formwork.call::<Pause>(&caller, stop(&args)).await?;
+            came_about(terminal, &args, &stopped)
+        }
+        Runs::Abort(args) => {
+            let stopped = formwork.call::<Abort>(&caller, stop(&args)).await?;
+            came_about(terminal, &args, &stopped)
+        }
+        Runs::Fork { run, at } => {
+            let forked = formwork.call::<Fork>(&caller, ForkParams { run, at }).await?;
+            terminal.result(&forked, || begun(&forked))?;
+            Ok(OutcomeCode::Completed)
+        }
+        Runs::Diff { first, second } => {
+            let compared = formwork.call::<Diff>(&caller, DiffParams { first, second }).await?;
+            terminal.result(&compared, || compared_text(&compared))?;
+            Ok(OutcomeCode::Completed)
+        }
+        Runs::Rewind { run, to, force } => {
+            let params = RewindParams { run, to, force };
+            let forked = formwork.call::<Rewind>(&caller, params).await?;
+            terminal.result(&forked, || begun(&forked))?;
+            Ok(OutcomeCode::Completed)
         }
     })
 }

@@ -8,7 +8,7 @@ use crossterm::{
     terminal::{Clear, ClearType},
 };
 use formwork_protocols::{
-    Event, EventBody, SessionId, TaskState, Timestamp,
+    Approval, Event, EventBody, SessionId, TaskState, Timestamp,
     event::{Decided, Delta, DeltaKind},
     text,
 };
@@ -105,6 +105,16 @@ impl<W: Write> Live<W> {
         Ok(())
     }
 
+    /// Clears the live part, so that somebody else can write; what happens next draws it again.
+    ///
+    /// # Errors
+    /// What the terminal or pipe says.
+    pub(crate) fn hold(&mut self) -> io::Result<()> {
+        self.finish_line()?;
+        self.erase()?;
+        self.out.flush()
+    }
+
     /// Ends the live part and leaves the tree as it is now.
     ///
     /// # Errors
@@ -153,6 +163,20 @@ impl<W: Write> Live<W> {
                     (Mark::Bad, line(format!("{what}: {reason}")))
                 }
             },
+            EventBody::ToolDecided(decided) => {
+                let what = match &decided.approval {
+                    Approval::Once => "once".to_owned(),
+                    Approval::Session { covers } => {
+                        format!("{} in this session", crate::asking::told(covers))
+                    }
+                    Approval::Rule { covers } => {
+                        format!("{} always, in this workspace", crate::asking::told(covers))
+                    }
+                    // The refusal is told with its request.
+                    _ => return None,
+                };
+                (Mark::Plain, line(format!("{} allows {what}", event.principal)))
+            }
             EventBody::ToolFailed(failed) => {
                 // A refusal was told with its request.
                 if failed.elapsed == formwork_protocols::Span::ZERO {

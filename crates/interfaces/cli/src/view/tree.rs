@@ -120,6 +120,10 @@ impl Tree {
                 );
             }
             EventBody::ModelFellBack(fell) => self.doing(task, format!("asks {}", fell.to)),
+            EventBody::ToolAsked(asked) => {
+                let name = describe(&asked.tool, &asked.arguments);
+                self.doing(task, format!("waits for approval of {name}"));
+            }
             EventBody::ToolRequested(asked) => {
                 let name = describe(&asked.tool, &asked.arguments);
                 if asked.decision == Decided::Allowed {

@@ -1,0 +1,177 @@
+//! What was approved: for a conversation, and as rules of a workspace that outlive it.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    Answer, Approval, ApprovalRequest, Approver, BlobHash, Cancel, Cover, Principal, ToolClass,
+    canonical,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Call, CommandPatterns, Error, kept::Kept};
+
+/// What was approved beyond a single call. It answers questions, and lifts no denial.
+#[derive(Debug, Default)]
+pub struct Grants(Mutex<Vec<Cover>>);
+
+impl Grants {
+    /// Begins with what was approved before.
+    pub fn new(covers: impl IntoIterator<Item = Cover>) -> Self {
+        Self(Mutex::new(covers.into_iter().collect()))
+    }
+
+    /// Approves more.
+    pub fn add(&self, cover: Cover) {
+        let mut covers = self.lock();
+        if !covers.contains(&cover) {
+            covers.push(cover);
+        }
+    }
+
+    /// Says whether a call with these arguments is covered.
+    pub fn cover(&self, call: &Call<'_>, arguments: &Value) -> bool {
+        let exact = exact(call, arguments);
+        self.lock().iter().any(|cover| *cover == exact || reaches(cover, call))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Cover>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn reaches(cover: &Cover, call: &Call<'_>) -> bool {
+    match cover {
+        Cover::Commands { pattern } => match (call.class, call.argv) {
+            (ToolClass::Exec, Some(argv)) => {
+                CommandPatterns::parse([pattern]).is_ok_and(|it| it.check(argv).is_ok())
+            }
+            _ => false,
+        },
+        // Not by its arguments, or of a kind that a later version knows.
+        _ => false,
+    }
+}
+
+/// Returns what covers a call with these arguments and no other.
+pub fn exact(call: &Call<'_>, arguments: &Value) -> Cover {
+    // What cannot be written has a hash of its own, which no other call has.
+    let text = canonical::to_string(arguments).unwrap_or_else(|_| format!("{arguments:?}"));
+    Cover::Call { tool: call.tool.clone(), arguments: BlobHash::of(text.as_bytes()) }
+}
+
+/// Returns what covers a call and those like it: the program with its first word, where that is no option.
+pub fn alike(call: &Call<'_>) -> Option<Cover> {
+    let (ToolClass::Exec, Some([program, verb, ..])) = (call.class, call.argv) else { return None };
+    let is_plain = |word: &String| {
+        !word.is_empty() && !word.starts_with('-') && !word.contains(['*', '"', '\'', '\n'])
+    };
+    if !is_plain(program) || !is_plain(verb) || program.contains(char::is_whitespace) {
+        return None;
+    }
+    let verb = match verb.contains(char::is_whitespace) {
+        true => format!("'{verb}'"),
+        false => verb.clone(),
+    };
+    let cover = Cover::Commands { pattern: format!("{program} {verb} *") };
+    // A program that starts another is seen through, and then the pattern would not cover it.
+    reaches(&cover, call).then_some(cover)
+}
+
+/// Answers for those who run unattended: what the rules leave open is refused, and the model and whoever
+/// reads the record are told how to allow it beforehand.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unattended;
+
+#[async_trait]
+impl Approver for Unattended {
+    async fn ask(&self, request: &ApprovalRequest, _: &Cancel) -> Option<Answer> {
+        let reason =
+            format!("{}; nobody is there to approve it. {}", request.why, how_to_allow(request));
+        Some(Answer { approval: Approval::Denied { reason }, by: Principal::system("unattended") })
+    }
+}
+
+fn how_to_allow(request: &ApprovalRequest) -> String {
+    match (&request.alike, request.class) {
+        (Some(Cover::Commands { pattern }), _) => format!(
+            "Whoever starts the run allows it with --allow {pattern:?}, or with exec = [{pattern:?}] below \
+             [permissions] of the config, or with the mode auto"
+        ),
+        (_, ToolClass::Exec) => {
+            "Whoever starts the run allows it with a pattern for --allow or for exec below \
+             [permissions] of the config, or with the mode auto"
+                .to_owned()
+        }
+        _ => "Whoever starts the run allows it with the mode auto".to_owned(),
+    }
+}
+
+/// The approvals that hold until somebody takes them back, by workspace, in a file of the user's own.
+#[derive(Debug, Clone)]
+pub struct ApprovalBook {
+    book: Kept<Content>,
+    workspace: String,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Content {
+    workspaces: BTreeMap<String, Vec<Cover>>,
+}
+
+impl ApprovalBook {
+    /// Keeps the approvals of `workspace` in the file `book`, which need not exist.
+    ///
+    /// # Errors
+    /// [`Error::StoreInside`] when the file lies within the workspace, where an agent could write it.
+    pub fn new(book: impl Into<PathBuf>, workspace: &Path) -> Result<Self, Error> {
+        let book = Kept::new(book, "list of approvals", workspace)?;
+        Ok(Self { book, workspace: workspace.to_string_lossy().into_owned() })
+    }
+
+    /// Returns what is approved in the workspace, in the order in which it was.
+    ///
+    /// # Errors
+    /// When the file cannot be read: then nothing is approved by it.
+    pub fn covers(&self) -> Result<Vec<Cover>, Error> {
+        Ok(self.book.read()?.workspaces.remove(&self.workspace).unwrap_or_default())
+    }
+
+    /// Approves more.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written: then it is as it was.
+    pub fn add(&self, cover: &Cover) -> Result<(), Error> {
+        self.book.change(|content| {
+            let covers = content.workspaces.entry(self.workspace.clone()).or_default();
+            if !covers.contains(cover) {
+                covers.push(cover.clone());
+            }
+        })
+    }
+
+    /// Takes back the approval at a place of [`covers`](Self::covers), or all of them. Returns how many.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written: then it is as it was.
+    pub fn revoke(&self, which: Option<&Cover>) -> Result<usize, Error> {
+        self.book.change(|content| {
+            let Some(covers) = content.workspaces.get_mut(&self.workspace) else { return 0 };
+            let before = covers.len();
+            covers.retain(|cover| which.is_some_and(|which| which != cover));
+            let revoked = before - covers.len();
+            if covers.is_empty() {
+                content.workspaces.remove(&self.workspace);
+            }
+            revoked
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
