@@ -23,6 +23,9 @@ pub struct TaskSpec {
     /// The siblings that have to be done first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<TaskName>,
+    /// A condition in CEL over `vars` and `tasks`; where it is false the task is skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
     /// What must hold before it begins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prechecks: Vec<CheckSpec>,
@@ -44,6 +47,26 @@ pub struct TaskSpec {
     /// What it must not touch, as globs from the root of the workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub protected_paths: Vec<String>,
+}
+
+impl TaskSpec {
+    /// Asks for a body and nothing around it: no checks, one attempt, no limits of its own.
+    pub fn new(name: TaskName, body: Body) -> Self {
+        Self {
+            name,
+            description: String::new(),
+            body,
+            depends_on: Vec::new(),
+            when: None,
+            prechecks: Vec::new(),
+            postchecks: Vec::new(),
+            retries: Retries { max: 0, ..Retries::default() },
+            timeout: None,
+            budget: Budget::default(),
+            write_paths: Vec::new(),
+            protected_paths: Vec::new(),
+        }
+    }
 }
 
 /// What a task does: exactly one of these.

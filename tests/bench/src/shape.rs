@@ -43,19 +43,9 @@ pub(crate) fn spec(leaves: usize) -> Result<TaskSpec> {
 
 fn task(place: usize, body: Body) -> Result<TaskSpec> {
     let before = waits_for(place % FAN_OUT).map(|before| TaskName::parse(name(before)));
-    Ok(TaskSpec {
-        name: TaskName::parse(name(place % FAN_OUT))?,
-        description: String::new(),
-        body,
-        depends_on: before.transpose()?.into_iter().collect(),
-        prechecks: Vec::new(),
-        postchecks: Vec::new(),
-        retries: Retries { max: 0, ..Retries::default() },
-        timeout: None,
-        budget: Budget::default(),
-        write_paths: Vec::new(),
-        protected_paths: Vec::new(),
-    })
+    let name = TaskName::parse(name(place % FAN_OUT))?;
+    let depends_on = before.transpose()?.into_iter().collect();
+    Ok(TaskSpec { depends_on, ..TaskSpec::new(name, body) })
 }
 
 fn name(place: usize) -> String {

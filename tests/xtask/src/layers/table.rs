@@ -62,6 +62,7 @@ const fn member(package: &'static str, folder: &'static str, layer: Layer) -> Me
 pub(crate) const MEMBERS: &[Member] = &[
     member("formwork-protocols", "crates/protocols", Layer::Protocols),
     member("formwork-compose", "crates/foundation/compose", Layer::Foundation),
+    member("formwork-expression", "crates/foundation/expression", Layer::Foundation),
     member("formwork-secrets", "crates/foundation/secrets", Layer::Foundation),
     member("formwork-write-safety", "crates/foundation/write-safety", Layer::Foundation),
     member("formwork-sandbox", "crates/foundation/sandbox", Layer::Foundation),
@@ -169,6 +170,12 @@ pub(crate) const OUTSIDE: &[Outside] = &[
         Home::Alone(&["formwork-tool", "formwork-transport", "formwork-scheduler"]),
         InTests::AtHome,
         "its interface changes often",
+    ),
+    outside(
+        "cel",
+        Home::Alone(&["formwork-expression"]),
+        InTests::AtHome,
+        "one crate bounds what an expression can do",
     ),
     outside("axum", Home::In(Layer::Interfaces), InTests::AtHome, "only interfaces serve"),
     outside("clap", Home::In(Layer::Interfaces), InTests::AtHome, "only a program has arguments"),

@@ -180,18 +180,10 @@ pub(super) fn story(run: RunId) -> Story {
         elapsed: Span::from_secs(3),
         scripted: true,
     };
+    let body = Body::Agent { agent: "coder".parse().unwrap(), prompt: "fix it".to_owned() };
     let spec = TaskSpec {
-        name: "fix".parse().unwrap(),
-        description: String::new(),
-        body: Body::Agent { agent: "coder".parse().unwrap(), prompt: "fix it".to_owned() },
-        depends_on: vec![],
-        prechecks: vec![],
-        postchecks: vec![],
         retries: formwork_protocols::spec::Retries::default(),
-        timeout: None,
-        budget: Budget::default(),
-        write_paths: vec![],
-        protected_paths: vec![],
+        ..TaskSpec::new("fix".parse().unwrap(), body)
     };
     let moved = |from, signal, to: TaskState, ending| {
         EventBody::TaskMoved(TaskMoved { from, signal, to, ending, claim: None })

@@ -15,6 +15,8 @@ use super::state::{State, TaskIndex};
 pub enum Input {
     /// The run is taken up, from its beginning or from where it was left.
     Start,
+    /// Whether the condition of a task holds, or why nobody can tell.
+    Judged { task: TaskIndex, holds: Result<bool, String> },
     /// All checks of a phase passed, or the one at place `failed` did not.
     Checked { task: TaskIndex, phase: Phase, failed: Option<u32> },
     /// An attempt ended.
@@ -58,6 +60,8 @@ pub enum Command {
         /// How it ended, where `to` is final.
         ending: Option<Ending>,
     },
+    /// Tell by [`Input::Judged`] whether the condition of a task holds. What it depends on has ended.
+    Judge { task: TaskIndex },
     /// Begin to measure a task's time.
     Timer { task: TaskIndex },
     /// Run the checks of a phase, one after the other, until one fails.
@@ -107,6 +111,7 @@ pub enum Refusal {
 pub fn decide(state: &mut State, input: Input, out: &mut Vec<Command>) -> Result<(), Refusal> {
     match input {
         Input::Start => state.take_up(out),
+        Input::Judged { task, holds } => state.judged(task, holds, out)?,
         Input::Checked { task, phase, failed } => state.checked(task, phase, failed, out)?,
         Input::Ended { task, end } => state.body_ended(task, end, out)?,
         Input::Interrupted { task } => state.interrupted(task, out)?,

@@ -4,7 +4,7 @@ use formwork_protocols::{Cancellation, Ending, Escalation, TaskSignal, TaskState
 
 use super::{
     decide::{Command, Refusal},
-    state::{Kind, State, TaskIndex, Work},
+    state::{Condition, Kind, State, TaskIndex, Work},
 };
 
 impl State {
@@ -106,11 +106,19 @@ impl State {
         }
     }
 
+    /// Puts a task before all others that wait: it was their first before.
+    pub(super) fn enqueue_first(&mut self, task: TaskIndex) {
+        if !std::mem::replace(&mut self.node_mut(task).queued, true) {
+            self.ready.push_front(task);
+        }
+    }
+
     /// Tells whether the next step of a queued task is work that counts against the width.
     pub(super) fn wants_slot(&self, task: TaskIndex) -> bool {
         let node = self.node(task);
         match (node.kind, node.state) {
             _ if node.holds_slot => false,
+            (_, TaskState::Created) if node.condition != Condition::Holds => false,
             (Kind::Parent(_), TaskState::Created) => !node.spec.prechecks.is_empty(),
             (Kind::Parent(_), TaskState::Active) => !node.spec.postchecks.is_empty(),
             _ => true,
@@ -122,6 +130,9 @@ impl State {
         let node = self.node(task);
         match node.state {
             TaskState::Created => {
+                if self.asks(task, out) {
+                    return;
+                }
                 self.shift(task, TaskSignal::Start, None, out);
                 let spec = &self.node(task).spec;
                 let has_checks = !spec.prechecks.is_empty();

@@ -27,6 +27,7 @@
 //! ```
 
 mod build; // From specs, or from a record, to a state.
+mod conditions; // Whether a task is wanted at all.
 mod decide; // What happened, what to do, and the one function between them.
 mod ends; // How tasks end, and what becomes of those around them.
 mod flow; // What can go on, as far as the width allows.

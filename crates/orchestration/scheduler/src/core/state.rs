@@ -60,6 +60,17 @@ impl Kind {
     }
 }
 
+/// What is known of a task's condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// Nobody was asked.
+    Unknown,
+    /// It was asked whether it holds.
+    Asked,
+    /// It holds, or there is none.
+    Holds,
+}
+
 /// A task and its links. One cache line and a half, so that a hundred thousand of them are cheap.
 #[derive(Debug)]
 pub(super) struct Node {
@@ -93,6 +104,7 @@ pub(super) struct Node {
     pub(super) state: TaskState,
     pub(super) kind: Kind,
     pub(super) work: Work,
+    pub(super) condition: Condition,
     /// Whether the latest attempt has not ended.
     pub(super) attempt_open: bool,
     /// Whether it occupies a place of the width.
@@ -256,6 +268,7 @@ impl State {
         let place = TaskIndex(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
         let depth = parent.get().map_or(0, |parent| self.node(parent).depth + 1);
         let kind = Kind::of(&spec.body);
+        let condition = if spec.when.is_some() { Condition::Unknown } else { Condition::Holds };
         self.nodes.push(Node {
             id,
             spec,
@@ -277,6 +290,7 @@ impl State {
             state: TaskState::Created,
             kind,
             work: Work::Idle,
+            condition,
             attempt_open: false,
             holds_slot: false,
             queued: false,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use formwork_protocols::{
-    Body, Budget, Cancellation, Ending, Escalation, Rng as _, SeededRng, Span, SystemClock, TaskId,
+    Body, Cancellation, Ending, Escalation, Rng as _, SeededRng, Span, SystemClock, TaskId,
     TaskName, TaskSpec, TaskState,
     budget::TreeCaps,
     check::{CheckKind, CheckSpec, DiffCheck, Phase},
@@ -22,19 +22,7 @@ fn name(text: &str) -> TaskName {
 }
 
 fn leaf(text: &str) -> TaskSpec {
-    TaskSpec {
-        name: name(text),
-        description: String::new(),
-        body: Body::Native { function: text.to_owned() },
-        depends_on: Vec::new(),
-        prechecks: Vec::new(),
-        postchecks: Vec::new(),
-        retries: Retries { max: 0, ..Retries::default() },
-        timeout: None,
-        budget: Budget::default(),
-        write_paths: Vec::new(),
-        protected_paths: Vec::new(),
-    }
+    TaskSpec::new(name(text), Body::Native { function: text.to_owned() })
 }
 
 fn after(text: &str, before: &[&str]) -> TaskSpec {
@@ -95,7 +83,9 @@ impl Tree {
                 Command::Move { task, to, .. } => {
                     self.moves.push(format!("{}: {to}", self.state.spec(*task).name));
                 }
-                Command::Attempt { task, .. } | Command::Check { task, .. } => {
+                Command::Attempt { task, .. }
+                | Command::Check { task, .. }
+                | Command::Judge { task } => {
                     let name = self.state.spec(*task).name.to_string();
                     self.under_way.push((name, command));
                 }
@@ -135,6 +125,9 @@ impl Tree {
             Command::Check { task, phase } => {
                 self.input(Input::Checked { task, phase, failed: None }).unwrap();
             }
+            Command::Judge { task } => {
+                self.input(Input::Judged { task, holds: Ok(true) }).unwrap();
+            }
             other => panic!("{other:?} is no work"),
         }
     }
@@ -148,6 +141,9 @@ impl Tree {
             }
             Command::Check { task, phase } => {
                 self.input(Input::Checked { task, phase, failed: Some(0) }).unwrap();
+            }
+            Command::Judge { task } => {
+                self.input(Input::Judged { task, holds: Ok(false) }).unwrap();
             }
             other => panic!("{other:?} is no work"),
         }
@@ -557,7 +553,7 @@ fn drive(
                 Command::Interrupt { task } => interrupted.push(*task),
                 Command::Finish => finished = true,
                 Command::Paused => prop_assert!(work.is_empty(), "paused with work under way"),
-                Command::Create { .. } | Command::Timer { .. } => {}
+                Command::Judge { .. } | Command::Create { .. } | Command::Timer { .. } => {}
             }
             all.push(command);
         }
@@ -690,4 +686,81 @@ fn a_cancel_that_a_crash_cut_short_is_carried_on_and_the_parent_does_not_complet
     let root = Ending::Cancelled { why: Cancellation::Requested };
     assert_eq!(endings, [Some(root), Some(ended.clone()), Some(ended)]);
     assert_eq!(out.last(), Some(&Command::Finish));
+}
+
+/// Returns a leaf that is done only on a condition.
+fn on_condition(text: &str, before: &[&str]) -> TaskSpec {
+    TaskSpec { when: Some("vars.wanted".to_owned()), ..after(text, before) }
+}
+
+#[test]
+fn a_condition_is_asked_once_what_the_task_depends_on_is_done() {
+    let tasks = vec![leaf("a"), on_condition("b", &["a"]), leaf("c")];
+    let mut tree = Tree::begin(parent("root", OnFailure::default(), tasks), 1);
+
+    assert_eq!(tree.working(), ["a"]);
+    tree.pass("a");
+    // The question takes no place of the width.
+    assert_eq!(tree.working(), ["c", "b"]);
+    tree.pass("b");
+    tree.pass("c");
+    tree.pass("b");
+
+    assert_eq!(tree.ending("root"), "completed");
+    assert_eq!(tree.ending("b"), "completed");
+}
+
+#[test]
+fn a_false_condition_skips_the_task_with_all_below_it_and_what_depends_on_it_goes_on() {
+    let group = TaskSpec {
+        when: Some("1 > 2".to_owned()),
+        ..parent("group", OnFailure::default(), vec![leaf("inner")])
+    };
+    let tasks = vec![group, after("later", &["group"])];
+    let mut tree = Tree::begin(parent("root", OnFailure::AbortAll, tasks), 2);
+
+    tree.fail("group");
+    tree.pass("later");
+
+    assert_eq!(tree.ending("group"), "skipped: 1 > 2 is false");
+    assert_eq!(tree.ending("inner"), "its parent ended");
+    assert_eq!(tree.ending("root"), "completed");
+}
+
+#[test]
+fn a_condition_that_cannot_be_judged_fails_the_task_and_what_depends_on_it() {
+    let tasks = vec![on_condition("a", &[]), after("b", &["a"])];
+    let mut tree = Tree::begin(parent("root", OnFailure::default(), tasks), 2);
+    let task = tree.named("a");
+
+    let holds = Err("no such key: wanted".to_owned());
+    tree.take("a");
+    tree.input(Input::Judged { task, holds }).unwrap();
+
+    let why = Escalation::CannotBegin { detail: "no such key: wanted".to_owned() };
+    assert_eq!(tree.state.ending(task), Some(Ending::Escalated { why }));
+    assert_eq!(tree.ending("b"), "task a did not complete");
+    assert_eq!(tree.ending("root"), "task a failed");
+}
+
+#[test]
+fn an_answer_that_comes_late_changes_nothing() {
+    let mut tree = Tree::begin(on_condition("a", &[]), 1);
+    let task = tree.named("a");
+
+    tree.input(Input::Cancel { task }).unwrap();
+    let late = tree.input(Input::Judged { task, holds: Ok(true) });
+
+    assert!(matches!(late, Err(Refusal::Stale { .. })), "{late:?}");
+    assert_eq!(tree.ending("a"), "cancelled on request");
+}
+
+#[test]
+fn a_condition_that_was_asked_during_a_crash_is_asked_again() {
+    let mut tree = Tree::begin(on_condition("a", &[]), 1);
+
+    tree.take("a");
+    tree.input(Input::Start).unwrap();
+
+    assert_eq!(tree.working(), ["a"]);
 }

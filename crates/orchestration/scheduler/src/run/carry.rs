@@ -33,6 +33,7 @@ impl Drive {
             Command::Move { task, from, signal, to, ending } => {
                 self.moved(task, TaskMoved { from, signal, to, ending, claim: None });
             }
+            Command::Judge { task } => self.questions.push_back(task),
             Command::Timer { task } => self.set_timer(task),
             Command::Check { task, phase } => {
                 self.tree.of_mut(task).verdicts.clear();

@@ -6,9 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use formwork_protocols::{
-    Body, Budget, Claim, TaskId, TaskName, TaskSpec, spec::Retries, tool::TaskControl,
-};
+use formwork_protocols::{Body, Claim, TaskId, TaskName, TaskSpec, tool::TaskControl};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{drive::Drive, work::Effect};
@@ -81,7 +79,7 @@ impl Drive {
         let (reply, answer) = match request {
             Request::Open { parent, name, goal, reply } => {
                 let id = TaskId::generate(&*self.scheduler.clock, &*self.scheduler.rng);
-                let spec = Arc::new(inline(name, goal));
+                let spec = Arc::new(TaskSpec::new(name, Body::Inline { goal }));
                 let answer = match self.tree.state.find(parent) {
                     None => Err(gone(parent)),
                     Some(parent) => self
@@ -115,22 +113,5 @@ impl Drive {
                 Err(refusal.to_string())
             }
         }
-    }
-}
-
-/// Returns what is asked of a part of a conversation.
-fn inline(name: TaskName, goal: String) -> TaskSpec {
-    TaskSpec {
-        name,
-        description: String::new(),
-        body: Body::Inline { goal },
-        depends_on: Vec::new(),
-        prechecks: Vec::new(),
-        postchecks: Vec::new(),
-        retries: Retries { max: 0, ..Retries::default() },
-        timeout: None,
-        budget: Budget::default(),
-        write_paths: Vec::new(),
-        protected_paths: Vec::new(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, HashMap},
+    collections::{BinaryHeap, HashMap, VecDeque},
     sync::Arc,
 };
 
@@ -23,6 +23,7 @@ use tokio::{
 use super::{
     control::{Active, Control, Request, WAITING},
     fold::Folded,
+    judge::Expressions,
     scheduler::{Report, Scheduler, Signals},
     tree::{Tree, one_line},
     work::{Done, Effect},
@@ -61,6 +62,9 @@ pub(super) struct Drive {
     pub(super) principal: Principal,
     /// Kept between decisions so that they allocate once.
     pub(super) commands: Vec<Command>,
+    /// What the core has asked and waits for.
+    pub(super) questions: VecDeque<TaskIndex>,
+    pub(super) expressions: Expressions,
     pub(super) events: Vec<NewEvent>,
     pub(super) blobs: Vec<Blob>,
     pub(super) effects: Vec<Effect>,
@@ -100,6 +104,8 @@ impl Drive {
             calls: folded.calls,
             principal: Principal::system("scheduler"),
             commands: Vec::new(),
+            questions: VecDeque::new(),
+            expressions: Expressions::default(),
             events: Vec::new(),
             blobs: Vec::new(),
             effects: Vec::new(),
@@ -292,6 +298,16 @@ impl Drive {
     }
 
     pub(super) fn decide(&mut self, input: Input) -> Result<(), Refusal> {
+        let result = self.decide_once(input);
+        while let Some(task) = self.questions.pop_front() {
+            let holds = self.judge(task);
+            // It may have ended since it was asked.
+            let _late = self.decide_once(Input::Judged { task, holds });
+        }
+        result
+    }
+
+    fn decide_once(&mut self, input: Input) -> Result<(), Refusal> {
         let mut commands = std::mem::take(&mut self.commands);
         let result = core::decide(&mut self.tree.state, input, &mut commands);
         for command in commands.drain(..) {

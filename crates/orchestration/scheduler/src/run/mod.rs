@@ -4,6 +4,7 @@ mod carry; // What the core decides, written down and made ready.
 mod control; // Tasks within a conversation.
 mod drive; // The loop that owns the state.
 pub(crate) mod fold; // From the log back to where the run was left.
+mod judge; // What expressions say of the results so far.
 mod scheduler; // The front door.
 mod tree; // The state, with what the record adds to it.
 mod work; // What is under way outside the loop.

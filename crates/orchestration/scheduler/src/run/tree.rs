@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use formwork_protocols::{
-    AttemptId, Body, Claim, Ending, Escalation, OutcomeCode, SessionId, Span, TaskOutcome,
-    check::Verdict,
+    AttemptId, Body, Cancellation, Claim, Ending, Escalation, OutcomeCode, SessionId, Span,
+    TaskOutcome, check::Verdict,
 };
 use serde_json::{Map, Value, json};
 
@@ -112,22 +112,28 @@ impl Tree {
     }
 
     fn summary(&self) -> String {
-        let done = self.state.tasks().filter(|task| {
-            self.state.ending(*task) == Some(Ending::Completed)
-                && !matches!(self.state.spec(*task).body, Body::Subtasks { .. })
-        });
-        let (mut tasks, mut checks) = (0_usize, 0_usize);
-        for task in done {
-            tasks += 1;
+        let (mut tasks, mut skipped, mut checks) = (0_usize, 0_usize, 0_usize);
+        for task in self.state.tasks() {
             let spec = self.state.spec(task);
-            checks += spec.prechecks.len() + spec.postchecks.len();
+            match self.state.ending(task) {
+                Some(Ending::Completed) => {
+                    tasks += usize::from(!matches!(spec.body, Body::Subtasks { .. }));
+                    checks += spec.prechecks.len() + spec.postchecks.len();
+                }
+                Some(Ending::Cancelled { why: Cancellation::Skipped { .. } }) => skipped += 1,
+                _ => {}
+            }
         }
         let plural = |count: usize| if count == 1 { "" } else { "s" };
         let checked = match checks {
             0 => "nothing checked".to_owned(),
             checks => format!("{checks} check{} passed", plural(checks)),
         };
-        format!("{tasks} task{} done, {checked}", plural(tasks))
+        let skipped = match skipped {
+            0 => String::new(),
+            skipped => format!("{skipped} skipped, "),
+        };
+        format!("{tasks} task{} done, {skipped}{checked}", plural(tasks))
     }
 
     /// Collects the results that a task may use: of what it depends on and of what its prompt names.
@@ -137,6 +143,17 @@ impl Tree {
         if let Body::Agent { prompt, .. } = &spec.body {
             names.extend(named(prompt));
         }
+        self.results_of(task, &names, Form::Texts)
+    }
+
+    /// Collects the results of the tasks of these names, beside a task or beside one of those above it; the
+    /// nearest of a name counts. One that has not ended has none.
+    pub(super) fn results_of(
+        &self,
+        task: TaskIndex,
+        names: &BTreeSet<&str>,
+        form: Form,
+    ) -> Map<String, Value> {
         let mut results = Map::new();
         let mut below = task;
         while let Some(above) = self.state.parent(below)
@@ -149,7 +166,7 @@ impl Tree {
                     && !results.contains_key(name)
                     && let Some(outcome) = self.outcome(sibling)
                 {
-                    results.insert(name.to_owned(), result(&outcome));
+                    results.insert(name.to_owned(), result(&outcome, form));
                 }
             }
             below = above;
@@ -167,16 +184,33 @@ fn named(prompt: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn result(outcome: &TaskOutcome) -> Value {
+/// How amounts and times stand in a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As people read them, for prompts.
+    Texts,
+    /// As numbers that can be compared: dollars and seconds.
+    Numbers,
+}
+
+fn result(outcome: &TaskOutcome, form: Form) -> Value {
     let claim = outcome.claim.clone().unwrap_or_default();
+    let (cost, duration) = match form {
+        Form::Texts => (json!(outcome.cost), json!(outcome.elapsed)),
+        Form::Numbers => {
+            // Both stay far below what a double holds exactly in whole micro-dollars and milliseconds.
+            let dollars = outcome.cost.as_nanos() as f64 / 1e9;
+            (json!(dollars), json!(outcome.elapsed.as_micros() as f64 / 1e6))
+        }
+    };
     json!({
         "output": claim.output,
         "text": claim.summary,
         "passed": outcome.ending == Ending::Completed,
         "attempts": outcome.attempts,
-        "cost_usd": outcome.cost,
+        "cost_usd": cost,
         "files_changed": outcome.files_changed,
-        "duration": outcome.elapsed,
+        "duration": duration,
     })
 }
 

@@ -90,17 +90,13 @@ fn task(chance: &Chance, place: u32, body: Body) -> TaskSpec {
     let checks =
         |what: &str, count: u32| (0..count).map(|n| check(&format!("{what}{n}"))).collect();
     TaskSpec {
-        name: name(place),
-        description: String::new(),
-        body,
-        depends_on: Vec::new(),
+        when: chance.happens(100).then(|| "by chance".to_owned()),
         prechecks: checks("in", chance.one_of([0, 0, 0, 1, 2])),
         postchecks: checks("out", chance.one_of([0, 0, 1, 2])),
         retries: Retries { max: chance.below(4), ..Retries::default() },
         timeout: chance.happens(60).then(|| span(chance)),
         budget: budget(chance),
-        write_paths: Vec::new(),
-        protected_paths: Vec::new(),
+        ..TaskSpec::new(name(place), body)
     }
 }
 
@@ -152,17 +148,6 @@ pub(super) fn name(place: u32) -> TaskName {
 
 /// Returns what is asked of a part of a conversation.
 pub(super) fn part(place: u32) -> TaskSpec {
-    TaskSpec {
-        name: TaskName::parse(format!("part{place}")).expect("letters and digits are a name"),
-        description: String::new(),
-        body: Body::Inline { goal: String::new() },
-        depends_on: Vec::new(),
-        prechecks: Vec::new(),
-        postchecks: Vec::new(),
-        retries: Retries { max: 0, ..Retries::default() },
-        timeout: None,
-        budget: Budget::default(),
-        write_paths: Vec::new(),
-        protected_paths: Vec::new(),
-    }
+    let name = TaskName::parse(format!("part{place}")).expect("letters and digits are a name");
+    TaskSpec::new(name, Body::Inline { goal: String::new() })
 }

@@ -29,6 +29,8 @@ struct Seen {
     /// How it has to end, since somebody asked for it.
     asked: Option<Ending>,
     attempts: u32,
+    /// What was last said of its condition.
+    judged: Option<Result<bool, ()>>,
     work: Option<Work>,
     /// Tasks below it, itself included, and levels above it.
     size: u32,
@@ -90,6 +92,7 @@ impl Watch {
             ending: None,
             asked: None,
             attempts: 0,
+            judged: None,
             work: None,
             size: 1,
             depth,
@@ -102,6 +105,11 @@ impl Watch {
 
     fn of_mut(&mut self, task: TaskIndex) -> &mut Seen {
         &mut self.tasks[task.position()]
+    }
+
+    /// Takes note of what was said of a condition.
+    pub(super) fn judged(&mut self, task: TaskIndex, holds: &Result<bool, String>) {
+        self.of_mut(task).judged = Some(holds.clone().map_err(drop));
     }
 
     /// Takes note that work came back.
@@ -143,6 +151,11 @@ impl Watch {
             }
             Command::Move { task, from, signal, to, ending } => {
                 self.moved(state, *task, (*from, *signal, *to), ending.as_ref())
+            }
+            Command::Judge { task } => {
+                let may_ask = state.spec(*task).when.is_some() && !self.is_paused;
+                kept(may_ask, || format!("{task:?} is judged, and has nothing to be judged by"))?;
+                self.may_begin(state, *task)
             }
             Command::Timer { task } => kept(state.deadline(*task).is_some(), || {
                 format!("{task:?} has a timer and no time limit")
@@ -209,6 +222,10 @@ impl Watch {
         })?;
         if signal == TaskSignal::Start {
             self.may_begin(state, task)?;
+            let judged = self.of(task).judged;
+            let is_wanted =
+                state.spec(task).when.is_none() || matches!(judged, Some(Ok(true) | Err(())));
+            kept(is_wanted, || format!("{task:?} begins, and its condition is {judged:?}"))?;
         }
         if let Some(ending) = ending {
             self.may_end(state, task, ending)?;
@@ -242,6 +259,10 @@ impl Watch {
         kept(seen.work.is_none(), || format!("{task:?} ends while {:?} is under way", seen.work))?;
         let open = seen.children.iter().find(|child| !self.of(**child).state.is_terminal());
         kept(open.is_none(), || format!("{task:?} ends before {open:?} below it"))?;
+        let is_skipped = matches!(ending, Ending::Cancelled { why: Cancellation::Skipped { .. } });
+        kept(!is_skipped || seen.judged == Some(Ok(false)), || {
+            format!("{task:?} is skipped, and its condition was {:?}", seen.judged)
+        })?;
         if let Some(asked) = &seen.asked {
             kept(asked == ending, || format!("{task:?} ends as {ending}, wanted {asked}"))?;
         }

@@ -60,6 +60,10 @@ pub struct TaskDocument {
     /// The siblings that have to be done first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<TaskName>,
+    /// A condition in CEL over `vars` and `tasks.NAME`; where it is false the task is skipped, and what
+    /// depends on it goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
     /// The agent that works on it, by the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
@@ -132,7 +136,6 @@ pub struct CheckDocument {
 /// The keys of the format whose ability does not exist yet.
 const RESERVED: &[Reserved] = &[
     Reserved::key("services"),
-    Reserved::key("tasks.**.when"),
     Reserved::key("tasks.**.for_each"),
     Reserved::key("tasks.**.max_concurrency"),
     Reserved::key("tasks.**.on_item_failure"),

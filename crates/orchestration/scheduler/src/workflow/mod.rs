@@ -5,6 +5,7 @@ mod document; // What a person writes.
 mod graph; // What depends on what, and whether in a circle.
 mod plan; // What can be run.
 mod prompt; // The names that a prompt puts in.
+mod refer; // What prompts and expressions refer to.
 mod scope; // What a task may write, and all below it.
 
 #[cfg(test)]

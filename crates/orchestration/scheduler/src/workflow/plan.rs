@@ -14,7 +14,9 @@ use serde_json::{Map, Value};
 use super::{
     check,
     document::{TaskDocument, WorkflowDocument},
-    graph, prompt, scope,
+    graph,
+    refer::Level,
+    scope,
 };
 
 /// The names that a workflow may refer to.
@@ -84,17 +86,9 @@ impl Plan {
         let name = TaskName::parse(workflow.name.as_str())
             .map_err(|error| parsed.diagnostic("/name", error.to_string()))?;
         let root = TaskSpec {
-            name,
             description: workflow.description.clone(),
-            body: Body::Subtasks { tasks, on_failure: workflow.on_failure },
-            depends_on: Vec::new(),
-            prechecks: Vec::new(),
-            postchecks: Vec::new(),
-            retries: Retries { max: 0, ..Retries::default() },
-            timeout: None,
             budget: workflow.budget.clone(),
-            write_paths: Vec::new(),
-            protected_paths: Vec::new(),
+            ..TaskSpec::new(name, Body::Subtasks { tasks, on_failure: workflow.on_failure })
         };
         Ok(Self { name: workflow.name.clone(), root: scope::handed_down(root), variables })
     }
@@ -105,20 +99,10 @@ impl Plan {
         // What a person writes is no template: it is put in as a value, and values are never read again.
         let variables = Map::from_iter([(REQUEST.to_owned(), Value::String(prompt))]);
         let prompt = format!("{{{{{REQUEST}}}}}");
-        let root = TaskSpec {
-            name: TaskName::parse(name.as_str())
-                .expect("the names of workflows and of tasks follow one rule"),
-            description: String::new(),
-            body: Body::Agent { agent, prompt },
-            depends_on: Vec::new(),
-            prechecks: Vec::new(),
-            postchecks,
-            retries,
-            timeout,
-            budget,
-            write_paths: Vec::new(),
-            protected_paths: Vec::new(),
-        };
+        let task = TaskName::parse(name.as_str())
+            .expect("the names of workflows and of tasks follow one rule");
+        let body = Body::Agent { agent, prompt };
+        let root = TaskSpec { postchecks, retries, timeout, budget, ..TaskSpec::new(task, body) };
         Self { name, root, variables }
     }
 
@@ -216,15 +200,15 @@ fn tighter<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
 }
 
 /// Reads a workflow whose shape is sound, and collects what is wrong with its meaning.
-struct Reader<'a> {
-    document: &'a Document,
-    known: &'a Known,
-    workflow: &'a WorkflowDocument,
-    faults: Vec<Diagnostic>,
+pub(super) struct Reader<'a> {
+    pub(super) document: &'a Document,
+    pub(super) known: &'a Known,
+    pub(super) workflow: &'a WorkflowDocument,
+    pub(super) faults: Vec<Diagnostic>,
 }
 
 impl Reader<'_> {
-    fn fault(&mut self, place: &str, message: impl Into<String>, hint: Option<String>) {
+    pub(super) fn fault(&mut self, place: &str, message: impl Into<String>, hint: Option<String>) {
         let fault = Diagnostic { hint, ..self.document.diagnostic(place, message) };
         self.faults.push(fault);
     }
@@ -270,15 +254,15 @@ impl Reader<'_> {
         &mut self,
         place: &str,
         tasks: &[TaskDocument],
-        around: &[&[TaskDocument]],
+        around: &[Level<'_>],
         budget: &Budget,
     ) -> Vec<TaskSpec> {
         self.names(place, tasks);
         self.dependencies(place, tasks);
-        let mut levels = around.to_vec();
-        levels.push(tasks);
         let mut specs = Vec::new();
         for (at, task) in tasks.iter().enumerate() {
+            let mut levels = around.to_vec();
+            levels.push(Level { beside: tasks, task });
             let place = format!("{place}/{at}");
             if let Some(spec) = self.task(&place, task, &levels, budget) {
                 specs.push(spec);
@@ -329,7 +313,7 @@ impl Reader<'_> {
         &mut self,
         place: &str,
         task: &TaskDocument,
-        levels: &[&[TaskDocument]],
+        levels: &[Level<'_>],
         budget: &Budget,
     ) -> Option<TaskSpec> {
         self.budget(place, &task.budget, budget);
@@ -341,12 +325,16 @@ impl Reader<'_> {
         let prechecks = self.checks(&format!("{place}/prechecks"), &task.prechecks);
         let postchecks = self.checks(&format!("{place}/postchecks"), &task.postchecks);
         self.one_scope(place, task);
+        if let Some(when) = &task.when {
+            self.expression(&format!("{place}/when"), when, levels);
+        }
         let body = self.body(place, task, levels, budget)?;
         Some(TaskSpec {
             name: task.name.clone(),
             description: task.description.clone(),
             body,
             depends_on: task.depends_on.clone(),
+            when: task.when.clone(),
             prechecks,
             postchecks,
             retries: task.retries,
@@ -402,7 +390,7 @@ impl Reader<'_> {
         &mut self,
         place: &str,
         task: &TaskDocument,
-        levels: &[&[TaskDocument]],
+        levels: &[Level<'_>],
         budget: &Budget,
     ) -> Option<Body> {
         let bodies = [
@@ -459,64 +447,6 @@ impl Reader<'_> {
         });
         agent.or(command).or(native).or(subtasks)
     }
-
-    fn agent(
-        &mut self,
-        place: &str,
-        task: &TaskDocument,
-        agent: &AgentName,
-        levels: &[&[TaskDocument]],
-    ) -> Option<Body> {
-        if !self.known.agents.contains(agent) {
-            let names = self.known.agents.iter().map(AgentName::as_str);
-            let hint = nearest_hint(agent.as_str(), names);
-            self.fault(&format!("{place}/agent"), format!("there is no agent {agent}"), hint);
-        }
-        let Some(text) = task.prompt.as_ref().filter(|text| !text.trim().is_empty()) else {
-            self.fault(place, "an agent needs a prompt", None);
-            return None;
-        };
-        self.references(&format!("{place}/prompt"), task, text, levels);
-        Some(Body::Agent { agent: agent.clone(), prompt: text.clone() })
-    }
-
-    /// Finds names within a prompt that lead nowhere, or to what is not done by then.
-    fn references(
-        &mut self,
-        place: &str,
-        task: &TaskDocument,
-        text: &str,
-        levels: &[&[TaskDocument]],
-    ) {
-        let found = match prompt::references(text) {
-            Ok(found) => found,
-            Err(error) => {
-                self.fault(place, error.to_string(), None);
-                return;
-            }
-        };
-        let declared = &self.workflow.variables;
-        for name in found.variables {
-            if !declared.keys().any(|known| known.as_str() == name) {
-                let hint = nearest_hint(&name, declared.keys().map(|known| known.as_str()));
-                self.fault(place, format!("there is no variable {name}"), hint);
-            }
-        }
-        for name in found.tasks {
-            let known: Vec<&TaskDocument> = levels.iter().flat_map(|level| level.iter()).collect();
-            if !known.iter().any(|other| other.name.as_str() == name) {
-                let hint = nearest_hint(&name, known.iter().map(|other| other.name.as_str()));
-                self.fault(place, format!("there is no task {name} beside or above it"), hint);
-            } else if let Some(beside) = levels.last()
-                && beside.iter().any(|other| other.name.as_str() == name)
-                && !waits_for(beside, task, &name)
-            {
-                let hint = format!("add {name} to its depends_on");
-                let message = format!("task {name} may not be done by then");
-                self.fault(place, message, Some(hint));
-            }
-        }
-    }
 }
 
 /// Returns both caps where the first is the larger one.
@@ -525,22 +455,4 @@ fn larger<T: Ord + Copy>(own: Option<T>, around: Option<T>) -> Option<(T, T)> {
         (Some(own), Some(around)) if own > around => Some((own, around)),
         _ => None,
     }
-}
-
-/// Tells whether `task` comes after the sibling `name`, however many lie between.
-fn waits_for(siblings: &[TaskDocument], task: &TaskDocument, name: &str) -> bool {
-    let mut seen: BTreeSet<&str> = BTreeSet::new();
-    let mut open: Vec<&str> = task.depends_on.iter().map(TaskName::as_str).collect();
-    while let Some(next) = open.pop() {
-        if next == name {
-            return true;
-        }
-        if seen.insert(next) {
-            let found = siblings.iter().find(|sibling| sibling.name.as_str() == next);
-            open.extend(
-                found.into_iter().flat_map(|found| found.depends_on.iter().map(TaskName::as_str)),
-            );
-        }
-    }
-    false
 }

@@ -112,7 +112,7 @@ prompt = "{{tasks.a.text}} {{tasks.z.text}}"
         found,
         [
             r#"w.toml:7:10: tasks[0].prompt: there is no variable spce; nearest is "spec""#,
-            "w.toml:11:10: tasks[1].prompt: task a may not be done by then; add a to its depends_on",
+            "w.toml:11:10: tasks[1].prompt: task a may not be done by then; add a to the depends_on of b",
             r#"w.toml:11:10: tasks[1].prompt: there is no task z beside or above it; nearest is "a""#,
         ]
     );
@@ -120,10 +120,10 @@ prompt = "{{tasks.a.text}} {{tasks.z.text}}"
 
 #[test]
 fn a_key_whose_ability_does_not_exist_yet_is_refused_by_name() {
-    let found = faults("[[tasks]]\nname = \"a\"\ncommand = [\"x\"]\nwhen = \"true\"\n");
+    let found = faults("[[tasks]]\nname = \"a\"\ncommand = [\"x\"]\ntarget = \"gpu\"\n");
 
     assert_eq!(found.len(), 1);
-    assert!(found[0].contains("when") && found[0].contains("not yet supported"), "{found:?}");
+    assert!(found[0].contains("target") && found[0].contains("not yet supported"), "{found:?}");
 }
 
 #[test]
@@ -332,5 +332,59 @@ write_paths = ["src/**"]
         found,
         ["w.toml:6:15: tasks[0].write_paths: task a below has write_paths of its own; \
           give write_paths to one of the two"]
+    );
+}
+
+#[test]
+fn a_condition_is_parsed_and_every_name_in_it_is_known_before_anything_runs() {
+    let found = faults(
+        r#"variables = { wanted = { default = true } }
+[[tasks]]
+name = "a-b"
+command = ["x"]
+[[tasks]]
+name = "group"
+  [[tasks.subtasks]]
+  name = "c"
+  command = ["x"]
+  when = "tasks['a-b'].passed && vars.wanted"
+[[tasks]]
+name = "b"
+depends_on = ["a-b"]
+command = ["x"]
+when = "tasks.a-b.passed || tasks['a-b'].pased || vars.wnated || wanted || task.x || size(tasks) > 1"
+[[tasks]]
+name = "d"
+command = ["x"]
+when = "vars.wanted >"
+[[tasks]]
+name = "e"
+command = ["x"]
+when = "env('HOME') == ''"
+"#,
+    );
+
+    insta::assert_snapshot!(found.join("\n"));
+}
+
+#[test]
+fn a_sound_condition_is_kept_with_its_task() {
+    let plan = plan(
+        r#"variables = { languages = { default = ["rust"] } }
+[[tasks]]
+name = "a"
+command = ["x"]
+[[tasks]]
+name = "b"
+depends_on = ["a"]
+command = ["x"]
+when = "tasks.a.files_changed > 0 && vars.languages.exists(it, it == 'rust')"
+"#,
+        json!({}),
+    );
+
+    assert_eq!(
+        tasks(&plan)[1].when.as_deref(),
+        Some("tasks.a.files_changed > 0 && vars.languages.exists(it, it == 'rust')")
     );
 }

@@ -74,6 +74,21 @@ impl World<'_> {
 
     /// Lets the core decide, and carries out what it says. The inner result is the core's.
     pub(super) fn decide(&mut self, input: Input) -> Kept<Result<(), Refusal>> {
+        let result = self.decide_once(input)?;
+        while let Some(task) = self.questions.pop_front() {
+            let holds = match self.chance.below(10) {
+                0 => Err("by chance".to_owned()),
+                1..4 => Ok(false),
+                _ => Ok(true),
+            };
+            self.watch.judged(task, &holds);
+            // It may have ended since it was asked.
+            let _late = self.decide_once(Input::Judged { task, holds })?;
+        }
+        Ok(result)
+    }
+
+    fn decide_once(&mut self, input: Input) -> Kept<Result<(), Refusal>> {
         self.series.note(format_args!("{} {input:?}", self.now.as_micros()));
         let mut commands = std::mem::take(&mut self.commands);
         let result = decide(&mut self.state, input, &mut commands);
@@ -101,6 +116,7 @@ impl World<'_> {
                 let moved = TaskMoved { from, signal, to, ending, claim: None };
                 self.write(Some(task), EventBody::TaskMoved(moved));
             }
+            Command::Judge { task } => self.questions.push_back(task),
             Command::Timer { task } => {
                 if let Some((after, _)) = self.state.deadline(task) {
                     self.schedule(after, Event::Timer(task));

@@ -5,7 +5,7 @@ mod carry; // What the core says, carried out and recorded.
 
 use std::{
     cmp::Reverse,
-    collections::BinaryHeap,
+    collections::{BinaryHeap, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
@@ -134,6 +134,7 @@ struct World<'a> {
     whims: u32,
     is_finished: bool,
     commands: Vec<Command>,
+    questions: VecDeque<TaskIndex>,
     watch: Watch,
     report: &'a mut Report,
     series: &'a mut Series,
@@ -181,6 +182,7 @@ impl<'a> World<'a> {
             pause: Pause::No,
             is_finished: false,
             commands: Vec::new(),
+            questions: VecDeque::new(),
             report,
             series,
         })

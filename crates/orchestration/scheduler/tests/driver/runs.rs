@@ -1,52 +1,24 @@
 //! Whole runs: driven, broken off, and taken up again, on both stores.
 
-#![expect(clippy::unwrap_used, reason = "tests may, in their helpers too")]
-
 use std::{
-    collections::BTreeSet,
     num::NonZeroUsize,
     sync::{
         Arc,
-        atomic::{AtomicI64, AtomicU32, Ordering},
+        atomic::{AtomicU32, Ordering},
     },
 };
 
 use formwork_protocols::{
-    Ask, CallId, Cancel, Claim, Clock, Ending, EventBody, HoldId, NewEvent, OutcomeCode,
-    PermissionMode, Position, Principal, RunId, RunState, Span, Store, SystemClock, SystemRng,
-    Timestamp, Usage, Usd,
-    check::{Evidence, Verdict},
+    Ask, CallId, Cancel, Claim, Clock as _, Ending, EventBody, HoldId, NewEvent, OutcomeCode,
+    Principal, RunId, RunState, Span, Store, SystemClock, SystemRng, Timestamp, Usage, Usd,
     event::{BudgetReserved, RunRequested},
-    store::{Append, Selection},
+    store::Append,
 };
-use formwork_scheduler::{
-    AttemptJob, CheckJob, Error, NativeExecutor, Natives, Report, Scheduler, Setup, Signals,
-    workflow::{Known, Plan},
-};
-use formwork_testkit::postgres::{Database, Postgres};
-use formwork_trace::{Options, Trace};
+use formwork_scheduler::{AttemptJob, Error, Natives, Signals};
 use futures::future::BoxFuture;
-use serde_json::{Map, json};
+use serde_json::json;
 
-/// Makes a test of each scenario, once per store.
-macro_rules! on_both {
-    ($($name:ident,)*) => {
-        mod sqlite {
-            $(#[tokio::test]
-            async fn $name() {
-                super::$name(super::World::sqlite().await).await;
-            })*
-        }
-
-        mod pg_server {
-            $(#[tokio::test]
-            async fn $name() {
-                let Some(world) = super::World::postgres().await else { return };
-                super::$name(world).await;
-            })*
-        }
-    };
-}
+use crate::world::{World, done, ending, fail, hang, on_both, pass, plan, setup, verdict};
 
 on_both! {
     a_pair_side_by_side_and_one_after_both_that_sees_their_results,
@@ -65,119 +37,6 @@ on_both! {
     a_part_of_a_conversation_is_recorded_and_may_act_only_while_it_is_open,
     a_check_that_fails_first_stops_its_phase,
     no_more_bodies_are_at_work_than_the_width_allows,
-}
-
-/// A clock that is moved by hand.
-#[derive(Debug, Default)]
-struct HandClock(AtomicI64);
-
-impl HandClock {
-    fn forward(&self, seconds: i64) {
-        self.0.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
-    }
-}
-
-impl Clock for HandClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_micros(1_000_000 + self.0.fetch_add(1, Ordering::SeqCst))
-    }
-}
-
-/// What decides on checks.
-trait Check: Fn(&CheckJob) -> Verdict + Send + Sync + 'static {}
-
-impl<F: Fn(&CheckJob) -> Verdict + Send + Sync + 'static> Check for F {}
-
-struct World {
-    store: Arc<dyn Store>,
-    clock: Arc<HandClock>,
-    _database: Option<Database<'static>>, // Goes with the test, and after its store.
-}
-
-impl World {
-    async fn sqlite() -> Self {
-        Self::open("sqlite::memory:", None).await
-    }
-
-    async fn postgres() -> Option<Self> {
-        let database = Postgres::shared()?.database().unwrap();
-        let url = database.url().to_owned();
-        Some(Self::open(&url, Some(database)).await)
-    }
-
-    async fn open(url: &str, database: Option<Database<'static>>) -> Self {
-        let clock = Arc::new(HandClock::default());
-        let options = Options { clock: Arc::clone(&clock) as _, ..Options::default() };
-        let store = Trace::open(url, options).await.unwrap();
-        Self { store: Arc::new(store), clock, _database: database }
-    }
-
-    fn scheduler(&self, natives: Natives, check: impl Check) -> Scheduler {
-        let executor = NativeExecutor::new(natives, check);
-        Scheduler::new(Arc::clone(&self.store), Arc::new(executor))
-            .with_time(Arc::clone(&self.clock) as _, Arc::new(SystemRng))
-    }
-
-    async fn run(&self, text: &str, natives: Natives, check: impl Check) -> Report {
-        let scheduler = self.scheduler(natives.clone(), check);
-        let run = scheduler.create(&plan(text, &natives), setup()).await.unwrap();
-        scheduler.run(run, &Signals::default()).await.unwrap()
-    }
-
-    async fn kinds(&self, run: RunId) -> Vec<String> {
-        let selection = Selection { run: Some(run), ..Selection::default() };
-        let events = self.store.read(Position(0), &selection, 10_000).await.unwrap();
-        events.iter().map(|event| event.body.kind().to_owned()).collect()
-    }
-}
-
-fn setup() -> Setup {
-    Setup {
-        workspace: "/w".to_owned(),
-        mode: PermissionMode::Edit,
-        principal: "user:ada".parse().unwrap(),
-        setup: Map::new(),
-    }
-}
-
-fn plan(text: &str, natives: &Natives) -> Plan {
-    let natives: BTreeSet<String> = natives.names().map(str::to_owned).collect();
-    let known = Known { natives, ..Known::default() };
-    let text = format!("format_version = 1\nname = \"flow\"\n{text}");
-    Plan::parse("flow.toml", &text, &known, &Map::new()).unwrap_or_else(|faults| panic!("{faults}"))
-}
-
-fn verdict(job: &CheckJob, passed: bool) -> Verdict {
-    Verdict {
-        check: job.check.name.clone(),
-        passed,
-        reason: "as the test says".to_owned(),
-        issues: Vec::new(),
-        evidence: Evidence::default(),
-    }
-}
-
-fn pass(job: &CheckJob) -> Verdict {
-    verdict(job, true)
-}
-
-fn fail(job: &CheckJob) -> Verdict {
-    verdict(job, false)
-}
-
-async fn done(_: AttemptJob, _: Cancel) -> Result<Claim, String> {
-    Ok(Claim { summary: "done".to_owned(), output: None })
-}
-
-/// Works until it is told to stop.
-async fn hang(_: AttemptJob, cancel: Cancel) -> Result<Claim, String> {
-    cancel.cancelled().await;
-    Err("told to stop".to_owned())
-}
-
-fn ending(report: &Report, name: &str) -> String {
-    let outcome = report.tasks().find(|task| task.name.as_str() == name);
-    outcome.map_or_else(|| "open".to_owned(), |outcome| outcome.ending.to_string())
 }
 
 const PAIR_AND_ONE: &str = r#"

@@ -1,0 +1,172 @@
+//! What prompts and expressions refer to, and whether it is there by then.
+
+use std::collections::BTreeSet;
+
+use formwork_expression::{Error, Expression, Reference};
+use formwork_protocols::{AgentName, Body, TaskName, document::nearest_hint};
+
+use super::{document::TaskDocument, plan::Reader, prompt};
+
+/// What is known of the result of a task.
+const RESULT: [&str; 7] =
+    ["output", "text", "passed", "attempts", "cost_usd", "files_changed", "duration"];
+
+/// A task on the way from the root to the one that is read, with those beside it.
+#[derive(Clone, Copy)]
+pub(super) struct Level<'a> {
+    pub(super) beside: &'a [TaskDocument],
+    pub(super) task: &'a TaskDocument,
+}
+
+impl Reader<'_> {
+    pub(super) fn agent(
+        &mut self,
+        place: &str,
+        task: &TaskDocument,
+        agent: &AgentName,
+        levels: &[Level<'_>],
+    ) -> Option<Body> {
+        if !self.known.agents.contains(agent) {
+            let names = self.known.agents.iter().map(AgentName::as_str);
+            let hint = nearest_hint(agent.as_str(), names);
+            self.fault(&format!("{place}/agent"), format!("there is no agent {agent}"), hint);
+        }
+        let Some(text) = task.prompt.as_ref().filter(|text| !text.trim().is_empty()) else {
+            self.fault(place, "an agent needs a prompt", None);
+            return None;
+        };
+        self.template(&format!("{place}/prompt"), text, levels);
+        Some(Body::Agent { agent: agent.clone(), prompt: text.clone() })
+    }
+
+    /// Finds names within a template that lead nowhere, or to what is not done by then.
+    pub(super) fn template(&mut self, place: &str, text: &str, levels: &[Level<'_>]) {
+        let found = match prompt::references(text) {
+            Ok(found) => found,
+            Err(error) => {
+                self.fault(place, error.to_string(), None);
+                return;
+            }
+        };
+        for name in found.variables {
+            self.variable(place, &name);
+        }
+        for name in found.tasks {
+            self.result_of(place, &name, levels);
+        }
+    }
+
+    /// Parses an expression, and finds names within it that lead nowhere, or to what is not done by then.
+    pub(super) fn expression(
+        &mut self,
+        place: &str,
+        source: &str,
+        levels: &[Level<'_>],
+    ) -> Option<Expression> {
+        let parsed = match Expression::parse(source) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                let hint = match error {
+                    Error::NoSuchFunction { .. } => Some(
+                        "the functions of CEL, and lines(), split() and trim() of a text"
+                            .to_owned(),
+                    ),
+                    _ => None,
+                };
+                self.fault(place, error.to_string(), hint);
+                return None;
+            }
+        };
+        for reference in parsed.references() {
+            self.reference(place, reference, levels);
+        }
+        Some(parsed)
+    }
+
+    fn reference(&mut self, place: &str, reference: &Reference, levels: &[Level<'_>]) {
+        match (reference.name(), reference.path().as_slice()) {
+            ("vars", [_, name, ..]) => self.variable(place, name),
+            ("vars", _) => {}
+            ("tasks", [_, name, rest @ ..]) => {
+                let is_there = self.result_of(place, name, levels);
+                if let Some(field) = rest.first().filter(|field| !RESULT.contains(*field))
+                    && is_there
+                {
+                    let hint = nearest_hint(field, RESULT)
+                        .unwrap_or_else(|| format!("a result has {}", RESULT.join(", ")));
+                    let message = format!("the result of task {name} has no {field}");
+                    self.fault(place, message, Some(hint));
+                }
+            }
+            ("tasks", _) => {
+                let hint = "name the task: tasks.NAME.passed".to_owned();
+                self.fault(place, "tasks stands for no single task", Some(hint));
+            }
+            (name, _) => {
+                let declared = &self.workflow.variables;
+                let hint = if declared.keys().any(|known| known.as_str() == name) {
+                    Some(format!("write vars.{name}"))
+                } else {
+                    nearest_hint(name, ["vars", "tasks"])
+                        .or_else(|| Some("an expression knows vars.NAME and tasks.NAME".to_owned()))
+                };
+                self.fault(place, format!("there is nothing named {name}"), hint);
+            }
+        }
+    }
+
+    fn variable(&mut self, place: &str, name: &str) {
+        let declared = &self.workflow.variables;
+        if !declared.keys().any(|known| known.as_str() == name) {
+            let hint = nearest_hint(name, declared.keys().map(|known| known.as_str()));
+            self.fault(place, format!("there is no variable {name}"), hint);
+        }
+    }
+
+    /// Finds the task of a name, the nearest first, and says where it may not be done by then. Tells whether
+    /// there is one.
+    fn result_of(&mut self, place: &str, name: &str, levels: &[Level<'_>]) -> bool {
+        let has_it =
+            |level: &&Level<'_>| level.beside.iter().any(|other| other.name.as_str() == name);
+        let Some(level) = levels.iter().rev().find(has_it) else {
+            let known: Vec<&str> = levels
+                .iter()
+                .flat_map(|level| level.beside.iter().map(|other| other.name.as_str()))
+                .collect();
+            // A name with a dash is a subtraction in an expression.
+            let cut = known.iter().find(|known| known.starts_with(&format!("{name}-")));
+            let hint = match cut {
+                Some(whole) => {
+                    Some(format!("write tasks[\"{whole}\"]: in an expression - takes away"))
+                }
+                None => nearest_hint(name, known.iter().copied()),
+            };
+            self.fault(place, format!("there is no task {name} beside or above it"), hint);
+            return false;
+        };
+        let around = level.task;
+        if !waits_for(level.beside, around, name) {
+            let hint = format!("add {name} to the depends_on of {}", around.name);
+            self.fault(place, format!("task {name} may not be done by then"), Some(hint));
+        }
+        true
+    }
+}
+
+/// Tells whether `task` comes after the sibling `name`, however many lie between.
+fn waits_for(siblings: &[TaskDocument], task: &TaskDocument, name: &str) -> bool {
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let mut open: Vec<&str> = task.depends_on.iter().map(TaskName::as_str).collect();
+    while let Some(next) = open.pop() {
+        if next == name {
+            return true;
+        }
+        if seen.insert(next) {
+            let found = siblings.iter().find(|sibling| sibling.name.as_str() == next);
+            open.extend(
+                found.into_iter().flat_map(|found| found.depends_on.iter().map(TaskName::as_str)),
+            );
+        }
+    }
+    false
+}

@@ -1,0 +1,7 @@
+//! Whole runs on both stores, with functions of the test for bodies and checks.
+
+#![expect(clippy::unwrap_used, reason = "tests may, in their helpers too")]
+
+mod flow; // Conditions, nesting, items, retries.
+mod runs; // Driven, broken off, and taken up again.
+mod world; // A store, a clock, a scheduler.
