@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use formwork_protocols::{
-    Body, Budget, Span, TaskName, TaskSpec,
+    Body, Span, TaskName, TaskSpec,
     check::{CheckKind, CheckSpec, DiffCheck},
     spec::{OnFailure, Retries},
 };
