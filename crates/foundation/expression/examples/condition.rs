@@ -1,5 +1,7 @@
 //! A condition, the names that it refers to, and its value: `cargo run -p formwork-expression --example condition`.
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use formwork_expression::Expression;
 use serde_json::json;
 
