@@ -1,5 +1,7 @@
 //! What an expression says, and what none can do.
 
+#![expect(clippy::unwrap_used, reason = "tests may, in their helpers too")]
+
 use formwork_expression::{Error, Expression};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
