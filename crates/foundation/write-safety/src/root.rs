@@ -268,6 +268,11 @@ impl Root {
         self.locate(path.as_ref(), Access::Read, Last::Follow)?.list()
     }
 
+    /// Opens a folder to look at what stands in it.
+    pub(crate) fn enter(&self, path: &RelPath) -> Result<Opened, Error> {
+        self.locate(path.as_ref(), Access::Read, Last::Follow)?.enter()
+    }
+
     fn workspace(&self) -> &Anchor {
         &self.anchors[0] // `open` puts it there and nothing takes it away.
     }
@@ -601,34 +606,53 @@ pub(crate) fn read_whole(mut file: File, written: &str) -> Result<Vec<u8>, Error
     Ok(bytes)
 }
 
-/// Lists an open folder's names, sorted.
+/// Lists a folder within another, sorted by name.
 pub(crate) fn list_at(
     folder: BorrowedFd<'_>,
     name: &OsStr,
     written: &str,
 ) -> Result<Vec<Entry>, Error> {
-    let io = |e: Errno| Error::io(written, "list", e);
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let dir = fs::openat(folder, name, flags, Mode::empty()).map_err(io)?;
-    let mut entries = Vec::new();
-    for entry in Dir::read_from(&dir).map_err(io)? {
-        let entry = entry.map_err(io)?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name == "." || name == ".." {
-            continue;
+    Opened::at(folder, name, written).map(|opened| opened.entries)
+}
+
+/// An open folder and what stands in it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    dir: OwnedFd,
+    /// Sorted by name.
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Opened {
+    fn at(folder: BorrowedFd<'_>, name: &OsStr, written: &str) -> Result<Self, Error> {
+        let io = |e: Errno| Error::io(written, "list", e);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = fs::openat(folder, name, flags, Mode::empty()).map_err(io)?;
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(&dir).map_err(io)? {
+            let entry = entry.map_err(io)?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                // Some file systems do not say.
+                FileType::Unknown => match stat_at(dir.as_fd(), name).map_err(io)? {
+                    Some(stat) => stat.kind,
+                    None => continue,
+                },
+                kind => Kind::of(kind),
+            };
+            entries.push(Entry { name: name.to_owned(), kind });
         }
-        let kind = match entry.file_type() {
-            // Some file systems do not say.
-            FileType::Unknown => match stat_at(dir.as_fd(), name).map_err(io)? {
-                Some(stat) => stat.kind,
-                None => continue,
-            },
-            kind => Kind::of(kind),
-        };
-        entries.push(Entry { name: name.to_owned(), kind });
+        entries.sort();
+        Ok(Self { dir, entries })
     }
-    entries.sort();
-    Ok(entries)
+
+    /// Returns what a name in it is by now, not following; none if nothing is there.
+    pub(crate) fn stat(&self, name: &OsStr) -> Option<Stat> {
+        stat_at(self.dir.as_fd(), name).ok().flatten()
+    }
 }
 
 impl Spot {
@@ -652,8 +676,13 @@ impl Spot {
     }
 
     pub(crate) fn list(&self) -> Result<Vec<Entry>, Error> {
+        self.enter().map(|opened| opened.entries)
+    }
+
+    /// Opens the folder that is there.
+    pub(crate) fn enter(&self) -> Result<Opened, Error> {
         match self.found()?.kind {
-            Kind::Folder => list_at(self.folder.as_fd(), &self.name, &self.written),
+            Kind::Folder => Opened::at(self.folder.as_fd(), &self.name, &self.written),
             kind => {
                 let path = self.written.clone();
                 Err(Error::Kind { path, wanted: "folder", found: kind.label() })

@@ -14,6 +14,7 @@ pub use revert::{Differing, State};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// A folder outside the workspace that keeps snapshots and the contents they name.
@@ -43,7 +44,7 @@ pub struct Snapshot {
     which: Which,
     /// The content of `.git/info/exclude`.
     exclude: Option<Hash>,
-    entries: BTreeMap<RelPath, Node>,
+    entries: Arc<BTreeMap<RelPath, Node>>,
     skipped: Vec<RelPath>,
 }
 
@@ -154,12 +155,21 @@ impl Snapshots {
         which: Which,
         rules: Option<&Snapshot>,
     ) -> Result<Snapshot, Error> {
-        let clock = self.cache.clock()?;
         let known = self.cache.load(root.path());
         let scan = scan::scan(root, which, &self.blobs, rules)?;
-        let (entries, stats) = scan::read(root, &scan, &known, &self.blobs)?;
-        self.cache.store(root.path(), &stats, clock)?;
+        let found = scan::read(root, &scan, &known, (&self.blobs, &self.cache))?;
         let (exclude, skipped) = (scan.exclude, scan.skipped);
+        // Most looks find what the one before has found.
+        if let Some(last) = known.last.as_ref().filter(|last| {
+            found.read.is_empty()
+                && last.which == which
+                && last.exclude == exclude
+                && *last.entries == found.entries
+        }) && self.has_tree(last.id)
+        {
+            return Ok(Snapshot { skipped, ..last.clone() });
+        }
+        let entries = Arc::new(found.entries);
         let mut snapshot = Snapshot { id: blake3::hash(&[]), which, exclude, entries, skipped };
         let bytes = manifest::write(&snapshot);
         snapshot.id = blake3::hash(&bytes);
@@ -168,7 +178,13 @@ impl Snapshots {
         if !place.metadata().is_ok_and(|found| found.len() == bytes.len() as u64) {
             blobs::put_file(&place, &bytes, blobs::Durability::Synced)?;
         }
+        self.cache.store(root.path(), &known, (&found.read, found.clock), &snapshot)?;
         Ok(snapshot)
+    }
+
+    /// Tells whether a snapshot is still kept.
+    fn has_tree(&self, id: Hash) -> bool {
+        self.trees.join(id.to_string()).is_file()
     }
 
     /// Loads a snapshot by its id.

@@ -6,6 +6,7 @@ use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt, OsStringExt},
+    sync::Arc,
 };
 
 const ALL: &[u8] = b"formwork tree 1 all\n";
@@ -19,7 +20,7 @@ pub(super) fn write(snapshot: &Snapshot) -> Vec<u8> {
     if let Some(hash) = snapshot.exclude {
         out.extend_from_slice(format!("X {hash}\0").as_bytes());
     }
-    for (path, node) in &snapshot.entries {
+    for (path, node) in snapshot.entries.iter() {
         let path = path.as_path().as_os_str().as_bytes();
         let (fields, target) = match node {
             Node::File { hash, mode, len } => (format!("F {mode:o} {hash} {len} "), None),
@@ -68,7 +69,7 @@ pub(super) fn read(bytes: &[u8], id: Hash) -> Result<Snapshot, String> {
         }
         entries.insert(path, node);
     }
-    Ok(Snapshot { id, which, exclude, entries, skipped: Vec::new() })
+    Ok(Snapshot { id, which, exclude, entries: Arc::new(entries), skipped: Vec::new() })
 }
 
 fn file(record: &[u8]) -> Option<(&[u8], Node)> {

@@ -13,6 +13,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     os::unix::ffi::{OsStrExt, OsStringExt},
+    sync::Arc,
 };
 
 /// What one path was or shall be: the hash of its content, none for a folder, and its mode to git.
@@ -106,22 +107,22 @@ impl Snapshots {
         let mut above: BTreeSet<RelPath> = BTreeSet::new();
         for (path, state) in wanted {
             if let Some((node, _)) = self.node(root, path)? {
-                before.entries.insert(path.clone(), node);
+                Arc::make_mut(&mut before.entries).insert(path.clone(), node);
             }
             if let Some(state) = state {
-                target.entries.insert(path.clone(), self.wanted(state)?);
+                Arc::make_mut(&mut target.entries).insert(path.clone(), self.wanted(state)?);
                 let parents = std::iter::successors(path.parent(), RelPath::parent);
                 above.extend(parents.filter(|parent| !parent.is_root()));
             }
         }
         for folder in above {
             let found = self.node(root, &folder)?;
-            let shall = target.entries.entry(folder.clone());
+            let shall = Arc::make_mut(&mut target.entries).entry(folder.clone());
             // A folder that is there keeps its bits; one of ours that is to go is needed after all.
             match found {
                 Some((node @ Node::Folder { .. }, _)) => {
                     shall.or_insert_with(|| node.clone());
-                    before.entries.insert(folder, node);
+                    Arc::make_mut(&mut before.entries).insert(folder, node);
                 }
                 _ => drop(shall.or_insert(Node::Folder { mode: 0o755 })),
             }
@@ -173,7 +174,7 @@ fn empty() -> Snapshot {
         id: blake3::hash(&[]),
         which: Which::All,
         exclude: None,
-        entries: BTreeMap::new(),
+        entries: Arc::default(),
         skipped: Vec::new(),
     }
 }

@@ -1,12 +1,16 @@
 //! Going through a workspace: what belongs to a snapshot, and what it contains.
 
-use super::{Node, Snapshot, Which, blobs::Blobs, cache::Stats};
+use super::{
+    Node, Snapshot, Which,
+    blobs::Blobs,
+    cache::{Cache, Known},
+};
 use crate::{
     error::Error,
     ledger::Hash,
     path::RelPath,
     replace::{Old, TEMP_PREFIX},
-    root::{Access, Kind, Last, Root, Stat},
+    root::{Access, Entry, Kind, Last, Root, Stat},
     rules::is_git,
 };
 use ignore::{
@@ -24,6 +28,11 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
 };
+
+/// How many files are read before another thread helps.
+const FILES_A_THREAD: usize = 16;
+
+const IGNORE_FILE: &str = ".gitignore";
 
 /// What belongs to a snapshot, before its files are read.
 pub(super) struct Scan {
@@ -56,8 +65,8 @@ fn visit(
     scan: &mut Scan,
 ) -> Result<(), Error> {
     let depth = ignores.stack.len();
-    let entries = match root.list(folder) {
-        Ok(entries) => entries,
+    let opened = match root.enter(folder) {
+        Ok(opened) => opened,
         // Gone or closed to us.
         Err(Error::Missing { .. } | Error::Kind { .. } | Error::Refused { .. }) => return Ok(()),
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
@@ -66,8 +75,12 @@ fn visit(
         }
         Err(e) => return Err(e),
     };
-    ignores.enter(folder)?;
-    for entry in entries {
+    let has_rules = |entry: &Entry| entry.name == IGNORE_FILE;
+    if ignores.rules.is_some() || opened.entries.iter().any(has_rules) {
+        ignores.enter(folder)?;
+    }
+    let mut folders = Vec::new();
+    for entry in &opened.entries {
         if is_git(&entry.name) || entry.name.as_bytes().starts_with(TEMP_PREFIX.as_bytes()) {
             continue;
         }
@@ -76,15 +89,19 @@ fn visit(
             continue;
         }
         // A name that is gone by now was never there.
-        let Ok(stat) = root.stat_link(&path) else { continue };
-        if stat.kind == Kind::Special {
-            scan.skipped.push(path);
-            continue;
+        let Some(stat) = opened.stat(&entry.name) else { continue };
+        match stat.kind {
+            Kind::Special => scan.skipped.push(path),
+            Kind::Folder => {
+                folders.push(path.clone());
+                scan.found.push((path, stat));
+            }
+            Kind::File | Kind::Link => scan.found.push((path, stat)),
         }
-        scan.found.push((path.clone(), stat));
-        if stat.kind == Kind::Folder {
-            visit(root, &path, ignores, scan)?;
-        }
+    }
+    drop(opened); // However deep a workspace is, one folder is open at a time.
+    for folder in folders {
+        visit(root, &folder, ignores, scan)?;
     }
     ignores.stack.truncate(depth);
     Ok(())
@@ -123,7 +140,7 @@ impl Ignores<'_> {
         if self.which == Which::All {
             return Ok(());
         }
-        let file = folder.join(".gitignore".as_ref());
+        let file = folder.join(IGNORE_FILE.as_ref());
         let text = match self.rules {
             Some(rules) => match rules.entries.get(&file) {
                 Some(Node::File { hash, .. }) => Some(self.blobs.get(*hash)?),
@@ -157,6 +174,9 @@ impl Ignores<'_> {
         if self.rules.is_some_and(|rules| rules.entries.contains_key(path)) {
             return false;
         }
+        if self.stack.is_empty() {
+            return false;
+        }
         let absolute = self.root.path().join(path.as_path());
         for ignore in self.stack.iter().rev() {
             match ignore.matched(&absolute, kind == Kind::Folder) {
@@ -169,26 +189,48 @@ impl Ignores<'_> {
     }
 }
 
+/// What was found to be in a workspace.
+pub(super) struct Found {
+    pub(super) entries: BTreeMap<RelPath, Node>,
+    /// Files that had to be read, with what they are by now.
+    pub(super) read: Vec<(RelPath, Stat, Hash)>,
+    /// The time before the first of them was read, by the clock that gives files their times.
+    pub(super) clock: Option<i128>,
+}
+
 /// Reads what is not known yet, several files at once, and keeps the contents.
 pub(super) fn read(
     root: &Root,
     scan: &Scan,
-    known: &Stats,
-    blobs: &Blobs,
-) -> Result<(BTreeMap<RelPath, Node>, Stats), Error> {
+    known: &Known,
+    (blobs, cache): (&Blobs, &Cache),
+) -> Result<Found, Error> {
+    let (mut entries, mut unknown) = (Vec::with_capacity(scan.found.len()), Vec::new());
+    for (path, stat) in &scan.found {
+        match (stat.kind, known.hash(path, stat, blobs)) {
+            (Kind::Folder, _) => entries.push((path.clone(), Node::Folder { mode: stat.mode })),
+            (Kind::File, Some(hash)) => {
+                let node = Node::File { hash, mode: stat.mode, len: stat.len };
+                entries.push((path.clone(), node));
+            }
+            (Kind::File | Kind::Link | Kind::Special, _) => unknown.push((path, stat)),
+        }
+    }
+    let has_files = unknown.iter().any(|(_, stat)| stat.kind == Kind::File);
+    let clock = if has_files { Some(cache.clock()?) } else { None };
     let next = AtomicUsize::new(0);
-    let results = Mutex::new((BTreeMap::new(), Stats::new()));
+    let results = Mutex::new((Vec::new(), Vec::new()));
     let failed = Mutex::new(None);
     let lock = |e: PoisonError<_>| PoisonError::into_inner(e);
     let work = || {
-        while let Some((path, stat)) = scan.found.get(next.fetch_add(1, Ordering::Relaxed)) {
-            match read_one(root, path, stat, known, blobs) {
+        while let Some((path, stat)) = unknown.get(next.fetch_add(1, Ordering::Relaxed)) {
+            match read_one(root, path, stat, blobs) {
                 Ok(Some((node, stat))) => {
-                    let (entries, stats) = &mut *results.lock().unwrap_or_else(lock);
+                    let (entries, read) = &mut *results.lock().unwrap_or_else(lock);
                     if let Node::File { hash, .. } = node {
-                        stats.insert(path.clone(), (stat, hash));
+                        read.push(((*path).clone(), stat, hash));
                     }
-                    entries.insert(path.clone(), node);
+                    entries.push(((*path).clone(), node));
                 }
                 Ok(None) => {}
                 Err(e) => {
@@ -198,16 +240,20 @@ pub(super) fn read(
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    // The beginning of a thread takes longer than to read some files.
+    let threads = threads.min(unknown.len() / FILES_A_THREAD + 1);
     std::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(work);
         }
         work();
     });
-    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(e) => Err(e),
-        None => Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner)),
+    if let Some(e) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(e);
     }
+    let (more, read) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    entries.extend(more);
+    Ok(Found { entries: entries.into_iter().collect(), read, clock })
 }
 
 /// Reads one file, link or folder; none if it is gone by now.
@@ -215,7 +261,6 @@ fn read_one(
     root: &Root,
     path: &RelPath,
     stat: &Stat,
-    known: &Stats,
     blobs: &Blobs,
 ) -> Result<Option<(Node, Stat)>, Error> {
     let gone = |e: Error| match e {
@@ -237,15 +282,6 @@ fn read_one(
             Ok(Some((Node::Link { target }, *stat)))
         }
         Kind::File => {
-            if let Some((before, hash)) = known.get(path)
-                && before == stat
-                && blobs.holds(*hash)
-            {
-                return Ok(Some((
-                    Node::File { hash: *hash, mode: stat.mode, len: stat.len },
-                    *stat,
-                )));
-            }
             let old = root
                 .locate(AsRef::<Path>::as_ref(path), Access::Read, Last::Keep)
                 .and_then(|spot| Old::read(&spot));

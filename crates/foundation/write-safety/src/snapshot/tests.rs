@@ -196,21 +196,38 @@ fn a_change_within_one_tick_of_the_clock_is_seen() {
 }
 
 #[test]
-fn an_unchanged_old_file_is_not_read_again() {
+fn an_unchanged_old_file_is_not_read_again_and_a_look_that_finds_nothing_new_writes_nothing() {
     let place = Place::new();
     place.put("f", "old");
     let (root, snapshots) = (place.root(), place.snapshots());
-    let old = rustix::fs::stat(place.ws.join("f")).unwrap();
-    let mut stats = cache::Stats::new();
-    let fake = blake3::hash(b"what the cache says");
-    stats.insert(RelPath::parse("f").unwrap(), (crate::Stat::of(&old), fake));
-    snapshots.blobs.put(b"what the cache says").unwrap();
-    snapshots.cache.store(root.path(), &stats, i128::MAX).unwrap();
+    let last = snapshots.take(&root, Which::All).unwrap();
+    let old = crate::Stat::of(&rustix::fs::stat(place.ws.join("f")).unwrap());
+    let fake = snapshots.blobs.put(b"what the cache says").unwrap();
+    let read = [(RelPath::parse("f").unwrap(), old, fake)];
+    let known = snapshots.cache.load(root.path());
+    snapshots.cache.store(root.path(), &known, (&read, Some(i128::MAX)), &last).unwrap();
+    fs::remove_dir_all(place.store.join("stat-cache")).unwrap();
 
     let snapshot = snapshots.take(&root, Which::All).unwrap();
+    let again = snapshots.take(&root, Which::All).unwrap();
 
     let content = snapshots.content(&snapshot, &RelPath::parse("f").unwrap()).unwrap();
     assert_eq!(content, b"what the cache says");
+    assert_eq!(again, snapshot);
+    assert!(Arc::ptr_eq(&again.entries, &snapshot.entries));
+}
+
+#[test]
+fn a_snapshot_that_somebody_removed_is_written_again() {
+    let place = Place::new();
+    let (root, snapshots) = (place.root(), place.snapshots());
+    let first = snapshots.take(&root, Which::All).unwrap();
+    fs::remove_file(place.store.join("trees").join(first.id().to_string())).unwrap();
+
+    let again = snapshots.take(&root, Which::All).unwrap();
+
+    assert_eq!(again, first);
+    assert_eq!(snapshots.load(&first.id().to_string()).unwrap(), first);
 }
 
 #[test]
