@@ -11,6 +11,7 @@ use crate::{
     budget::{Budget, Cap, Crossing, Usage},
     canonical::{self, Canonical},
     check::{Phase, Verdict},
+    context::{ContextCompacted, Purpose},
     id::{
         AgentName, AttemptId, CallId, HoldId, ModelRef, NameError, Principal, RunId, SessionId,
         TaskId, TaskName, WorkflowName,
@@ -329,6 +330,8 @@ bodies! {
     SessionMessage(SessionMessage) = "session.message",
     /// A conversation ended.
     SessionEnded(SessionEnded) = "session.ended",
+    /// A conversation was made shorter so that it fits its model's window.
+    ContextCompacted(ContextCompacted) = "context.compacted",
     /// A model call is about to be sent.
     ModelRequested(ModelRequested) = "model.requested",
     /// A try of a model call failed, and another follows.
@@ -571,6 +574,16 @@ pub struct SessionStarted {
     pub agent_version: String,
     /// The tools that are offered at its start.
     pub tools: Vec<String>,
+    /// The conversation that goes on in this one, of this run or of an earlier one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<SessionId>,
+    /// How many messages were taken over from it, word for word. What is asked comes after them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub carried: u32,
+}
+
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Data of `session.message`: the message itself is a blob, stored once.
@@ -606,10 +619,16 @@ pub struct ModelRequested {
     pub model: ModelRef,
     /// How many messages of the conversation are sent.
     pub messages: u32,
-    /// How many tokens they are thought to have.
+    /// How many tokens they are thought to have, never to be short of the truth.
     pub input_tokens_estimated: u64,
+    /// The bare measure that the estimate was made from, by which later ones are calibrated.
+    #[serde(default)]
+    pub measure: u64,
     /// The most tokens that the answer may have.
     pub max_output_tokens: u32,
+    /// What it is asked for.
+    #[serde(default, skip_serializing_if = "Purpose::is_turn")]
+    pub purpose: Purpose,
 }
 
 /// Data of `model.retried`.
@@ -667,6 +686,12 @@ pub struct ModelCompleted {
     pub elapsed: Span,
     /// How many events of the stream could not be read.
     pub undecodable: u32,
+    /// What it was asked for.
+    #[serde(default, skip_serializing_if = "Purpose::is_turn")]
+    pub purpose: Purpose,
+    /// The canonical JSON of the answer, by its hash, where it is no message of the conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<BlobHash>,
 }
 
 /// Data of `model.failed`.

@@ -23,6 +23,7 @@ pub mod budget; // What work may cost and did cost.
 pub mod cancel;
 pub mod canonical; // The one form whose bytes are hashed.
 pub mod check; // What proves that work may begin or has ended.
+pub mod context; // How a conversation is kept within its window.
 pub mod document; // The one reader of every TOML document.
 pub mod event; // What happened.
 pub mod id;
@@ -43,6 +44,7 @@ pub use {
     approval::{Answer, Approval, ApprovalRequest, Approver, Cover},
     budget::{Ask, Budget, Ledger, OverBudget, Price, Usage},
     cancel::Cancel,
+    context::{CompactionCause, ContextCompacted, ContextEdit, Purpose},
     event::{BlobHash, Event, EventBody, NewEvent, Position},
     id::{
         AgentName, AttemptId, CallId, CategoryName, HoldId, ModelName, ModelRef, NameError,

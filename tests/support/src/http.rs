@@ -22,9 +22,9 @@ mod reply;
 mod request;
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, io};
 
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -78,6 +78,12 @@ impl Server {
         self.state.script().standing.insert(path.to_owned(), reply);
     }
 
+    /// Answers every request to `path` with what `answer` makes of it, once the queued replies are used up: for a
+    /// server whose answer depends on what it is asked.
+    pub fn answer(&self, path: &str, answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) {
+        self.state.script().answering.insert(path.to_owned(), Answering(Arc::new(answer)));
+    }
+
     /// Returns the requests so far, in the order they were read whole.
     pub fn requests(&self) -> Vec<Request> {
         self.state.script().requests.clone()
@@ -110,10 +116,21 @@ struct State {
     closed: watch::Sender<usize>,
 }
 
+/// Makes a reply of a request.
+#[derive(Clone)]
+struct Answering(Arc<dyn Fn(&Request) -> Reply + Send + Sync>);
+
+impl fmt::Debug for Answering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Answering")
+    }
+}
+
 #[derive(Debug, Default)]
 struct Script {
     replies: HashMap<String, VecDeque<Reply>>,
     standing: HashMap<String, Reply>,
+    answering: HashMap<String, Answering>,
     requests: Vec<Request>,
 }
 
@@ -127,7 +144,9 @@ impl State {
         let mut script = self.script();
         let path = request.path().to_owned();
         let queued = script.replies.get_mut(&path).and_then(VecDeque::pop_front);
-        let reply = queued.or_else(|| script.standing.get(&path).cloned()).unwrap_or_else(|| {
+        let made = || script.answering.get(&path).map(|Answering(answer)| answer(&request));
+        let reply = queued.or_else(made);
+        let reply = reply.or_else(|| script.standing.get(&path).cloned()).unwrap_or_else(|| {
             Reply::text(599, &format!("no reply is scripted for {} {path}\n", request.method))
         });
         script.requests.push(request);

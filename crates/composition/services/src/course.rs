@@ -295,6 +295,13 @@ fn comparable(body: &EventBody) -> Option<(Value, Option<CallId>)> {
             });
             (data, None)
         }
+        EventBody::ContextCompacted(done) => {
+            let data = json!({
+                "cause": done.cause, "superseded": done.superseded, "spilled": done.spilled,
+                "summarised": done.summarised, "edits": done.edits,
+            });
+            (data, None)
+        }
         EventBody::SessionMessage(said) => {
             (json!({ "index": said.index, "role": said.role }), None)
         }

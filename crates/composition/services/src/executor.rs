@@ -13,8 +13,8 @@ use formwork_compose::{Library, Template};
 use formwork_policy::Grants;
 use formwork_protocols::{
     AgentName, Append, Approver, Blob, Body, CallId, Cancel, Claim, Clock, Escalation, EventBody,
-    Position, Principal, ProviderFault, Rng, RunId, Scrub, SessionId, Store, TaskId, TaskSpec,
-    TaskState, Tool, ToolName, Toolbox,
+    Model, Position, Principal, ProviderFault, Rng, RunId, Scrub, SessionId, Store, TaskId,
+    TaskSpec, TaskState, Tool, ToolName, Toolbox,
     check::{CheckKind, Evidence, Verdict},
     event::FileChange,
     model::ToolCalls,
@@ -326,6 +326,7 @@ impl Workshop {
             agent: agent.clone(),
             agent_version: chosen.agent.version().to_owned(),
             principal: Principal::agent(agent),
+            summary: self.summary_model(chosen, &model, talk.as_ref())?,
             model,
             limits,
             token: job.token,
@@ -363,6 +364,23 @@ impl Workshop {
         Ok(Session::start(spec, &Opening { system, user }, seams)?)
     }
 
+    /// Returns the model that sums up conversations of an agent, where it is another one than its own.
+    fn summary_model(
+        &self,
+        chosen: &setup::AgentSetup,
+        own: &Model,
+        talk: Option<&(&Arc<Tape>, Arc<Talk>)>,
+    ) -> Result<Option<Model>, Error> {
+        let Some(summary) = &chosen.summary else { return Ok(None) };
+        if *summary == own.info.model {
+            return Ok(None);
+        }
+        let Some((tape, talk)) = talk else { return self.models.model(summary).map(Some) };
+        let unknown = |source| Error::Model { model: summary.clone(), source: Box::new(source) };
+        let info = self.models.catalog().info(summary).map_err(unknown)?;
+        Ok(Some(tape.model(info, talk)))
+    }
+
     async fn by_agent(
         &self,
         job: &AttemptJob,
@@ -382,8 +400,9 @@ impl Workshop {
         cancel: &Cancel,
     ) -> Result<AttemptEnd, Error> {
         let mut session = self.session(job, agent, prompt).await?;
-        let id = session.id();
         let end = session.run(cancel).await?;
+        // The window may have been too small for it, and another goes on in its place.
+        let id = session.id();
         self.lock().insert(id, session);
         let (session, files_changed) = (Some(id), self.files_changed(job).await?);
         Ok(match end {

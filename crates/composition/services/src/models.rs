@@ -15,6 +15,9 @@ use crate::{Error, config::Config};
 /// The category that agents ask for unless they say otherwise.
 pub(crate) const DEFAULT_CATEGORY: &str = "default";
 
+/// The category that sums up what no longer fits a window; the model that is asked does so where it is not mapped.
+const CHEAP_CATEGORY: &str = "cheap";
+
 /// The environment, as those who look up keys see it.
 pub(crate) fn lookup(
     environment: &BTreeMap<OsString, OsString>,
@@ -187,6 +190,13 @@ impl Models {
             ModelChoice::Model(model) => Ok(model.clone()),
             ModelChoice::Category(category) => self.category(agent, category),
         }
+    }
+
+    /// Returns the model that sums conversations up, if one is named for it.
+    pub(crate) fn cheap(&self) -> Option<&ModelRef> {
+        let (_, model) =
+            self.categories.iter().find(|(name, _)| name.as_str() == CHEAP_CATEGORY)?;
+        Some(model)
     }
 
     fn category(&self, agent: &AgentName, category: &CategoryName) -> Result<ModelRef, Error> {

@@ -42,6 +42,9 @@ pub(crate) struct AgentSetup {
     pub(crate) agent: Agent,
     /// The model that it thinks with.
     pub(crate) model: ModelRef,
+    /// The model that sums up what no longer fits its window; its own where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) summary: Option<ModelRef>,
 }
 
 impl RunSetup {

@@ -83,6 +83,23 @@ struct Reading {
     turn: usize,
 }
 
+/// Conversations that go on in others of the same run, because the window was full.
+#[derive(Default)]
+struct Same(HashMap<SessionId, SessionId>);
+
+impl Same {
+    /// Returns the conversation that this one began as.
+    fn of(&self, session: SessionId) -> SessionId {
+        self.0.get(&session).copied().unwrap_or(session)
+    }
+
+    fn join(&mut self, session: SessionId, before: Option<SessionId>) {
+        if let Some(before) = before {
+            self.0.insert(session, self.of(before));
+        }
+    }
+}
+
 impl Tape {
     /// Reads what was answered in a run.
     ///
@@ -92,30 +109,48 @@ impl Tape {
         let (paths, void) = (course::paths(events), course::void_checks(events));
         let mut tracks: HashMap<String, Track> = HashMap::new();
         let mut order = Vec::new();
+        let mut same = Same::default();
         let mut reading: HashMap<SessionId, Reading> = HashMap::new();
         let mut made: HashMap<CallId, (SessionId, String)> = HashMap::new();
         for (at, event) in events.iter().enumerate() {
             let path = event.task.and_then(|task| paths.get(&task));
             match &event.body {
+                // A conversation that goes on with another one of the run is the same talk.
+                EventBody::SessionStarted(started)
+                    if started
+                        .continues
+                        .is_some_and(|before| reading.contains_key(&same.of(before))) =>
+                {
+                    same.join(started.session, started.continues);
+                }
                 EventBody::SessionStarted(started) => {
                     let path = path.cloned().unwrap_or_default();
                     reading.insert(started.session, Reading { path, ..Reading::default() });
                     order.push(started.session);
                 }
                 EventBody::ModelCompleted(done) => {
-                    if let Some(of) = reading.get_mut(&done.session) {
+                    let Some(of) = reading.get_mut(&same.of(done.session)) else { continue };
+                    let Some(answer) = done.answer else {
                         of.answered = Some(done.clone());
-                    }
+                        continue;
+                    };
+                    // It is no message of the conversation, which it sums up.
+                    let bytes = store.blob(&answer).await?.unwrap_or_default();
+                    let Ok(message) = serde_json::from_slice(&bytes) else { continue };
+                    let answer = Answer::Said(Box::new(completion(done.clone(), message)));
+                    lock(&of.talk.answers).push_back(answer);
                 }
                 EventBody::ModelFailed(failed) => {
                     let is_answer =
                         failed.error.fault != formwork_protocols::ProviderFault::Cancelled;
-                    if let Some(of) = reading.get_mut(&failed.session).filter(|_| is_answer) {
+                    if let Some(of) =
+                        reading.get_mut(&same.of(failed.session)).filter(|_| is_answer)
+                    {
                         lock(&of.talk.answers).push_back(Answer::Failed(failed.error.clone()));
                     }
                 }
                 EventBody::SessionMessage(said) if said.role == Role::Assistant => {
-                    let Some(of) = reading.get_mut(&said.session) else { continue };
+                    let Some(of) = reading.get_mut(&same.of(said.session)) else { continue };
                     of.turn += 1;
                     let Some(done) = of.answered.take() else { continue };
                     let bytes = store.blob(&said.message).await?.unwrap_or_default();
@@ -125,7 +160,7 @@ impl Tape {
                 }
                 // One that only repeats others is refused by the conversation itself.
                 EventBody::ToolRequested(call) if !call.arguments.is_null() => {
-                    made.insert(call.call, (call.session, call.pair.clone()));
+                    made.insert(call.call, (same.of(call.session), call.pair.clone()));
                 }
                 EventBody::ToolCompleted(done) => {
                     let bytes = store.blob(&done.output).await?;

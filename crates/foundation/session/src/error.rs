@@ -2,7 +2,7 @@
 
 use formwork_protocols::{BlobHash, RunId, SessionId, StoreError};
 
-use crate::history::HistoryError;
+use formwork_context::HistoryError;
 
 /// Why a conversation could not go on. What is in the log stands: it is taken up again from there.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +21,9 @@ pub enum Error {
     /// A message cannot be read, as `source` says.
     #[error("message {index} of conversation {session} cannot be read")]
     UnreadableMessage { session: SessionId, index: u32, source: serde_json::Error },
+    /// What was done so that the conversation fits is in the log but not in the store, or cannot be read.
+    #[error("a compaction of conversation {session} is missing or damaged: blob {hash}")]
+    LostCompaction { session: SessionId, hash: BlobHash },
     /// A message cannot be written as JSON, as `source` says.
     #[error("a message of conversation {session} cannot be written")]
     UnwritableMessage { session: SessionId, source: serde_json::Error },

@@ -10,6 +10,9 @@
 //! its call, cannot be sent. Every model call is reserved before it is sent and settled after it; every
 //! message is in the log before what follows from it is done.
 //!
+//! Before every model call the conversation is made to fit the window, by the steps of
+//! [`formwork_context`]; what was done is an event, and done again by whoever takes the conversation up.
+//!
 //! This crate knows the seams and nothing behind them: no provider, no tool, no store, no checks.
 //!
 //! ```
@@ -32,17 +35,15 @@
 //! ```
 
 mod error;
-mod estimate; // How many tokens a request has.
 mod guard; // Whether the model goes round in circles.
-mod history; // What was said, well-formed by construction.
 mod hold; // Money set aside for one model call.
 mod record; // What is written into the log, and when.
 mod session; // One model call, the calls of its answer, and again.
 mod spec; // What a session is made of, and how it ends.
 
+pub use formwork_context::{Answered, Group, History, HistoryError, OpenTurn, Turn};
 pub use {
     error::Error,
-    history::{Answered, Group, History, HistoryError, OpenTurn, Turn},
     session::Session,
     spec::{Farewell, Limits, Opening, Seams, SessionEnd, SessionSpec, Totals, Via},
 };

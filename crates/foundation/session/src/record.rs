@@ -39,6 +39,11 @@ impl Record {
         }
     }
 
+    /// Goes on with another conversation, of which nothing is gathered yet.
+    pub(crate) const fn begin(&mut self, session: SessionId) {
+        (self.session, self.next) = (session, 0);
+    }
+
     /// Gathers a fact.
     pub(crate) fn put(&self, task: TaskId, body: EventBody) {
         let event = self.event(task, body);

@@ -8,17 +8,18 @@ use formwork_protocols::{
     model::{StopReason, ToolCalls},
 };
 
+use formwork_context::{Answered, Group, History, Meter, OpenTurn, Turn, message_tokens};
+
 use crate::{
     Error,
-    estimate::{self, Estimator},
     guard::Guard,
-    history::{Answered, Group, History, OpenTurn, Turn},
     record::Record,
     spec::{Farewell, Opening, Seams, SessionEnd, SessionSpec, Totals, Via},
 };
 
 mod ask; // One model call.
 mod calls; // The calls of one answer.
+mod fit; // Before each of them, within the window.
 mod resume; // From the log back to a conversation.
 
 /// The tool by which a model says that its task is done.
@@ -54,8 +55,16 @@ pub struct Session {
     seams: Seams,
     record: Record,
     history: History,
-    /// How many tokens the history is thought to have.
+    /// The measure of the history: the tokens that it has at the most.
     tokens: u64,
+    /// Where in the log of the conversation the task stands, which is never left out.
+    task_at: u32,
+    /// Whether it goes on with another conversation by a brief of it.
+    handed_over: bool,
+    /// Whether somebody wants it shorter before the next model call.
+    compact_asked: bool,
+    /// Whether the server has refused the last request as too long.
+    overflowed: bool,
     /// The last answer, while it has calls that are not answered.
     open: Option<OpenTurn>,
     /// A last answer that was cut or withheld, and why, of which a resumed conversation has done nothing yet.
@@ -67,7 +76,7 @@ pub struct Session {
     /// The tasks that calls belong to: the session's own, and those opened within it, innermost last.
     tasks: Vec<TaskId>,
     guard: Guard,
-    estimator: Estimator,
+    meter: Meter,
     totals: Totals,
     /// Cut answers in a row.
     cut: u32,
@@ -92,6 +101,8 @@ impl Session {
             model: spec.model.info.model.clone(),
             agent_version: spec.agent_version.clone(),
             tools: tools.into_iter().map(|tool| tool.definition.name.to_string()).collect(),
+            continues: None,
+            carried: 0,
         };
         record.put(spec.task, EventBody::SessionStarted(started));
         let system = Message::text(Role::System, opening.system.as_str());
@@ -111,7 +122,7 @@ impl Session {
         record: Record,
         history: History,
     ) -> Self {
-        let tokens = history.messages().map(|message| estimate::message_tokens(&message)).sum();
+        let tokens = history.messages().map(|message| message_tokens(&message)).sum();
         let tasks = vec![spec.task];
         Self {
             id,
@@ -126,7 +137,11 @@ impl Session {
             waiting: Vec::new(),
             tasks,
             guard: Guard::default(),
-            estimator: Estimator::default(),
+            meter: Meter::default(),
+            task_at: 1,
+            handed_over: false,
+            compact_asked: false,
+            overflowed: false,
             totals: Totals::default(),
             cut: 0,
             reminded: 0,
@@ -377,7 +392,7 @@ impl Session {
     /// Adds what a person says to the conversation and to what is to be recorded.
     fn put_user(&mut self, text: &str) -> Result<(), Error> {
         let message = self.record.put_message(self.task(), &Message::text(Role::User, text))?;
-        self.tokens = self.tokens.saturating_add(estimate::message_tokens(&message));
+        self.tokens = self.tokens.saturating_add(message_tokens(&message));
         self.history.say(message);
         Ok(())
     }
@@ -401,8 +416,8 @@ impl Session {
 
     fn push(&mut self, turn: Turn) {
         let results = turn.tool_message();
-        let said = estimate::message_tokens(turn.assistant());
-        let answered = results.as_ref().map_or(0, estimate::message_tokens);
+        let said = message_tokens(turn.assistant());
+        let answered = results.as_ref().map_or(0, message_tokens);
         self.tokens = self.tokens.saturating_add(said).saturating_add(answered);
         self.history.push(turn);
     }

@@ -22,6 +22,8 @@ pub struct SessionSpec {
     pub principal: Principal,
     /// The model that is asked.
     pub model: Model,
+    /// The model that sums up what no longer fits the window; the one that is asked where absent.
+    pub summary: Option<Model>,
     /// Where it stops.
     pub limits: Limits,
     /// The token of the run's lease, if it is leased.

@@ -65,6 +65,11 @@ pub(crate) fn calling(calls: &[(&str, Value)]) -> String {
     stream(&deltas, "tool_calls")
 }
 
+/// Returns a stream whose server has counted so many tokens of input.
+pub(crate) fn counted(stream: &str, tokens: u64) -> String {
+    stream.replace("\"prompt_tokens\":100", &format!("\"prompt_tokens\":{tokens}"))
+}
+
 /// Returns what a real server once answered.
 pub(crate) fn captured(file: &str) -> Vec<u8> {
     std::fs::read(format!("{WIRE}{file}")).unwrap()

@@ -31,4 +31,5 @@ mod secrets; // Where keys never are.
 mod text_calls; // Calls in words, reminders, and models without tools.
 mod trust; // What a project may say.
 mod undo; // Back to what was there, however a run ended.
+mod window; // Conversations longer than a window.
 mod workflow; // Three tasks from the command line to the log.

@@ -257,6 +257,7 @@ impl World {
                 agent_version: "v1".to_owned(),
                 principal: Principal::system("test"),
                 model: Model { info, price, ceiling: price, provider: Arc::clone(&script) as _ },
+                summary: None,
                 limits: Limits::default(),
                 token: None,
             },

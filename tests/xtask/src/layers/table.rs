@@ -69,6 +69,7 @@ pub(crate) const MEMBERS: &[Member] = &[
     member("formwork-policy", "crates/foundation/policy", Layer::Foundation),
     member("formwork-transport", "crates/foundation/transport", Layer::Foundation),
     member("formwork-agent", "crates/foundation/agent", Layer::Foundation),
+    member("formwork-context", "crates/foundation/context", Layer::Foundation),
     member("formwork-session", "crates/foundation/session", Layer::Foundation),
     member("formwork-tool", "crates/foundation/tool", Layer::Foundation),
     member("formwork-verify", "crates/foundation/verify", Layer::Foundation),
@@ -96,6 +97,11 @@ const KERNEL: &str = "the call pipeline is the one safety kernel";
 /// The only edges within a layer.
 pub(crate) const SIDEWAYS: &[Sideways] = &[
     sideways("formwork-agent", "formwork-compose", "a definition's prompt is composed"),
+    sideways(
+        "formwork-session",
+        "formwork-context",
+        "every model call is brought within the window",
+    ),
     sideways("formwork-tool", "formwork-write-safety", KERNEL),
     sideways("formwork-tool", "formwork-sandbox", KERNEL),
     sideways("formwork-tool", "formwork-policy", KERNEL),

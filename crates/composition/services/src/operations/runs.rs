@@ -153,7 +153,9 @@ impl Operation for Start {
             };
             // All that can fail before money is spent fails here.
             models.model(&model)?;
-            chosen.insert(name.clone(), AgentSetup { agent, model });
+            let summary = models.cheap().cloned();
+            summary.as_ref().map(|summary| models.model(summary)).transpose()?;
+            chosen.insert(name.clone(), AgentSetup { agent, model, summary });
         }
         plan.cap_agents(|name| chosen.get(name).map(|own| &own.agent.document().budget));
         let width = width.unwrap_or(WIDTH).max(1);

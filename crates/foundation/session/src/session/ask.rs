@@ -3,8 +3,8 @@
 use std::{ops::ControlFlow, pin::pin};
 
 use formwork_protocols::{
-    Ask, CallId, Cancel, Completion, EventBody, HoldId, ModelEvent, ModelRequest, ProviderError,
-    ProviderFault, Span, Usage,
+    Ask, Blob, CallId, Cancel, Completion, EventBody, HoldId, ModelEvent, ModelRequest,
+    ProviderError, ProviderFault, Purpose, Span, Usage,
     budget::Crossing,
     event::{
         BudgetExhausted, BudgetReserved, BudgetSettled, Delta, DeltaKind, ModelCompleted,
@@ -16,23 +16,26 @@ use formwork_protocols::{
 use futures::StreamExt as _;
 
 use super::{Session, with_words};
-use crate::{Error, estimate, hold::Hold, spec::SessionEnd};
+use formwork_context::{tokens_of, tool_tokens};
+
+use crate::{Error, hold::Hold, spec::SessionEnd};
 
 /// How a stream ended before its answer was whole.
-struct Broken {
-    error: ProviderError,
+pub(super) struct Broken {
+    pub(super) error: ProviderError,
     /// What it is thought to have used; nothing where the provider never began.
-    used: Usage,
+    pub(super) used: Usage,
 }
 
 /// What one model call is known by.
 #[derive(Clone, Copy)]
-struct Sent {
-    call: CallId,
-    /// The bare estimate of its input, by which a later one is calibrated.
-    raw: u64,
-    /// The estimate of its input.
-    input: u64,
+pub(super) struct Sent {
+    pub(super) call: CallId,
+    /// The bare measure of its input, by which a later one is calibrated.
+    pub(super) measure: u64,
+    /// The tokens that its input has at the most.
+    pub(super) input: u64,
+    pub(super) purpose: Purpose,
 }
 
 impl Session {
@@ -41,51 +44,83 @@ impl Session {
         &mut self,
         stop: &Cancel,
     ) -> Result<ControlFlow<SessionEnd, Completion>, Error> {
+        loop {
+            if let Some(asked) = self.ask_once(stop).await? {
+                return Ok(asked);
+            }
+        }
+    }
+
+    /// The same; nothing is returned where the server refused the conversation as too long for the first time.
+    async fn ask_once(
+        &mut self,
+        stop: &Cancel,
+    ) -> Result<Option<ControlFlow<SessionEnd, Completion>>, Error> {
         if stop.is_cancelled() {
-            return Ok(ControlFlow::Break(SessionEnd::Cancelled));
+            return Ok(Some(ControlFlow::Break(SessionEnd::Cancelled)));
         }
         let rounds = self.totals.rounds;
         if self.spec.limits.max_rounds.is_some_and(|max| rounds >= max) {
-            return Ok(ControlFlow::Break(SessionEnd::RoundsExhausted { rounds }));
+            return Ok(Some(ControlFlow::Break(SessionEnd::RoundsExhausted { rounds })));
         }
-        let request = self.request();
-        let raw = self.tokens.saturating_add(estimate::tool_tokens(&request.tools));
-        let (sent, mut hold) = match self.reserve(raw, &request) {
+        if let ControlFlow::Break(end) = self.fit(stop).await? {
+            return Ok(Some(ControlFlow::Break(end)));
+        }
+        let measure = self.measure();
+        let request = self.request(measure);
+        let (sent, mut hold) = match self.reserve(measure, &request, Purpose::Turn) {
             ControlFlow::Continue(reserved) => reserved,
-            ControlFlow::Break(end) => return Ok(ControlFlow::Break(end)),
+            ControlFlow::Break(end) => return Ok(Some(ControlFlow::Break(end))),
         };
         self.record.flush().await?;
 
         hold.sent(sent.input);
         self.totals.rounds = rounds.saturating_add(1);
         match self.receive(request, sent, &mut hold, stop).await? {
-            Ok(completion) => self.keep(completion, sent, hold).map(ControlFlow::Continue),
+            Ok(completion) => {
+                self.overflowed = false;
+                self.keep(completion, sent, hold).map(|kept| Some(ControlFlow::Continue(kept)))
+            }
             Err(broken) => {
                 let error = self.fail(broken, sent, hold);
                 self.record.flush().await?;
-                Ok(ControlFlow::Break(match error.fault {
+                Ok(Some(ControlFlow::Break(match error.fault {
                     ProviderFault::Cancelled => SessionEnd::Cancelled,
+                    // It is made shorter once; a server that refuses that too has another reason.
+                    ProviderFault::ContextOverflow if !self.overflowed => {
+                        self.overflowed = true;
+                        self.meter.refuse(measure);
+                        return Ok(None);
+                    }
                     ProviderFault::ContextOverflow => SessionEnd::ContextOverflow(error),
                     _ => SessionEnd::ProviderFailed(error),
-                }))
+                })))
             }
         }
     }
 
+    /// Returns the measure of the next request: the conversation, and the tools of this moment.
+    pub(super) fn measure(&self) -> u64 {
+        self.tokens.saturating_add(tool_tokens(&self.tools()))
+    }
+
+    /// Returns the tools of this moment, where the model takes any.
+    pub(super) fn tools(&self) -> Vec<ToolDefinition> {
+        if self.spec.model.info.tool_calls == ToolCalls::None {
+            return Vec::new();
+        }
+        self.seams.tools.offered().into_iter().map(|tool| tool.definition).collect()
+    }
+
     /// Returns what the model is sent: the whole conversation, and the tools of this moment.
-    fn request(&self) -> ModelRequest {
-        let takes_tools = self.spec.model.info.tool_calls != ToolCalls::None;
-        let tools: Vec<ToolDefinition> = if takes_tools {
-            self.seams.tools.offered().into_iter().map(|tool| tool.definition).collect()
-        } else {
-            Vec::new()
-        };
+    fn request(&self, measure: u64) -> ModelRequest {
+        let tools = self.tools();
         ModelRequest {
             model: self.spec.model.info.model.model.clone(),
             messages: self.history.messages().collect(),
             tools,
             tool_choice: ToolChoice::Auto,
-            max_output_tokens: Some(self.max_output()),
+            max_output_tokens: Some(self.answer_limit(measure)),
             temperature: self.spec.limits.temperature,
             seed: self.spec.limits.seed,
             output_schema: None,
@@ -93,20 +128,26 @@ impl Session {
     }
 
     /// Reserves the worst case on the whole path to the root, and gathers the facts of it.
-    fn reserve(
+    pub(super) fn reserve(
         &mut self,
-        raw: u64,
+        measure: u64,
         request: &ModelRequest,
+        purpose: Purpose,
     ) -> ControlFlow<SessionEnd, (Sent, Hold)> {
         let task = self.task();
-        let input = self.estimator.input(raw);
-        let max_output = self.max_output();
+        let input = match purpose {
+            Purpose::Turn => self.meter.worst(measure),
+            _ => measure,
+        };
+        let model = self.model_for(purpose);
+        let max_output = request.max_output_tokens.unwrap_or_default();
         let ask = Ask {
-            usd: self.spec.model.ceiling.worst_case(input, u64::from(max_output)),
+            usd: model.ceiling.worst_case(input, u64::from(max_output)),
             tokens: input.saturating_add(u64::from(max_output)),
         };
         let id = HoldId::generate(&*self.seams.clock, &*self.seams.rng);
-        let hold = match Hold::take(&self.seams.ledger, task, id, ask, self.spec.model.price) {
+        let (price, asked) = (model.price, model.info.model.clone());
+        let hold = match Hold::take(&self.seams.ledger, task, id, ask, price) {
             Ok(hold) => hold,
             Err(over) => {
                 let exhausted =
@@ -120,18 +161,20 @@ impl Session {
         let requested = ModelRequested {
             call,
             session: self.id,
-            model: self.spec.model.info.model.clone(),
+            model: asked,
             messages: u32::try_from(request.messages.len()).unwrap_or(u32::MAX),
             input_tokens_estimated: input,
+            measure,
             max_output_tokens: max_output,
+            purpose,
         };
         self.record.put(task, EventBody::BudgetReserved(reserved));
         self.record.put(task, EventBody::ModelRequested(requested));
-        ControlFlow::Continue((Sent { call, raw, input }, hold))
+        ControlFlow::Continue((Sent { call, measure, input, purpose }, hold))
     }
 
     /// Sends a request and passes its answer on as it comes.
-    async fn receive(
+    pub(super) async fn receive(
         &mut self,
         request: ModelRequest,
         sent: Sent,
@@ -139,14 +182,16 @@ impl Session {
         stop: &Cancel,
     ) -> Result<Result<Completion, Broken>, Error> {
         let mut cancelled = pin!(stop.cancelled());
-        let mut events = self.spec.model.provider.stream(request, stop.clone());
+        let mut events = self.model_for(sent.purpose).provider.stream(request, stop.clone());
+        // Only an answer is shown as it comes.
+        let shown = sent.purpose.is_turn();
         let mut began = false;
         let mut bytes = 0_usize;
         let used = |began: bool, bytes: usize| match began {
             false => Usage::default(),
             true => Usage {
                 input: sent.input,
-                output: estimate::tokens_of(u64::try_from(bytes).unwrap_or(u64::MAX)),
+                output: tokens_of(u64::try_from(bytes).unwrap_or(u64::MAX)),
                 ..Usage::default()
             },
         };
@@ -175,11 +220,15 @@ impl Session {
                 ModelEvent::Done(completion) => return Ok(Ok(*completion)),
                 ModelEvent::Text { text } => {
                     bytes = bytes.saturating_add(text.len());
-                    self.publish(DeltaKind::Text, &text);
+                    if shown {
+                        self.publish(DeltaKind::Text, &text);
+                    }
                 }
                 ModelEvent::Reasoning { text } => {
                     bytes = bytes.saturating_add(text.len());
-                    self.publish(DeltaKind::Reasoning, &text);
+                    if shown {
+                        self.publish(DeltaKind::Reasoning, &text);
+                    }
                 }
                 ModelEvent::ToolCallDelta { text, .. } => bytes = bytes.saturating_add(text.len()),
                 ModelEvent::Retrying { attempt, wait, error } => {
@@ -212,10 +261,25 @@ impl Session {
         sent: Sent,
         hold: Hold,
     ) -> Result<Completion, Error> {
-        let usage = completion.usage;
         if !completion.usage_estimated {
-            self.estimator.learn(sent.raw, usage.total_input());
+            self.meter.learn(sent.measure, completion.usage.total_input());
         }
+        self.settle(&completion, sent, hold, None);
+        let task = self.task();
+        completion.message = self.record.put_message(task, &with_words(completion.message))?;
+        self.record.journal().set_due();
+        Ok(completion)
+    }
+
+    /// Settles a call that brought an answer, and gathers what it cost.
+    pub(super) fn settle(
+        &mut self,
+        completion: &Completion,
+        sent: Sent,
+        hold: Hold,
+        answer: Option<Blob>,
+    ) {
+        let usage = completion.usage;
         let id = hold.id();
         let (cost, crossings) = hold.settle(&usage);
         self.totals.usage += usage;
@@ -225,7 +289,7 @@ impl Session {
         let completed = ModelCompleted {
             call: sent.call,
             session: self.id,
-            model: self.spec.model.info.model.clone(),
+            model: self.model_for(sent.purpose).info.model.clone(),
             served_by: completion.served_by.clone(),
             stop: completion.stop,
             usage,
@@ -235,18 +299,18 @@ impl Session {
             first_token: completion.first_token.map(Span::from),
             elapsed: Span::from(completion.elapsed),
             undecodable: completion.undecodable,
+            purpose: sent.purpose,
+            answer: answer.as_ref().map(Blob::hash),
         };
+        self.record.journal().put([], answer);
         self.record.put(task, EventBody::ModelCompleted(completed));
         let settled = BudgetSettled { hold: id, call: sent.call, usd: cost, usage };
         self.record.put(task, EventBody::BudgetSettled(settled));
         self.put_crossings(crossings);
-        completion.message = self.record.put_message(task, &with_words(completion.message))?;
-        self.record.journal().set_due();
-        Ok(completion)
     }
 
     /// Settles a call that brought no answer, and gathers the facts of it.
-    fn fail(&mut self, broken: Broken, sent: Sent, hold: Hold) -> ProviderError {
+    pub(super) fn fail(&mut self, broken: Broken, sent: Sent, hold: Hold) -> ProviderError {
         let Broken { error, used: usage } = broken;
         let id = hold.id();
         let (usd, crossings) = hold.settle(&usage);
@@ -254,7 +318,7 @@ impl Session {
         self.totals.cost = self.totals.cost.saturating_add(usd);
 
         let task = self.task();
-        let model = self.spec.model.info.model.clone();
+        let model = self.model_for(sent.purpose).info.model.clone();
         let failed = ModelFailed { call: sent.call, session: self.id, model, error: error.clone() };
         self.record.put(task, EventBody::ModelFailed(failed));
         let settled = BudgetSettled { hold: id, call: sent.call, usd, usage };

@@ -11,13 +11,10 @@ use formwork_protocols::{
 };
 use futures::{StreamExt as _, stream};
 
+use formwork_context::{Answered, OpenTurn};
+
 use super::Session;
-use crate::{
-    Error,
-    guard::Judgement,
-    history::{Answered, OpenTurn},
-    spec::SessionEnd,
-};
+use crate::{Error, guard::Judgement, spec::SessionEnd};
 
 /// How many reads run beside each other. Enough for a disk's queue; more would only hold memory.
 const MAX_PARALLEL: usize = 8;

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use formwork_protocols::{
-    AgentName, Blob, CallId, Claim, EventBody, EventStore, HoldId, Message, Position,
-    ProviderFault, Role, SessionId, Span, TaskId, TaskName, ToolErrorKind, Usage, Usd,
+    AgentName, Blob, BlobHash, CallId, Claim, ContextEdit, EventBody, EventStore, HoldId, Message,
+    Position, ProviderFault, Purpose, Role, SessionId, Span, TaskId, TaskName, ToolErrorKind,
+    Usage, Usd,
     event::{
         BudgetSettled, ModelCompleted, ModelFailed, ModelRequested, SessionMessage, ToolCompleted,
         ToolFailed, ToolRequested,
@@ -19,9 +20,10 @@ use super::{
     ASK_TO_END, END_TASK, REMIND, START_TASK, Session,
     calls::{CLOSED, SKIPPED},
 };
+use formwork_context::{Answered, Group, History, Meter, OpenTurn, message_tokens};
+
 use crate::{
     Error,
-    history::{Answered, Group, History, OpenTurn},
     record::Record,
     spec::{Seams, SessionSpec, Totals},
 };
@@ -43,10 +45,14 @@ struct Found {
     /// The calls since the last answer of the model, in order, each with the task that made it.
     calls: Vec<(ToolRequested, TaskId)>,
     outcomes: HashMap<CallId, Ended>,
-    totals: Totals,
-    /// The model call that was sent last.
-    sent: Option<CallId>,
-    /// The same, until its end is recorded.
+    /// What was used and counted in each conversation of the run: one may go on with another.
+    used: HashMap<SessionId, Used>,
+    /// What was done so that the conversation fits, in order.
+    edits: Vec<BlobHash>,
+    /// Where the task stands, and whether it goes on with another conversation by a brief of it.
+    task_at: u32,
+    handed_over: bool,
+    /// The model call that was sent last, until its end is recorded.
     pending: Option<ModelRequested>,
     /// The reservation that was taken last, until it is settled. Whoever resumes the run may have
     /// settled it already.
@@ -55,6 +61,16 @@ struct Found {
     stop: Option<StopReason>,
     /// The tasks that were opened since the last answer, by the task that they are a part of.
     opened: HashMap<TaskId, TaskName>,
+}
+
+/// What was used and counted in a conversation.
+#[derive(Default, Clone)]
+struct Used {
+    totals: Totals,
+    meter: Meter,
+    overflowed: bool,
+    /// The model call that was sent last, its measure, and what for.
+    sent: Option<(CallId, u64, Purpose)>,
 }
 
 /// How a tool call ended.
@@ -98,9 +114,14 @@ impl Session {
         let record = Record::new(&spec, &seams, id, next);
         let mut session = Self::assemble(id, spec, seams, record, history);
         session.tasks.extend(opened);
-        session.totals = found.totals;
+        let used = found.used.get(&id).cloned().unwrap_or_default();
+        (session.totals, session.meter) = (used.totals, used.meter);
+        session.overflowed = used.overflowed;
+        (session.task_at, session.handed_over) = (found.task_at.max(1), found.handed_over);
         session.untaken = untaken;
         session.remember();
+        // What was left out was seen once, by the guard too.
+        session.leave_out(&found.edits).await?;
         if let Some(pending) = &found.pending {
             session.give_up(pending, found.hold);
         }
@@ -108,6 +129,21 @@ impl Session {
             session.take_up(open, &found);
         }
         Ok(session)
+    }
+
+    /// Does again what was done so that the conversation fits.
+    async fn leave_out(&mut self, edits: &[BlobHash]) -> Result<(), Error> {
+        let session = self.id;
+        for &hash in edits {
+            let store = &self.seams.store;
+            let bytes =
+                store.blob(&hash).await.map_err(|source| Error::Store { session, source })?;
+            let edits: Option<Vec<ContextEdit>> =
+                bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+            self.history.apply(&edits.ok_or(Error::LostCompaction { session, hash })?);
+        }
+        self.tokens = self.history.messages().map(|message| message_tokens(&message)).sum();
+        Ok(())
     }
 
     /// Shows the guard what was called, as if it had watched.
@@ -163,7 +199,7 @@ impl Session {
         if let Some((call, hold)) = hold.filter(|(call, _)| *call == pending.call) {
             let usage = Usage { input: pending.input_tokens_estimated, ..Usage::default() };
             // Which model of a chain had begun is not known for certain.
-            let usd: Usd = self.spec.model.ceiling.cost(&usage);
+            let usd: Usd = self.model_for(pending.purpose).ceiling.cost(&usage);
             let crossings = self.seams.ledger.settle(hold, &usage, usd);
             self.totals.usage += usage;
             self.totals.cost = self.totals.cost.saturating_add(usd);
@@ -306,7 +342,7 @@ impl Found {
         spec: &SessionSpec,
         session: SessionId,
     ) -> Result<Self, Error> {
-        let kinds = ["session.message", "tool.", "model.", "budget.", "task.created"];
+        let kinds = ["session.", "context.", "tool.", "model.", "budget.", "task.created"];
         let kinds = kinds.into_iter().map(str::to_owned).collect();
         let selection = Selection { run: Some(spec.run), task: None, kinds };
         let mut found = Self::default();
@@ -349,26 +385,65 @@ impl Found {
                 }
             }
             EventBody::BudgetReserved(reserved) => self.hold = Some((reserved.call, reserved.hold)),
-            EventBody::ModelRequested(sent) if sent.session == session => {
-                self.totals.rounds = self.totals.rounds.saturating_add(1);
-                self.sent = Some(sent.call);
-                self.pending = Some(sent);
-            }
-            EventBody::ModelCompleted(ModelCompleted { call, session: of, stop, .. }) => {
-                if of == session {
-                    self.stop = Some(stop);
+            EventBody::SessionStarted(started) => {
+                if started.session == session {
+                    self.task_at = started.carried;
+                    self.handed_over = started.continues.is_some() && started.carried == 0;
                 }
-                self.pending.take_if(|sent| sent.call == call);
+                let before = started.continues.and_then(|before| self.used.get(&before).cloned());
+                self.used.insert(started.session, before.unwrap_or_default());
             }
-            EventBody::ModelFailed(ModelFailed { call, .. }) => {
-                self.pending.take_if(|sent| sent.call == call);
+            EventBody::ContextCompacted(done) if done.session == session => {
+                self.edits.extend(done.edits);
             }
-            EventBody::BudgetSettled(settled) if self.sent == Some(settled.call) => {
+            EventBody::ModelRequested(sent) => {
+                let used = self.used.entry(sent.session).or_default();
+                if sent.purpose.is_turn() {
+                    used.totals.rounds = used.totals.rounds.saturating_add(1);
+                }
+                used.sent = Some((sent.call, sent.measure, sent.purpose));
+                if sent.session == session {
+                    self.pending = Some(sent);
+                }
+            }
+            EventBody::ModelCompleted(done) => {
+                if done.session == session && done.purpose.is_turn() {
+                    self.stop = Some(done.stop);
+                }
+                self.pending.take_if(|sent| sent.call == done.call);
+                self.answered(&done);
+            }
+            EventBody::ModelFailed(ModelFailed { call, session: of, error, .. }) => {
+                self.pending.take_if(|sent| sent.call == call);
+                let used = self.used.entry(of).or_default();
+                if let Some((_, measure, Purpose::Turn)) = used.sent.filter(|sent| sent.0 == call)
+                    && error.fault == ProviderFault::ContextOverflow
+                {
+                    used.meter.refuse(measure);
+                    used.overflowed = true;
+                }
+            }
+            EventBody::BudgetSettled(settled) => {
                 self.hold.take_if(|(call, _)| *call == settled.call);
-                self.totals.usage += settled.usage;
-                self.totals.cost = self.totals.cost.saturating_add(settled.usd);
+                let sent =
+                    |used: &&mut Used| used.sent.is_some_and(|(call, ..)| call == settled.call);
+                if let Some(used) = self.used.values_mut().find(sent) {
+                    used.totals.usage += settled.usage;
+                    used.totals.cost = used.totals.cost.saturating_add(settled.usd);
+                }
             }
             _ => {}
+        }
+    }
+
+    /// Counts an answer as the session did that had it.
+    fn answered(&mut self, done: &ModelCompleted) {
+        let used = self.used.entry(done.session).or_default();
+        if let Some((_, measure, Purpose::Turn)) = used.sent.filter(|sent| sent.0 == done.call) {
+            used.overflowed = false;
+            if !done.usage_estimated {
+                used.meter.learn(measure, done.usage.total_input());
+            }
         }
     }
 

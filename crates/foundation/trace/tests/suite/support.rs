@@ -237,6 +237,8 @@ pub(super) fn story(run: RunId) -> Story {
             first_token: None,
             elapsed: Span::from_millis(1_500),
             undecodable: 0,
+            purpose: formwork_protocols::Purpose::Turn,
+            answer: None,
         }),
         change("src/lib.rs", Some("a"), Some("b")),
         change("new.rs", None, Some("c")),

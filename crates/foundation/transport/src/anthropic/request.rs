@@ -33,13 +33,13 @@ const ID_LENGTH: usize = 64;
 /// for what it holds already, so that the moving places alone would lose a history after a few parallel calls.
 const STRIDE: usize = 8;
 
-/// The order of the fields is the order in which the cache is keyed: what changes least comes first, the messages
-/// last, so that a turn's request begins with the bytes of the one before.
+/// The order of the fields is the order in which the cache is keyed: what changes least comes first, then the messages,
+/// so that a turn's request begins with the bytes of the one before. How long the answer may be changes where the
+/// window is nearly full.
 #[derive(Debug, Serialize)]
 struct Body<'a> {
     model: &'a str,
     stream: bool,
-    max_tokens: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     temperature: Option<f32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,6 +51,7 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     system: Vec<Value>,
     messages: Vec<Group>,
+    max_tokens: u32,
 }
 
 /// Messages of one role in a row, which the wire wants as one.

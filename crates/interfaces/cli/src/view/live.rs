@@ -202,6 +202,7 @@ impl<W: Write> Live<W> {
                 (Mark::Plain, line(format!("{} of {} used", crossing.used, crossing.limit)))
             }
             EventBody::BudgetExhausted(exhausted) => (Mark::Bad, line(exhausted.detail.clone())),
+            EventBody::ContextCompacted(done) => (Mark::Plain, line(done.to_string())),
             EventBody::RunPaused(paused) => (Mark::Plain, format!("paused: {}", paused.reason)),
             EventBody::RunResumed(_) => (Mark::Plain, "resumed".to_owned()),
             _ => return None,

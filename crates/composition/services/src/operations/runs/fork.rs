@@ -288,8 +288,19 @@ fn is_stop(events: &[Event]) -> bool {
 }
 
 /// The keys whose values name something of a run: what is copied is another of its kind.
-const NAMING: [&str; 9] =
-    ["attempt", "around", "call", "hold", "parent", "resumes", "root", "session", "task"];
+const NAMING: [&str; 11] = [
+    "attempt",
+    "around",
+    "call",
+    "continues",
+    "handed_over",
+    "hold",
+    "parent",
+    "resumes",
+    "root",
+    "session",
+    "task",
+];
 
 /// New ids in place of old ones, each old one always by the same. Ids of every kind have one form.
 #[derive(Default)]

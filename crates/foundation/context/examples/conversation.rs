@@ -2,8 +2,8 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
+use formwork_context::{Answered, Group, History, OpenTurn};
 use formwork_protocols::{Message, Part, Role, ToolCall, message::Arguments};
-use formwork_session::{Answered, Group, History, OpenTurn};
 
 fn main() {
     let mut history = History::new("You answer briefly.");

@@ -1,12 +1,17 @@
 //! A conversation as groups, so that no call is without its result and no result without its call.
 
-use formwork_protocols::{Message, Part, Role, ToolCall, ToolResult};
+use formwork_protocols::{ContextEdit, Message, Part, Role, ToolCall, ToolResult};
 
 /// A conversation: the system message, and what was said since, in whole groups.
 #[derive(Debug, Clone, PartialEq)]
 pub struct History {
     system: Message,
     groups: Vec<Group>,
+    /// Where the first message of each group stands in the log of the conversation, the system message
+    /// at 0. What stands for several groups stands where the first of them stood.
+    places: Vec<u32>,
+    /// Where the next message will stand.
+    next: u32,
 }
 
 /// A part of a conversation that is kept or left out as a whole.
@@ -72,20 +77,33 @@ pub enum HistoryError {
 impl History {
     /// Begins a conversation with its system message.
     pub fn new(system: impl Into<String>) -> Self {
-        Self { system: Message::text(Role::System, system), groups: Vec::new() }
+        Self::after(Message::text(Role::System, system))
+    }
+
+    const fn after(system: Message) -> Self {
+        Self { system, groups: Vec::new(), places: Vec::new(), next: 1 }
     }
 
     /// Adds what a person said, or the runtime in a person's place. Its role becomes [`Role::User`].
     pub fn say(&mut self, mut message: Message) {
         message.role = Role::User;
-        self.groups.push(Group::User(message));
+        self.add(Group::User(message));
+    }
+
+    fn add(&mut self, group: Group) {
+        self.places.push(self.next);
+        self.next = self.next.saturating_add(group.size());
+        self.groups.push(group);
     }
 
     /// Takes the last answer out again, if nothing was called or said since.
-    pub(crate) fn take_last_answer(&mut self) -> Option<Message> {
+    pub fn take_last_answer(&mut self) -> Option<Message> {
         let last = self.groups.pop()?;
         match last {
-            Group::Turn(Turn { assistant, results }) if results.is_empty() => Some(assistant),
+            Group::Turn(Turn { assistant, results }) if results.is_empty() => {
+                self.next = self.places.pop().unwrap_or(self.next);
+                Some(assistant)
+            }
             other => {
                 self.groups.push(other);
                 None
@@ -95,12 +113,42 @@ impl History {
 
     /// Adds an answer whose calls are all answered.
     pub fn push(&mut self, turn: Turn) {
-        self.groups.push(Group::Turn(turn));
+        self.add(Group::Turn(turn));
     }
 
     /// Returns the groups after the system message, the oldest first.
     pub fn groups(&self) -> &[Group] {
         &self.groups
+    }
+
+    /// Returns where the first message of each group stands in the log of the conversation.
+    pub fn places(&self) -> &[u32] {
+        &self.places
+    }
+
+    /// Changes a conversation as it was changed before: what an edit names and is not there is left as it is.
+    pub fn apply(&mut self, edits: &[ContextEdit]) {
+        for edit in edits {
+            match edit {
+                ContextEdit::Result { group, result, content } => {
+                    let at = self.places.iter().position(|place| place == group);
+                    if let Some(Group::Turn(turn)) = at.and_then(|at| self.groups.get_mut(at))
+                        && let Some(result) = turn.results.get_mut(*result as usize)
+                    {
+                        result.content.clone_from(content);
+                    }
+                }
+                ContextEdit::Summary { from, through, content } => {
+                    let stands = |place: &u32| (from..=through).contains(&place);
+                    let Some(first) = self.places.iter().position(stands) else { continue };
+                    let count = self.places.iter().skip(first).take_while(|at| stands(at)).count();
+                    let summary = Group::User(Message::text(Role::User, content.as_str()));
+                    let place = self.places.get(first).copied().unwrap_or(*from);
+                    self.groups.splice(first..first + count, [summary]);
+                    self.places.splice(first..first + count, [place]);
+                }
+            }
+        }
     }
 
     /// Returns the system message.
@@ -110,11 +158,8 @@ impl History {
 
     /// Yields the messages in the order in which a model is sent them.
     pub fn messages(&self) -> impl Iterator<Item = Message> {
-        let groups = self.groups.iter().flat_map(|group| match group {
-            Group::User(message) => [Some(message.clone()), None],
-            Group::Turn(turn) => [Some(turn.assistant.clone()), turn.tool_message()],
-        });
-        std::iter::once(self.system.clone()).chain(groups.flatten())
+        let groups = self.groups.iter().flat_map(Group::messages);
+        std::iter::once(self.system.clone()).chain(groups)
     }
 
     /// Reads a conversation back from its messages. What the model said last may still be open.
@@ -131,12 +176,12 @@ impl History {
                 return Err(HistoryError::NoSystem { found: other.map(|(_, found)| found.role) });
             }
         };
-        let mut history = Self { system, groups: Vec::new() };
+        let mut history = Self::after(system);
         let mut open: Option<OpenTurn> = None;
         for (index, message) in messages {
             let out_of_place = HistoryError::OutOfPlace { index, found: message.role };
             match (message.role, open.take()) {
-                (Role::User, None) => history.groups.push(Group::User(message)),
+                (Role::User, None) => history.add(Group::User(message)),
                 (Role::Assistant, None) => match OpenTurn::new(message).close() {
                     Ok(turn) => history.push(turn),
                     Err(still_open) => open = Some(still_open),
@@ -146,6 +191,25 @@ impl History {
             }
         }
         Ok((history, open))
+    }
+}
+
+impl Group {
+    /// Returns how many messages it is sent as.
+    pub const fn size(&self) -> u32 {
+        match self {
+            Self::Turn(turn) if !turn.results.is_empty() => 2,
+            Self::User(_) | Self::Turn(_) => 1,
+        }
+    }
+
+    /// Returns its messages.
+    pub fn messages(&self) -> impl Iterator<Item = Message> {
+        let messages = match self {
+            Self::User(message) => [Some(message.clone()), None],
+            Self::Turn(turn) => [Some(turn.assistant.clone()), turn.tool_message()],
+        };
+        messages.into_iter().flatten()
     }
 }
 

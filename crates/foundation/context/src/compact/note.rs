@@ -1,0 +1,128 @@
+//! What stands in the place of what was left out.
+
+use std::collections::BTreeMap;
+
+use formwork_protocols::{ContextEdit, text};
+
+use super::Stretch;
+use crate::{
+    history::{Group, History},
+    transcript::{called, transcript},
+};
+
+/// What a summary begins with.
+const SUMMARY: &str =
+    "[The conversation until here, summed up because the window is full. The whole is in the log.]";
+
+/// What stands before the words of the person.
+const QUOTES: &str = "What was said to you in it, word for word:";
+
+/// What a brief begins with.
+const BRIEF: &str = "[This goes on with a conversation that was too long for the window. What you did and found out \
+    until here, the newest last; look again before you rely on what is cut.]";
+
+/// How many bytes of one thing that the person said are kept, and of all of them.
+const QUOTE_BYTES: usize = 1_000;
+const QUOTES_BYTES: usize = 4_000;
+
+/// How many bytes a summary has at the most, besides what the person said.
+const SUMMARY_BYTES: usize = 6_000;
+
+/// How many bytes what is written down without a model has at the most.
+const DIGEST_BYTES: usize = 2_500;
+
+/// How many of the last calls a digest names.
+const DIGEST_CALLS: usize = 12;
+
+/// Returns the edit by which a summary in these words stands for a stretch of groups. What the person said in
+/// them is kept word for word.
+pub fn summary(history: &History, stretch: &Stretch, words: &str) -> ContextEdit {
+    let mut content = format!("{SUMMARY}\n{}", text::preview(words.trim(), SUMMARY_BYTES));
+    let said = quotes(stretch.groups(history));
+    if !said.is_empty() {
+        content.push_str(&format!("\n\n{QUOTES}\n{said}"));
+    }
+    ContextEdit::Summary { from: stretch.from, through: stretch.through, content }
+}
+
+/// Returns what the person said in some groups, and what earlier summaries quote.
+fn quotes(groups: &[Group]) -> String {
+    let mut said = String::new();
+    for group in groups {
+        let Group::User(message) = group else { continue };
+        let words = message.to_text();
+        if !words.starts_with(SUMMARY) {
+            let words = text::preview(words.trim(), QUOTE_BYTES).replace('\n', "\n  ");
+            said.push_str(&format!("- {words}\n"));
+        } else if let Some((_, quoted)) = words.split_once(QUOTES) {
+            said.push_str(quoted.trim_start_matches('\n'));
+        }
+    }
+    // The newest wish counts most; the first ones are near the task, which stands anyway.
+    match said.len() {
+        0..=QUOTES_BYTES => said,
+        _ => format!("[…]{}", text::tail(&said, QUOTES_BYTES)),
+    }
+}
+
+/// Writes down what happened in some groups without asking a model: what earlier summaries say, how often each tool was
+/// called, the last calls, and the model's last words.
+pub fn digest(groups: &[Group]) -> String {
+    let (mut earlier, mut words) = (String::new(), String::new());
+    let (mut counts, mut calls) = (BTreeMap::<&str, usize>::new(), Vec::new());
+    for group in groups {
+        match group {
+            Group::User(message) => {
+                let text = message.to_text();
+                if let Some(rest) = text.strip_prefix(SUMMARY) {
+                    let told = rest.split(QUOTES).next().unwrap_or(rest);
+                    earlier = text::preview(told.trim(), DIGEST_BYTES).into_owned();
+                }
+            }
+            Group::Turn(turn) => {
+                let said = turn.assistant().to_text();
+                if !said.trim().is_empty() {
+                    words = said;
+                }
+                for (call, result) in turn.pairs() {
+                    *counts.entry(call.name.as_str()).or_default() += 1;
+                    let failed = if result.is_error { " (failed)" } else { "" };
+                    calls.push(format!("- {}{failed}\n", called(call, 120)));
+                }
+            }
+        }
+    }
+    let mut written = earlier;
+    if !counts.is_empty() {
+        let counted: Vec<_> =
+            counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        written.push_str(&format!("\nCalls: {}. The last of them:\n", counted.join(", ")));
+        written.extend(
+            calls.iter().skip(calls.len().saturating_sub(DIGEST_CALLS)).map(String::as_str),
+        );
+    }
+    if !words.trim().is_empty() {
+        written.push_str(&format!("Last words: {}", text::preview(words.trim(), 800)));
+    }
+    text::preview(written.trim(), 2 * DIGEST_BYTES).into_owned()
+}
+
+/// Returns what a new conversation has to know that goes on with this one, in at most about `max` bytes.
+pub fn brief(history: &History, task: u32, max: usize) -> String {
+    let others: Vec<_> = history
+        .groups()
+        .iter()
+        .zip(history.places())
+        .filter(|(_, place)| **place != task)
+        .map(|(group, _)| group.clone())
+        .collect();
+    let said = quotes(&others);
+    let (older, last) = others.split_at(others.len().saturating_sub(4));
+    let part = max / 3;
+    let mut written = format!("{BRIEF}\n{}", text::preview(&digest(older), part));
+    if !said.is_empty() {
+        written.push_str(&format!("\n\n{QUOTES}\n{}", text::tail(&said, part)));
+    }
+    written.push_str(&format!("\n\nThe last steps:\n{}", transcript(last, part)));
+    written
+}
