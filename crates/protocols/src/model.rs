@@ -104,12 +104,25 @@ pub enum ModelEvent {
     /// More of the arguments of call `index`, as raw JSON text. Never to be executed: wait for `Done`.
     ToolCallDelta { index: usize, text: String },
     /// A try failed and another begins after `wait`. What was streamed of this call before is void.
-    Retrying { attempt: u32, wait: Duration, error: ProviderError },
+    Retrying { attempt: u32, wait: Duration, error: Box<ProviderError> },
     /// A model gave up, and another, at another price, is asked in its place. What was streamed of this call
     /// before is void.
-    FellBack { from: ModelRef, to: ModelRef, price: Price, error: ProviderError },
+    FellBack(Box<FellBack>),
     /// The answer is whole.
     Done(Box<Completion>),
+}
+
+/// How an answer went from one model to another. Boxed within its event, which is as large as the largest there is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FellBack {
+    /// The model that gave up.
+    pub from: ModelRef,
+    /// The model that is asked in its place.
+    pub to: ModelRef,
+    /// What that one costs.
+    pub price: Price,
+    /// How the first failed.
+    pub error: ProviderError,
 }
 
 /// Which server really answered.

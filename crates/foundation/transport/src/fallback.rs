@@ -31,7 +31,8 @@ use std::{
 
 use formwork_protocols::{
     Cancel, ModelEvent, ModelRef, ModelRequest, Part, Price, Provider, ProviderError,
-    ProviderFault, ProviderName, model::ModelStream,
+    ProviderFault, ProviderName,
+    model::{FellBack, ModelStream},
 };
 use futures::{StreamExt as _, stream};
 use tokio::time::Instant;
@@ -208,7 +209,7 @@ impl Call {
         self.tries = self.tries.saturating_add(error.tries);
         self.events = None;
         let (from, to, price) = (from.model.clone(), to.model.clone(), to.price);
-        Ok(ModelEvent::FellBack { from, to, price, error })
+        Ok(ModelEvent::FellBack(Box::new(FellBack { from, to, price, error })))
     }
 }
 

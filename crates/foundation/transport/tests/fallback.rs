@@ -8,6 +8,7 @@ use formwork_protocols::{
     Cancel, Message, ModelEvent, ModelRequest, Part, Price, Provider as _, ProviderFault, Role,
     Span,
     message::{Provenance, Reasoning},
+    model::FellBack,
 };
 use formwork_testkit::http::{Reply, Server};
 use formwork_transport::{
@@ -66,7 +67,8 @@ async fn a_model_that_has_spent_its_tries_is_followed_by_the_next_of_the_chain()
     let fell: Vec<_> = events
         .iter()
         .filter_map(|event| match event.as_ref().unwrap() {
-            ModelEvent::FellBack { from, to, price, error } => {
+            ModelEvent::FellBack(fell) => {
+                let FellBack { from, to, price, error } = &**fell;
                 Some((from.to_string(), to.to_string(), price.input.to_string(), error.fault))
             }
             _ => None,
@@ -182,7 +184,7 @@ async fn the_time_of_a_call_counts_from_its_first_model() {
 async fn given_up(chain: &Fallback) -> Vec<(String, u32)> {
     let events: Vec<_> = chain.stream(request(), Cancel::new()).collect().await;
     let fell = events.iter().filter_map(|event| match event {
-        Ok(ModelEvent::FellBack { from, error, .. }) => Some((from.to_string(), error.tries)),
+        Ok(ModelEvent::FellBack(fell)) => Some((fell.from.to_string(), fell.error.tries)),
         _ => None,
     });
     fell.collect()
@@ -201,7 +203,8 @@ async fn a_model_that_is_not_there_is_not_asked_again_and_each_call_says_so() {
     let third = given_up(&chain).await;
 
     assert_eq!(first, [("one/m-one".to_owned(), 1)]);
-    let ModelEvent::FellBack { to, price, error, .. } = second else { panic!("{second:?}") };
+    let ModelEvent::FellBack(fell) = second else { panic!("{second:?}") };
+    let FellBack { to, price, error, .. } = *fell;
     assert_eq!((to.to_string().as_str(), price.input), ("two/m-two", "7".parse().unwrap()));
     assert_eq!((error.message.as_str(), error.tries), ("not asked again: no such model", 0));
     assert_eq!(third, [("one/m-one".to_owned(), 0)]);

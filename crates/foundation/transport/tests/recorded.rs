@@ -55,9 +55,11 @@ async fn told(provider: &dyn Provider, text: &str) -> Vec<Result<ModelEvent, Pro
             served_by.endpoint.clear();
             Ok(ModelEvent::Started { served_by })
         }
-        Ok(ModelEvent::Retrying { attempt, error, .. }) => {
-            Ok(ModelEvent::Retrying { attempt, wait: Duration::ZERO, error: plain(error) })
-        }
+        Ok(ModelEvent::Retrying { attempt, error, .. }) => Ok(ModelEvent::Retrying {
+            attempt,
+            wait: Duration::ZERO,
+            error: Box::new(plain(*error)),
+        }),
         Ok(ModelEvent::Done(mut done)) => {
             done.served_by.endpoint.clear();
             (done.first_token, done.elapsed) = (None, Duration::ZERO);

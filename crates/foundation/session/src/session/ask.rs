@@ -11,7 +11,7 @@ use formwork_protocols::{
         ModelFailed, ModelFellBack, ModelRequested, ModelRetried,
     },
     message::ToolDefinition,
-    model::{ToolCalls, ToolChoice},
+    model::{FellBack, ToolCalls, ToolChoice},
 };
 use futures::StreamExt as _;
 
@@ -233,13 +233,14 @@ impl Session {
                 ModelEvent::ToolCallDelta { text, .. } => bytes = bytes.saturating_add(text.len()),
                 ModelEvent::Retrying { attempt, wait, error } => {
                     let wait = Span::from(wait);
-                    let retried = ModelRetried { call: sent.call, attempt, wait, error };
+                    let retried = ModelRetried { call: sent.call, attempt, wait, error: *error };
                     self.record.put(self.task(), EventBody::ModelRetried(retried));
                     // Whoever watches has to know why nothing comes.
                     self.record.flush().await?;
                     continue;
                 }
-                ModelEvent::FellBack { from, to, price, error } => {
+                ModelEvent::FellBack(fell) => {
+                    let FellBack { from, to, price, error } = *fell;
                     hold.answered_at(price);
                     let fell = ModelFellBack { call: sent.call, from, to, error };
                     self.record.put(self.task(), EventBody::ModelFellBack(fell));

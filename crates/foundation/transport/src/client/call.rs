@@ -194,7 +194,7 @@ impl Call {
                 // A server of which only a recording is left needs no patience.
                 let pause = if self.inner.tape.is_replay() { Duration::ZERO } else { wait };
                 self.phase = Phase::Wait(Box::pin(tokio::time::sleep(pause)));
-                let error = self.inner.error(failure, self.tries);
+                let error = Box::new(self.inner.error(failure, self.tries));
                 Ok(ModelEvent::Retrying { attempt: self.tries, wait, error })
             }
             Next::TooLong => {

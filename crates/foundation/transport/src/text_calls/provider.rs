@@ -79,7 +79,7 @@ impl Answer {
             match self.events.next().await? {
                 Ok(ModelEvent::Text { text }) => self.hear(&text),
                 Ok(ModelEvent::Done(done)) => self.end(*done),
-                Ok(event @ (ModelEvent::Retrying { .. } | ModelEvent::FellBack { .. })) => {
+                Ok(event @ (ModelEvent::Retrying { .. } | ModelEvent::FellBack(_))) => {
                     self.text.clear(); // What was said before is void.
                     self.told = 0;
                     return Some(Ok(event));
