@@ -8,7 +8,7 @@ use crossterm::{
     terminal::{Clear, ClearType},
 };
 use formwork_protocols::{
-    Approval, Event, EventBody, SessionId, TaskState, Timestamp,
+    Approval, Cancellation, Ending, Event, EventBody, SessionId, TaskState, Timestamp,
     event::{Decided, Delta, DeltaKind},
     text,
 };
@@ -374,7 +374,10 @@ const fn word(node: &Node) -> &'static str {
         TaskState::Completed => "done",
         TaskState::PrecheckFailed => "refused",
         TaskState::Escalated => "gave up",
-        TaskState::Cancelled => "cancelled",
+        TaskState::Cancelled => match &node.ending {
+            Some(Ending::Cancelled { why: Cancellation::Skipped { .. } }) => "skipped",
+            _ => "cancelled",
+        },
     }
 }
 

@@ -1,7 +1,8 @@
 //! A recorded run as it is drawn: two tasks, of which one needs a second attempt and one fails.
 
 use formwork_protocols::{
-    AgentName, Event, EventBody, SeededRng, SessionId, SystemClock,
+    AgentName, Cancellation, Ending, Event, EventBody, SeededRng, SessionId, SystemClock,
+    TaskState,
     event::{Delta, DeltaKind},
 };
 
@@ -108,6 +109,24 @@ fn words_are_shown_as_they_come_and_stay_above_the_tree() {
     }
 
     insta::assert_snapshot!(screen(&String::from_utf8(out).unwrap()));
+}
+
+#[test]
+fn a_task_whose_condition_was_false_is_shown_as_skipped() {
+    let mut events = events();
+    for event in &mut events {
+        if let EventBody::TaskMoved(moved) = &mut event.body
+            && moved.to.is_terminal()
+        {
+            moved.to = TaskState::Cancelled;
+            let why = Cancellation::Skipped { condition: "1 > 2".to_owned() };
+            moved.ending = Some(Ending::Cancelled { why });
+        }
+    }
+
+    let shown = screen(&drawn(&events, style(true)));
+
+    assert!(shown.contains(" skipped  ") && !shown.contains("cancelled"), "{shown}");
 }
 
 #[test]
