@@ -9,8 +9,7 @@ use std::{
 };
 
 use formwork_protocols::{
-    Ask, Claim, HoldId, PermissionMode, Principal, SystemClock, SystemRng,
-    check::{Evidence, Verdict},
+    Ask, Claim, HoldId, PermissionMode, Principal, SystemClock, SystemRng, check::Verdict,
 };
 use formwork_scheduler::{
     AttemptJob, CheckJob, NativeExecutor, Natives, Scheduler, Setup, Signals,
@@ -93,11 +92,5 @@ fn title(job: &CheckJob, page: &Page) -> Verdict {
     let page = page.lock().unwrap_or_else(PoisonError::into_inner);
     let passed = page.starts_with("# ");
     let found = page.lines().next().unwrap_or_default();
-    Verdict {
-        check: job.check.name.clone(),
-        passed,
-        reason: format!("the first line is {found:?}"),
-        issues: Vec::new(),
-        evidence: Evidence::default(),
-    }
+    Verdict::bare(job.check.name.clone(), passed, format!("the first line is {found:?}"))
 }

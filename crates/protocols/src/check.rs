@@ -5,7 +5,12 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{event::BlobHash, time::Span};
+use crate::{
+    budget::Budget,
+    event::BlobHash,
+    id::{AgentName, SessionId},
+    time::Span,
+};
 
 /// When a check runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -34,8 +39,39 @@ pub struct CheckSpec {
     pub name: String,
     /// What it does.
     pub kind: CheckKind,
-    /// How long it may take.
+    /// How long one run of it may take.
     pub timeout: Span,
+    /// What is done once where it fails, before it is run once more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fix: Option<Fix>,
+    /// Where it has to fail before its passing counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<PlantedFailure>,
+    /// How often it may fail at one task; after that the task is given up, whatever attempts are left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rounds: Option<u32>,
+    /// What all its runs at one task may use together, out of the task's own budget.
+    #[serde(default, skip_serializing_if = "is_uncapped")]
+    pub budget: Budget,
+}
+
+impl CheckSpec {
+    /// Makes a check that is run as it is: no fix, no control, no caps of its own.
+    pub fn new(name: impl Into<String>, kind: CheckKind, timeout: Span) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            timeout,
+            fix: None,
+            control: None,
+            max_rounds: None,
+            budget: Budget::default(),
+        }
+    }
+}
+
+fn is_uncapped(budget: &Budget) -> bool {
+    *budget == Budget::default()
 }
 
 /// What a check does.
@@ -49,6 +85,61 @@ pub enum CheckKind {
     Unchanged(UnchangedCheck),
     /// The task changed no more than this.
     Diff(DiffCheck),
+    /// The manifests of the workspace name no dependency that they did not name when the task began.
+    NoNewDependencies,
+    /// The task made no new file but where these patterns match.
+    NewFiles(NewFilesCheck),
+    /// An agent looks at the work, changes nothing, and returns a verdict.
+    Agent(AgentCheck),
+    /// A function that the embedding program registered under this name decides.
+    Native(NativeCheck),
+}
+
+/// A check by an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AgentCheck {
+    /// Who looks.
+    pub agent: AgentName,
+    /// What it is asked, as a template.
+    pub prompt: String,
+    /// The least severity of an issue that keeps the check from passing.
+    pub block: Severity,
+}
+
+/// A check by a function of the embedding program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the type's sentence names its field")]
+pub struct NativeCheck {
+    pub function: String,
+}
+
+/// Where new files may be made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NewFilesCheck {
+    /// Globs from the root of the workspace.
+    pub within: Vec<String>,
+}
+
+/// What is done once where a check fails.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each variant names its fields")]
+pub enum Fix {
+    /// A command, as in `cargo fmt`.
+    Command { argv: Vec<String> },
+    /// An agent, which may write what the task may, and is shown what the check found.
+    Agent { agent: AgentName, prompt: String },
+}
+
+/// A failure that is planted, so that a check which cannot fail is found out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum PlantedFailure {
+    /// The check is first run in a copy of the workspace in which the task's changes to the files that match
+    /// are taken back; to all files where no glob is given.
+    Revert(Vec<String>),
 }
 
 /// A check by a command: its exit code, and what its output proves.
@@ -152,6 +243,31 @@ pub struct Issue {
     pub severity: Severity,
     /// What it is, and where.
     pub message: String,
+    /// The file that it is about, from the root of the workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The line of that file, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
+}
+
+impl Issue {
+    /// Makes an issue that is about no file in particular.
+    pub fn new(severity: Severity, message: impl Into<String>) -> Self {
+        Self { severity, message: message.into(), file: None, line: None }
+    }
+}
+
+impl fmt::Display for Issue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.severity.as_str())?;
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => write!(f, "{file}:{line}: ")?,
+            (Some(file), None) => write!(f, "{file}: ")?,
+            (None, _) => {}
+        }
+        f.write_str(&self.message)
+    }
 }
 
 /// Tests, counted from the output of a command.
@@ -187,6 +303,49 @@ pub struct Evidence {
     pub output: Option<BlobHash>,
     /// The part of the output that says most: the failures, else its end. A few KiB at most.
     pub excerpt: String,
+    /// The conversation in which it was decided, for a check by an agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+}
+
+/// Something that was done on the way to a verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckStep {
+    /// What it was.
+    pub what: StepKind,
+    /// Whether it went as it had to: a control has to fail, all else has to pass.
+    pub passed: bool,
+    /// How it went, in one line without a full stop.
+    pub reason: String,
+    /// What it left behind.
+    pub evidence: Evidence,
+}
+
+/// What was done on the way to a verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum StepKind {
+    /// The check ran where it has to fail.
+    Control,
+    /// The check ran in a copy with the work as it is, so that a control that failed was no accident.
+    Proof,
+    /// The check ran and failed, and was mended.
+    First,
+    /// What was to mend it.
+    Fix,
+}
+
+impl StepKind {
+    /// Returns its name, as it is stored and shown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Control => "control",
+            Self::Proof => "proof",
+            Self::First => "first",
+            Self::Fix => "fix",
+        }
+    }
 }
 
 /// What a check decided, and on what grounds.
@@ -202,9 +361,24 @@ pub struct Verdict {
     pub issues: Vec<Issue>,
     /// What it left behind.
     pub evidence: Evidence,
+    /// What was done before it decided, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<CheckStep>,
 }
 
 impl Verdict {
+    /// Makes a verdict without issues, evidence and steps.
+    pub fn bare(check: impl Into<String>, passed: bool, reason: impl Into<String>) -> Self {
+        Self {
+            check: check.into(),
+            passed,
+            reason: reason.into(),
+            issues: Vec::new(),
+            evidence: Evidence::default(),
+            steps: Vec::new(),
+        }
+    }
+
     /// Returns what a model needs in order to mend what failed: the reason, the issues, the excerpt.
     pub fn for_model(&self) -> String {
         let mut text = format!(
@@ -217,7 +391,10 @@ impl Verdict {
             text.push_str(&format!("command: {}\n", self.evidence.argv.join(" ")));
         }
         for issue in &self.issues {
-            text.push_str(&format!("- {}: {}\n", issue.severity.as_str(), issue.message));
+            text.push_str(&format!("- {issue}\n"));
+        }
+        for step in &self.steps {
+            text.push_str(&format!("before it, the {}: {}\n", step.what.as_str(), step.reason));
         }
         if !self.evidence.excerpt.is_empty() {
             text.push_str("output:\n");

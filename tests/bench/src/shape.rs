@@ -19,11 +19,11 @@ pub(crate) fn spec(leaves: usize) -> Result<TaskSpec> {
     let mut level: Vec<TaskSpec> = Vec::new();
     for place in 0..leaves {
         level.push(TaskSpec {
-            postchecks: vec![CheckSpec {
-                name: "tests".to_owned(),
-                kind: CheckKind::Diff(DiffCheck::default()),
-                timeout: Span::from_secs(1),
-            }],
+            postchecks: vec![CheckSpec::new(
+                "tests",
+                CheckKind::Diff(DiffCheck::default()),
+                Span::from_secs(1),
+            )],
             retries: Retries { max: 2, ..Retries::default() },
             ..task(place, Body::Native { function: NOTHING.to_owned() })?
         });

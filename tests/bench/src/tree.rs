@@ -6,9 +6,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use formwork_protocols::{
     Claim, Clock as _, EventStore as _, OutcomeCode, PermissionMode, Position, Principal, RunId,
-    Store, SystemClock, SystemRng, TaskId,
-    check::{Evidence, Verdict},
-    store::Selection,
+    Store, SystemClock, SystemRng, TaskId, check::Verdict, store::Selection,
 };
 use formwork_scheduler::{NativeExecutor, Natives, Scheduler, Setup, Signals, workflow::Plan};
 use formwork_trace::{Options as StoreOptions, Trace};
@@ -124,12 +122,8 @@ struct Sample {
 
 async fn drive(plan: &Plan, store: Arc<dyn Store>) -> Result<Sample> {
     let natives = Natives::new().with(shape::NOTHING, async |_, _| Ok(Claim::default()));
-    let executor = NativeExecutor::new(natives, |job| Verdict {
-        check: job.check.name.clone(),
-        passed: true,
-        reason: String::new(),
-        issues: Vec::new(),
-        evidence: Evidence::default(),
+    let executor = NativeExecutor::new(natives, |job| {
+        Verdict::bare(job.check.name.clone(), true, String::new())
     });
     let scheduler = Scheduler::new(Arc::clone(&store), Arc::new(executor)).with_width(WIDTH);
     let setup = Setup {

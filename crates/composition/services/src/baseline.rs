@@ -34,6 +34,13 @@ pub(crate) struct Began {
     snapshot: Option<Snapshot>,
 }
 
+impl Began {
+    /// Returns all files that it began with, where one of its checks compares them.
+    pub(crate) const fn snapshot(&self) -> Option<&Snapshot> {
+        self.snapshot.as_ref()
+    }
+}
+
 /// What the tasks of a run began with. It is found out once, before anything of a task has run, and is
 /// found again in the log by whoever resumes the run.
 pub(crate) struct Baselines {
@@ -166,6 +173,29 @@ impl Baselines {
         })
         .await?;
         Ok(changes.iter().filter_map(file_change).collect())
+    }
+
+    /// Tells as a unified diff how the workspace differs from what it held when `task` began.
+    ///
+    /// # Errors
+    /// As [`Baselines::begin`].
+    pub(crate) async fn diff(
+        &self,
+        run: RunId,
+        task: TaskId,
+        spec: &TaskSpec,
+        token: Option<u64>,
+    ) -> Result<String, Error> {
+        let began = self.of(run, task, spec, token).await?;
+        let (snapshots, root) = (Arc::clone(&self.snapshots), Arc::clone(&self.root));
+        blocking(move || match &began.snapshot {
+            None => Ok(String::new()),
+            Some(before) => {
+                let changes = snapshots.diff(before, &snapshots.take(&root, Which::NotIgnored)?)?;
+                Ok(changes.into_iter().map(|change| change.diff).collect())
+            }
+        })
+        .await
     }
 
     /// Looks at the workspace before a piece of work that does not tell itself what it changes. None where
@@ -352,7 +382,9 @@ fn id(snapshot: &Snapshot) -> BlobHash {
 }
 
 fn compares_all(check: &CheckSpec) -> bool {
-    matches!(check.kind, CheckKind::Diff(_))
+    let by_kind =
+        matches!(check.kind, CheckKind::Diff(_) | CheckKind::NewFiles(_) | CheckKind::Agent(_));
+    by_kind || check.control.is_some()
 }
 
 /// Tells of a changed file as the log does; folders are not files.

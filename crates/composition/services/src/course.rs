@@ -105,6 +105,7 @@ impl Course {
         let (paths, void) = (paths(events), void(events));
         let mut again = void_checks(events);
         again.extend(farewells(events));
+        let asides = asides(events);
         let calls: HashMap<CallId, &ToolRequested> = events
             .iter()
             .filter_map(|event| match &event.body {
@@ -116,7 +117,10 @@ impl Course {
         for event in events {
             let Some(path) = event.task.and_then(|task| paths.get(&task)) else { continue };
             let Some((data, call)) = comparable(&event.body) else { continue };
-            if call.is_some_and(|call| void.contains(&call)) || again.contains(&event.seq) {
+            if call.is_some_and(|call| void.contains(&call))
+                || again.contains(&event.seq)
+                || asides.contains(&event.seq)
+            {
                 continue;
             }
             // What was found changed around a command or a check may be the work of whoever ran beside it.
@@ -248,6 +252,49 @@ pub(crate) fn void_checks(events: &[Event]) -> HashSet<u64> {
         }
     }
     void
+}
+
+/// Lists what was said and done in the conversations of checks, by its places in the run: what counts of
+/// them is the verdict.
+pub(crate) fn asides(events: &[Event]) -> HashSet<u64> {
+    let mut checking: HashSet<TaskId> = HashSet::new();
+    let mut sessions: HashSet<SessionId> = HashSet::new();
+    let mut calls: HashSet<CallId> = HashSet::new();
+    let mut found = HashSet::new();
+    for event in events {
+        let is_aside = match (&event.body, event.task) {
+            (EventBody::CheckStarted(_), Some(task)) => {
+                checking.insert(task);
+                false
+            }
+            (EventBody::CheckFinished(_) | EventBody::TaskMoved(_), Some(task)) => {
+                checking.remove(&task);
+                false
+            }
+            (EventBody::SessionStarted(started), Some(task)) if checking.contains(&task) => {
+                sessions.insert(started.session)
+            }
+            (EventBody::SessionMessage(said), _) => sessions.contains(&said.session),
+            (EventBody::SessionEnded(ended), _) => sessions.contains(&ended.session),
+            (EventBody::ModelRequested(asked), _) => sessions.contains(&asked.session),
+            (EventBody::ToolRequested(made), _) if sessions.contains(&made.session) => {
+                calls.insert(made.call);
+                true
+            }
+            (EventBody::ModelCompleted(done), _) => sessions.contains(&done.session),
+            (EventBody::ModelFailed(failed), _) => sessions.contains(&failed.session),
+            (EventBody::ToolCompleted(done), _) => calls.contains(&done.call),
+            (EventBody::ToolFailed(failed), _) => calls.contains(&failed.call),
+            (EventBody::FileChanged(change), _) => {
+                change.call.is_some_and(|call| calls.contains(&call))
+            }
+            _ => false,
+        };
+        if is_aside {
+            found.insert(event.seq);
+        }
+    }
+    found
 }
 
 /// Lists the last results of conversations, by their places in the run: that a task is accepted or given up

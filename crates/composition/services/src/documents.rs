@@ -104,7 +104,11 @@ fn workflow(source: &str, text: &str, workspace: &Path) -> Result<(), Diagnostic
     let parsed = document::parse::<WorkflowDocument>(source, text)?;
     // Faults of agents are told where agents are checked; their names are what counts here.
     let agents = agents(workspace).unwrap_or_else(|_| Agents::built_in());
-    let mut known = Known { agents: agents.names().cloned().collect(), natives: BTreeSet::new() };
+    let mut known = Known {
+        agents: agents.names().cloned().collect(),
+        project: crate::project::commands(workspace),
+        ..Known::default()
+    };
     natives(&parsed.value.tasks, &mut known);
     let unset = parsed.value.variables.iter().filter(|(_, variable)| variable.required);
     let values: Map<String, Value> =
@@ -116,6 +120,8 @@ fn workflow(source: &str, text: &str, workspace: &Path) -> Result<(), Diagnostic
 fn natives(tasks: &[TaskDocument], known: &mut Known) {
     for task in tasks {
         known.natives.extend(task.native.clone());
+        let checks = task.prechecks.iter().chain(&task.postchecks);
+        known.native_checks.extend(checks.filter_map(|check| check.native.clone()));
         natives(task.subtasks.as_deref().unwrap_or_default(), known);
     }
 }
@@ -271,6 +277,10 @@ pub(crate) fn agents_of(source: &str, text: &str) -> BTreeSet<AgentName> {
     fn collect(tasks: &[TaskDocument], found: &mut BTreeSet<AgentName>) {
         for task in tasks {
             found.extend(task.agent.clone());
+            for check in task.prechecks.iter().chain(&task.postchecks) {
+                found.extend(check.agent.clone());
+                found.extend(check.fix.as_ref().and_then(|fix| fix.agent.clone()));
+            }
             collect(task.subtasks.as_deref().unwrap_or_default(), found);
         }
     }

@@ -1,8 +1,10 @@
 //! The work of tasks, done by everything that is there: sessions of agents, commands, native functions, checks.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     ffi::OsString,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -12,19 +14,15 @@ use formwork_agent::Agent;
 use formwork_compose::{Library, Template};
 use formwork_policy::Grants;
 use formwork_protocols::{
-    AgentName, Append, Approver, Blob, Body, CallId, Cancel, Claim, Clock, Escalation, EventBody,
-    Model, Position, Principal, ProviderFault, Rng, RunId, Scrub, SessionId, Store, TaskId,
-    TaskSpec, TaskState, Tool, ToolName, Toolbox,
-    check::{CheckKind, Evidence, Verdict},
-    event::FileChange,
-    model::ToolCalls,
-    store::Selection,
+    AgentName, Approver, Body, CallId, Cancel, Claim, Clock, Escalation, EventBody, Model,
+    PermissionMode, Position, Principal, ProviderFault, Rng, RunId, Scrub, SessionId, Store,
+    TaskId, TaskSpec, TaskState, Tool, ToolClass, ToolName, Toolbox, check::Verdict,
+    model::ToolCalls, store::Selection,
 };
 use formwork_sandbox::{Command, Exit, Protection, Sandbox};
 use formwork_scheduler::{AttemptEnd, AttemptJob, CheckJob, Executor, LastWords, Natives};
 use formwork_session::{Farewell, Limits, Opening, Seams, Session, SessionEnd, SessionSpec};
 use formwork_tool::{Around, LOAD_TOOLS, Parts, Pipeline, Registry, builtin};
-use formwork_verify::{Changes, Ground, Verifier};
 use formwork_write_safety::{Reads, Root, Snapshots, Trash, Workspace, WriteRules};
 use serde_json::{Map, Value};
 use tokio::sync::OnceCell;
@@ -34,6 +32,7 @@ use crate::{
     Error,
     approval::{Taped, approved},
     baseline::{Baselines, around},
+    checks::Shares,
     commits::Committer,
     models::Models,
     setup::{self, RunSetup},
@@ -54,6 +53,18 @@ const NO_TOOLS: &str = "\n\nYou have no tools here: nothing can be called, end_t
 
 /// How many bytes of a command's output become what it claims.
 const CLAIM_BYTES: usize = 4 * 1024;
+
+/// A conversation beside a task's own.
+pub(crate) struct Aside<'a> {
+    /// Who speaks for the model.
+    pub(crate) agent: &'a AgentName,
+    /// What it is asked.
+    pub(crate) user: String,
+    /// What it may do, where that is not what the run may.
+    pub(crate) mode: Option<PermissionMode>,
+    /// Where it stops.
+    pub(crate) limits: Limits,
+}
 
 /// What a run works with.
 pub(crate) struct Workshop {
@@ -80,6 +91,10 @@ pub(crate) struct Workshop {
     pub(crate) unasked: OnceCell<Unasked>,
     /// Whether what a process left open that died was looked at.
     pub(crate) settled: OnceCell<()>,
+    /// What the checks may use of the budgets of their tasks.
+    pub(crate) shares: Shares,
+    /// A folder for what is needed for a while.
+    pub(crate) temporary: PathBuf,
     /// The conversations that wait for what their checks say.
     pub(crate) waiting: Mutex<HashMap<SessionId, Session>>,
     /// Is asked about what the rules leave open.
@@ -126,8 +141,13 @@ impl Workshop {
         job: &AttemptJob,
         agent: &AgentName,
         talk: Option<Arc<Talk>>,
+        mode: Option<PermissionMode>,
     ) -> Result<Arc<dyn Toolbox>, Error> {
         let chosen = self.agent(agent)?;
+        let mut config = Cow::Borrowed(&self.setup.config);
+        if let Some(mode) = mode {
+            config.to_mut().permissions.get_or_insert_default().mode = Some(mode);
+        }
         let workspace =
             Workspace::new(Arc::clone(&self.root), self.rules(&job.spec)?, self.reads.session())
                 .keeping(Arc::clone(&self.snapshots));
@@ -165,9 +185,13 @@ impl Workshop {
         let load =
             builtin::specs().into_iter().find(|spec| spec.definition.name.as_str() == LOAD_TOOLS);
         let specs = registry.specs().chain(&load);
-        let (policy, allowed) = setup::policy(&self.setup.config, &chosen.agent, specs)?;
-        let mut tools_allowed =
-            registry.select(|spec| allowed.tools.contains(&spec.definition.name));
+        let (policy, allowed) = setup::policy(&config, &chosen.agent, specs)?;
+        // Who only looks opens nothing and ends nothing: its last message is its answer.
+        let only_looks = mode == Some(PermissionMode::Ask);
+        let mut tools_allowed = registry.select(|spec| {
+            let is_fit = !only_looks || spec.class != ToolClass::Lifecycle;
+            is_fit && allowed.tools.contains(&spec.definition.name)
+        });
         let pairs = Pairs::default();
         if let (Some(tape), Some(talk)) = (&self.tape, &talk) {
             tools_allowed = tape::played(tools_allowed, tape, talk, &pairs);
@@ -270,7 +294,7 @@ impl Workshop {
     }
 
     /// Puts variables and results into a prompt. A value is never read as a template.
-    fn prompt(&self, text: &str, job: &AttemptJob) -> Result<String, Error> {
+    pub(crate) fn prompt(&self, text: &str, job: &AttemptJob) -> Result<String, Error> {
         let fault = |error: formwork_compose::Error| Error::Prompt { reason: error.to_string() };
         let template = Template::parse("prompt", text).map_err(fault)?;
         let library = Library::default();
@@ -332,7 +356,7 @@ impl Workshop {
             token: job.token,
         };
         let seams = Seams {
-            tools: self.toolbox(job, agent, talk.map(|(_, talk)| talk)).await?,
+            tools: self.toolbox(job, agent, talk.map(|(_, talk)| talk), None).await?,
             store: Arc::clone(&self.store) as _,
             ledger: Arc::clone(&job.ledger),
             control: Arc::clone(&job.control),
@@ -414,6 +438,53 @@ impl Workshop {
         })
     }
 
+    /// Holds a conversation beside the task's own, from its beginning to its end.
+    pub(crate) async fn talk_aside(
+        &self,
+        job: &AttemptJob,
+        aside: Aside<'_>,
+        cancel: &Cancel,
+    ) -> Result<(SessionId, SessionEnd), Error> {
+        let Aside { agent, user, mode, limits } = aside;
+        let chosen = self.agent(agent)?;
+        let model = self.models.model(&chosen.model)?;
+        let most = model.info.max_output_tokens.unwrap_or(limits.max_output_tokens);
+        let limits = Limits { max_output_tokens: most.min(limits.max_output_tokens), ..limits };
+        let spec = SessionSpec {
+            run: job.run,
+            task: job.task,
+            agent: agent.clone(),
+            agent_version: chosen.agent.version().to_owned(),
+            principal: Principal::agent(agent),
+            summary: self.summary_model(chosen, &model, None)?,
+            model,
+            limits,
+            token: job.token,
+        };
+        let seams = Seams {
+            tools: self.toolbox(job, agent, None, mode).await?,
+            store: Arc::clone(&self.store) as _,
+            ledger: Arc::clone(&job.ledger),
+            control: Arc::clone(&job.control),
+            clock: Arc::clone(&self.clock),
+            rng: Arc::clone(&self.rng),
+            scrub: Arc::clone(&self.scrub),
+        };
+        let mut system = chosen
+            .agent
+            .system_prompt(&Map::new())
+            .map_err(|error| Error::Prompt { reason: error.to_string() })?;
+        if !self.takes_tools(agent)? {
+            system.push_str(NO_TOOLS);
+        }
+        let mut session = Session::start(spec, &Opening { system, user }, seams)?;
+        let end = session.run(cancel).await?;
+        // The window may have been too small for it, and another went on in its place.
+        let id = session.id();
+        session.close(Farewell::Accepted("read")).await?;
+        Ok((id, end))
+    }
+
     /// Runs a task's own command.
     async fn by_command(
         &self,
@@ -466,7 +537,7 @@ impl Workshop {
     }
 
     /// Does a piece of work that may change files without telling which, and records what it has changed.
-    async fn watched<T>(
+    pub(crate) async fn watched<T>(
         &self,
         (run, task, token): (RunId, TaskId, Option<u64>),
         work: impl Future<Output = T>,
@@ -562,15 +633,6 @@ impl Workshop {
         AttemptEnd::Failed { why: Escalation::Refused { detail }, session, files_changed }
     }
 
-    /// Keeps the output that a verdict refers to.
-    async fn keep(&self, job: &CheckJob, output: Option<Blob>) -> Result<(), Error> {
-        let Some(blob) = output else { return Ok(()) };
-        let batch =
-            Append { run: job.run, token: job.token, events: Vec::new(), blobs: vec![blob] };
-        self.store.append(batch).await?;
-        Ok(())
-    }
-
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Session>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -598,43 +660,7 @@ impl Executor for Workshop {
     }
 
     async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict {
-        let verifier = Verifier::new(
-            Arc::clone(&self.sandbox),
-            self.root.path(),
-            self.protection.clone(),
-            Arc::clone(&self.scrub),
-        );
-        let undecided = |reason: String| Verdict {
-            check: job.check.name.clone(),
-            passed: false,
-            reason,
-            issues: Vec::new(),
-            evidence: Evidence::default(),
-        };
-        let began = match self.baselines.of(job.run, job.task, &job.spec, job.token).await {
-            Ok(began) => began,
-            Err(error) => return undecided(crate::error::chain(&error)),
-        };
-        let since = Since { workshop: self, job: &job };
-        let ground = Ground { baseline: &began.checked, changes: &since };
-        let within = (job.run, job.task, job.token);
-        let checking = Box::pin(verifier.check(&job.check, ground, cancel));
-        // The others only look.
-        let checked = match &job.check.kind {
-            CheckKind::Command(_) => self.watched(within, checking).await,
-            _ => Ok(checking.await),
-        };
-        let checked = match checked {
-            Ok(checked) => checked,
-            Err(error) => return undecided(crate::error::chain(&error)),
-        };
-        match checked {
-            Ok(done) => match self.keep(&job, done.output).await {
-                Ok(()) => done.verdict,
-                Err(error) => undecided(crate::error::chain(&error)),
-            },
-            Err(error) => undecided(error.to_string()),
-        }
+        self.decided(&job, cancel).await
     }
 
     fn leave(&self, session: SessionId, task: TaskState, reason: &str) -> Option<LastWords> {
@@ -682,12 +708,12 @@ impl Executor for Replayed {
         let path = self.paths.get().and_then(|paths| paths.get(&job.task));
         let path = path.map(String::as_str).unwrap_or_default();
         let found = self.tape.check(path, (job.phase, job.index), cancel).await;
-        found.unwrap_or_else(|| Verdict {
-            check: job.check.name.clone(),
-            passed: false,
-            reason: "the record ends before this check".to_owned(),
-            issues: Vec::new(),
-            evidence: Evidence::default(),
+        found.unwrap_or_else(|| {
+            Verdict::bare(
+                job.check.name.clone(),
+                false,
+                "the record ends before this check".to_owned(),
+            )
         })
     }
 
@@ -716,21 +742,6 @@ const fn failed(why: Escalation) -> AttemptEnd {
     AttemptEnd::Failed { why, session: None, files_changed: 0 }
 }
 
-/// What a task changed since it began.
-struct Since<'a> {
-    workshop: &'a Workshop,
-    job: &'a CheckJob,
-}
-
-#[async_trait]
-impl Changes for Since<'_> {
-    async fn since_entry(&self) -> Result<Vec<FileChange>, String> {
-        let Self { workshop, job } = self;
-        let changes = workshop.baselines.changes(job.run, job.task, &job.spec, job.token).await;
-        changes.map_err(|error| crate::error::chain(&error))
-    }
-}
-
 /// Says what the failed checks found, for the model to mend.
 fn evidence(verdicts: &[Verdict], takes_tools: bool) -> String {
     let failed = verdicts.iter().filter(|verdict| !verdict.passed);
@@ -743,7 +754,7 @@ fn evidence(verdicts: &[Verdict], takes_tools: bool) -> String {
 }
 
 /// Says why a task whose conversation ended so is given up.
-fn escalation(end: SessionEnd) -> Escalation {
+pub(crate) fn escalation(end: SessionEnd) -> Escalation {
     match end {
         SessionEnd::Refused { detail } => Escalation::Refused { detail },
         SessionEnd::Stuck { detail } => Escalation::Stuck { detail },

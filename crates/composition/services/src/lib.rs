@@ -34,12 +34,14 @@ pub mod trust; // What of it may take effect.
 mod approval; // Who answers for what the rules leave open.
 mod baseline; // What a task began with.
 mod changes; // What a run has changed.
+mod checks; // How a check is decided.
 mod commits; // And commits of it.
 pub mod course; // What happened, as it can be compared.
 mod executor; // The work of tasks.
 mod leftover; // What a killed process left in the workspace.
 mod models; // From config to models.
 mod presence; // Who still works.
+pub mod project; // How a project is tested and linted.
 mod seals; // What the log was, signed.
 mod setup; // What shapes a run.
 mod tape; // What was answered, to be answered again.

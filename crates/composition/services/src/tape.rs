@@ -107,12 +107,16 @@ impl Tape {
     /// [`Error::Store`] when a message or an output cannot be read.
     pub(crate) async fn read(store: &dyn Store, events: &[Event]) -> Result<Self, Error> {
         let (paths, void) = (course::paths(events), course::void_checks(events));
+        let asides = course::asides(events);
         let mut tracks: HashMap<String, Track> = HashMap::new();
         let mut order = Vec::new();
         let mut same = Same::default();
         let mut reading: HashMap<SessionId, Reading> = HashMap::new();
         let mut made: HashMap<CallId, (SessionId, String)> = HashMap::new();
         for (at, event) in events.iter().enumerate() {
+            if asides.contains(&event.seq) {
+                continue;
+            }
             let path = event.task.and_then(|task| paths.get(&task));
             match &event.body {
                 // A conversation that goes on with another one of the run is the same talk.

@@ -10,9 +10,10 @@ use crate::load::{self, Checks};
 use crate::{Agent, AgentDocument, Source};
 
 /// The agents that come with the program: file name, document, prompt.
-const BUILT_IN: [(&str, &str, &str); 2] = [
+const BUILT_IN: [(&str, &str, &str); 3] = [
     ("coder.toml", include_str!("builtin/coder.toml"), include_str!("builtin/coder.md")),
     ("reader.toml", include_str!("builtin/reader.toml"), include_str!("builtin/reader.md")),
+    ("reviewer.toml", include_str!("builtin/reviewer.toml"), include_str!("builtin/reviewer.md")),
 ];
 
 /// The agents that tasks can ask for, by name.

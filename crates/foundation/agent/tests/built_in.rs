@@ -16,7 +16,9 @@ fn a_coder_may_end_its_task_and_a_reader_can_change_nothing() {
         allowed("coder"),
         "fs.read fs.list_dir fs.glob fs.grep fs.write fs.edit fs.delete git exec output.read start_task end_task"
     );
-    assert_eq!(allowed("reader"), "fs.read fs.list_dir fs.glob fs.grep fs.stat git output.read");
+    for who in ["reader", "reviewer"] {
+        assert_eq!(allowed(who), "fs.read fs.list_dir fs.glob fs.grep fs.stat git output.read");
+    }
 }
 
 #[test]

@@ -19,15 +19,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let script = "echo '{\"passed\": true, \"run\": 0}'";
     let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
-    let spec = CheckSpec {
-        name: "a suite without tests".to_owned(),
-        kind: CheckKind::Command(CommandCheck {
-            argv,
-            parse: Some(Parser::Json),
-            expect: Expect::Pass,
-        }),
-        timeout: Span::from_secs(10),
-    };
+    let spec = CheckSpec::new(
+        "a suite without tests",
+        CheckKind::Command(CommandCheck { argv, parse: Some(Parser::Json), expect: Expect::Pass }),
+        Span::from_secs(10),
+    );
     let ground = Ground { baseline: &Baseline::default(), changes: &() };
     let checked = verifier.check(&spec, ground, &Cancel::new()).await?;
 

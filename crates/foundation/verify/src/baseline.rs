@@ -14,7 +14,7 @@ use formwork_protocols::{
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, verifier::Decision};
+use crate::{Error, dependencies, verifier::Decision};
 
 /// How many differing files the evidence names.
 const NAMED_FILES: usize = 40;
@@ -28,10 +28,14 @@ pub struct Baseline {
     patterns: BTreeSet<String>,
     /// The files that matched, by their path from the root of the workspace.
     files: BTreeMap<String, BlobHash>,
+    /// What the manifests depended on, where a check compares that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dependencies: Option<BTreeSet<String>>,
 }
 
 impl Baseline {
-    /// Hashes the files below `root` that the checks hold to what they are now.
+    /// Hashes the files below `root` that the checks hold to what they are now, and reads what the manifests
+    /// depend on where a check compares that.
     ///
     /// A pattern that names a folder covers what is below it; `*` does not cross a `/`, `**` does. A
     /// symbolic link counts as where it leads to and is not followed; git's own folder is left out.
@@ -44,11 +48,15 @@ impl Baseline {
             _ => None,
         });
         let patterns: BTreeSet<_> = patterns.flatten().cloned().collect();
-        if patterns.is_empty() {
-            return Ok(Self::default());
-        }
-        let files = hash(root, &patterns)?;
-        Ok(Self { patterns, files })
+        let files = if patterns.is_empty() { BTreeMap::new() } else { hash(root, &patterns)? };
+        let compares = checks.iter().any(|check| check.kind == CheckKind::NoNewDependencies);
+        let dependencies = if compares { Some(dependencies::read(root)?) } else { None };
+        Ok(Self { patterns, files, dependencies })
+    }
+
+    /// Judges whether the workspace depends on nothing that it did not depend on.
+    pub(crate) fn judge_dependencies(&self, root: &Path) -> Decision {
+        dependencies::judge(root, self.dependencies.as_ref())
     }
 
     /// Judges whether the files that match are what they were.
@@ -107,8 +115,28 @@ impl Baseline {
     }
 }
 
+/// Patterns of paths, as checks understand them: one that names a folder covers what is below it, and `*` does
+/// not cross a `/`.
+#[derive(Debug, Clone)]
+pub struct Paths(GlobSet);
+
+impl Paths {
+    /// Reads patterns. None at all match nothing.
+    ///
+    /// # Errors
+    /// [`Error::Pattern`] names one that is none.
+    pub fn parse(patterns: &[String]) -> Result<Self, Error> {
+        compile(&patterns.iter().cloned().collect()).map(Self)
+    }
+
+    /// Tells whether one of them matches a path from the root of the workspace.
+    pub fn contains(&self, path: &str) -> bool {
+        self.0.is_match(path)
+    }
+}
+
 /// Compiles patterns: each as it is, and as a folder with what is below it.
-fn compile(patterns: &BTreeSet<String>) -> Result<GlobSet, Error> {
+pub(crate) fn compile(patterns: &BTreeSet<String>) -> Result<GlobSet, Error> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
         let error = |reason: globset::Error| Error::Pattern {
@@ -217,11 +245,11 @@ mod tests {
 
     fn unchanged(paths: &[&str]) -> CheckSpec {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-        CheckSpec {
-            name: "unchanged".to_owned(),
-            kind: CheckKind::Unchanged(UnchangedCheck { paths }),
-            timeout: Span::from_secs(60),
-        }
+        CheckSpec::new(
+            "unchanged",
+            CheckKind::Unchanged(UnchangedCheck { paths }),
+            Span::from_secs(60),
+        )
     }
 
     fn write(root: &Path, path: &str, text: &str) {

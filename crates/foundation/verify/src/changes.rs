@@ -2,11 +2,11 @@
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    check::{DiffCheck, Evidence},
+    check::{DiffCheck, Evidence, NewFilesCheck},
     event::FileChange,
 };
 
-use crate::verifier::Decision;
+use crate::{baseline, verifier::Decision};
 
 /// How many changed files the evidence names.
 const NAMED_FILES: usize = 40;
@@ -53,6 +53,39 @@ pub(crate) fn judge(check: &DiffCheck, changes: Result<Vec<FileChange>, String>)
         Decision::pass(format!("changed {found}"))
     };
     Decision { evidence, ..decision }
+}
+
+/// Judges whether new files were made only where they may be.
+pub(crate) fn judge_new(
+    check: &NewFilesCheck,
+    changes: Result<Vec<FileChange>, String>,
+) -> Decision {
+    let within = check.within.iter().cloned().collect();
+    let (changes, within) = match (changes, baseline::compile(&within)) {
+        (Ok(changes), Ok(within)) => (changes, within),
+        (Err(reason), _) => {
+            return Decision::fail(format!("cannot tell what was changed: {reason}"));
+        }
+        (_, Err(error)) => return Decision::fail(error.to_string()),
+    };
+    let (new, outside): (Vec<FileChange>, Vec<FileChange>) = changes
+        .into_iter()
+        .filter(|change| change.before.is_none())
+        .partition(|change| within.is_match(&change.path));
+    let allowed = check.within.join(", ");
+    let Some(first) = outside.first() else {
+        return Decision::pass(match new.len() {
+            0 => "no new file".to_owned(),
+            1 => format!("1 new file, within {allowed}"),
+            count => format!("{count} new files, all within {allowed}"),
+        });
+    };
+    let reason = match outside.len() {
+        1 => format!("new {}, outside of {allowed}", first.path),
+        count => format!("new {} and {} more, outside of {allowed}", first.path, count - 1),
+    };
+    let evidence = Evidence { excerpt: list(&outside), ..Evidence::default() };
+    Decision { evidence, ..Decision::fail(reason) }
 }
 
 /// Lists what was changed, a file a line.
@@ -114,6 +147,25 @@ mod tests {
         assert_eq!(within.evidence.excerpt, "changed a +4 -3\nchanged b +3 -0\n");
         assert_eq!(lines.reason, "changed 11 lines in 1 file, at most 10 lines are allowed");
         assert_eq!(files.reason, "changed 3 lines in 3 files, at most 2 files are allowed");
+    }
+
+    #[test]
+    fn a_new_file_outside_of_where_they_may_be_is_named_and_a_changed_one_is_not() {
+        let check = NewFilesCheck { within: vec!["src/**".to_owned(), "docs".to_owned()] };
+        let new = |path: &str| FileChange { before: None, ..change(path, 1, 0) };
+
+        let inside =
+            judge_new(&check, Ok(vec![new("src/a.rs"), new("docs/b/c.md"), change("x", 1, 1)]));
+        let outside =
+            judge_new(&check, Ok(vec![new("src/a.rs"), new("evil.sh"), new("lib/src/d.rs")]));
+
+        assert_eq!(
+            (inside.passed, inside.reason.as_str()),
+            (true, "2 new files, all within src/**, docs")
+        );
+        assert!(!outside.passed);
+        assert_eq!(outside.reason, "new evil.sh and 1 more, outside of src/**, docs");
+        assert_eq!(outside.evidence.excerpt, "new evil.sh +1 -0\nnew lib/src/d.rs +1 -0\n");
     }
 
     #[test]

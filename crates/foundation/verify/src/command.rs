@@ -99,6 +99,7 @@ fn judge(
         counts: report.counts,
         output: Some(blob.hash()),
         excerpt: excerpt(&report.failures, &combined, passed),
+        session: None,
     };
     (Decision { passed, reason, issues: report.issues, evidence }, Some(blob))
 }

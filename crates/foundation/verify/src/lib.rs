@@ -33,11 +33,12 @@ mod parse; // Output, format by format.
 
 mod baseline; // What must stay as it was.
 mod changes; // What the task changed.
+mod dependencies; // What it depends on.
 
 mod error;
 
 pub use {
-    baseline::Baseline,
+    baseline::{Baseline, Paths},
     changes::Changes,
     error::Error,
     parse::{Output, Report, parse},

@@ -109,21 +109,27 @@ impl Verifier {
                 command::run(&shop, check, spec.timeout, cancel).await.ok_or_else(cancelled)?
             }
             CheckKind::Unchanged(check) => {
-                let (baseline, root) = (ground.baseline.clone(), self.root.clone());
                 let check = check.clone();
-                let judged =
-                    tokio::task::spawn_blocking(move || baseline.judge(&root, &check)).await;
-                let judged =
-                    judged.unwrap_or_else(|_| Decision::fail("the files could not be read"));
-                (judged, None)
+                (self.compare(ground, move |taken, root| taken.judge(root, &check)).await, None)
             }
-            CheckKind::Diff(check) => {
+            CheckKind::NoNewDependencies => {
+                (self.compare(ground, Baseline::judge_dependencies).await, None)
+            }
+            CheckKind::Diff(_) | CheckKind::NewFiles(_) => {
                 let changes = tokio::select! {
                     biased;
                     () = cancel.cancelled() => return Err(cancelled()),
                     changes = ground.changes.since_entry() => changes,
                 };
-                (changes::judge(check, changes), None)
+                let decision = match &spec.kind {
+                    CheckKind::Diff(check) => changes::judge(check, changes),
+                    CheckKind::NewFiles(check) => changes::judge_new(check, changes),
+                    _ => Decision::fail("this check compares no changes"),
+                };
+                (decision, None)
+            }
+            CheckKind::Agent(_) | CheckKind::Native(_) => {
+                (Decision::fail("such a check needs more than a workspace to run"), None)
             }
             _ => (Decision::fail("this version does not know such a check"), None),
         };
@@ -131,8 +137,26 @@ impl Verifier {
             decision.evidence.elapsed = Span::from(begun.elapsed());
         }
         let Decision { passed, reason, issues, evidence } = decision;
-        let verdict = Verdict { check: spec.name.clone(), passed, reason, issues, evidence };
+        let verdict = Verdict {
+            check: spec.name.clone(),
+            passed,
+            reason,
+            issues,
+            evidence,
+            steps: Vec::new(),
+        };
         Ok(Checked { verdict, output })
+    }
+
+    /// Compares the workspace with its baseline, on a thread where blocking is fine.
+    async fn compare(
+        &self,
+        ground: Ground<'_>,
+        judge: impl FnOnce(&Baseline, &Path) -> Decision + Send + 'static,
+    ) -> Decision {
+        let (baseline, root) = (ground.baseline.clone(), self.root.clone());
+        let judged = tokio::task::spawn_blocking(move || judge(&baseline, &root)).await;
+        judged.unwrap_or_else(|_| Decision::fail("the files could not be read"))
     }
 
     /// Runs checks in order until one fails. Returns those that decided: all passed, but for the last.

@@ -20,11 +20,11 @@ fn verifier(root: &Path) -> Verifier {
 
 fn command(argv: &[&str], parse: Option<Parser>, expect: Expect) -> CheckSpec {
     let argv: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
-    CheckSpec {
-        name: "tests".to_owned(),
-        kind: CheckKind::Command(CommandCheck { argv, parse, expect }),
-        timeout: Span::from_secs(60),
-    }
+    CheckSpec::new(
+        "tests",
+        CheckKind::Command(CommandCheck { argv, parse, expect }),
+        Span::from_secs(60),
+    )
 }
 
 /// A command that writes a file of the fixtures and ends with a code.
@@ -182,16 +182,12 @@ async fn a_json_verdict_decides_beside_the_code() {
 async fn the_first_failure_stops_the_phase() {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("kept"), "as it was").unwrap();
-    let unchanged = CheckSpec {
-        name: "kept".to_owned(),
-        kind: CheckKind::Unchanged(UnchangedCheck { paths: vec!["kept".to_owned()] }),
-        timeout: Span::from_secs(60),
-    };
-    let diff = CheckSpec {
-        name: "diff".to_owned(),
-        kind: CheckKind::Diff(DiffCheck::default()),
-        timeout: Span::from_secs(60),
-    };
+    let unchanged = CheckSpec::new(
+        "kept",
+        CheckKind::Unchanged(UnchangedCheck { paths: vec!["kept".to_owned()] }),
+        Span::from_secs(60),
+    );
+    let diff = CheckSpec::new("diff", CheckKind::Diff(DiffCheck::default()), Span::from_secs(60));
     let never = command(&["sh", "-c", "touch never"], None, Expect::Pass);
     let checks = [unchanged, diff, never];
     let baseline = Baseline::take(root.path(), &checks).unwrap();

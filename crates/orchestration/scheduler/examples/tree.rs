@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use formwork_protocols::{
-    Claim, PermissionMode, Principal,
-    check::{Evidence, Verdict},
-};
+use formwork_protocols::{Claim, PermissionMode, Principal, check::Verdict};
 use formwork_scheduler::{
     AttemptJob, CheckJob, NativeExecutor, Natives, Scheduler, Setup, Signals,
     workflow::{Known, Plan},
@@ -50,12 +47,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let plan = Plan::parse("sum.toml", WORKFLOW, &known, &Map::new())?;
 
     let store = Arc::new(Trace::open("sqlite::memory:", Options::default()).await?);
-    let executor = NativeExecutor::new(natives, |job: &CheckJob| Verdict {
-        check: job.check.name.clone(),
-        passed: true,
-        reason: "forty it is".to_owned(),
-        issues: Vec::new(),
-        evidence: Evidence::default(),
+    let executor = NativeExecutor::new(natives, |job: &CheckJob| {
+        Verdict::bare(job.check.name.clone(), true, "forty it is".to_owned())
     });
     let scheduler = Scheduler::new(store, Arc::new(executor));
     let setup = Setup {

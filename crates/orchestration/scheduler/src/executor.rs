@@ -70,8 +70,8 @@ pub enum AttemptEnd {
     Interrupted { session: Option<SessionId> },
 }
 
-/// One check of a phase.
-#[derive(Debug, Clone)]
+/// One check of a phase, with all that it may use.
+#[derive(Clone)]
 #[expect(missing_docs, reason = "the type's sentence and its fields' names say it")]
 pub struct CheckJob {
     pub run: RunId,
@@ -83,8 +83,30 @@ pub struct CheckJob {
     pub check: CheckSpec,
     /// The attempt that it follows, for an exit check of a task that has attempts.
     pub attempt: Option<AttemptId>,
+    /// The names from the root to the task, itself included.
+    pub path: Vec<TaskName>,
+    /// What the body says of itself, for an exit check.
+    pub claim: Option<Claim>,
+    /// The variables of the workflow.
+    pub variables: Arc<Map<String, Value>>,
+    /// The results of other tasks that its prompts may name.
+    pub results: Map<String, Value>,
+    /// Holds the budgets of the run.
+    pub ledger: Arc<dyn Ledger>,
     /// The token of the run's lease.
     pub token: Option<u64>,
+}
+
+impl fmt::Debug for CheckJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckJob")
+            .field("task", &self.task)
+            .field("path", &self.path)
+            .field("phase", &self.phase)
+            .field("index", &self.index)
+            .field("check", &self.check)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The last facts of a conversation, with the bytes that they refer to. They have been scrubbed.

@@ -11,10 +11,13 @@ use crate::executor::{AttemptEnd, AttemptJob, CheckJob, Executor};
 type Function =
     dyn Fn(AttemptJob, Cancel) -> BoxFuture<'static, Result<Claim, String>> + Send + Sync;
 
-/// Functions that tasks can name as their bodies.
+type CheckFunction = dyn Fn(CheckJob, Cancel) -> BoxFuture<'static, Verdict> + Send + Sync;
+
+/// Functions that tasks can name as their bodies, and others that decide as checks.
 #[derive(Clone, Default)]
 pub struct Natives {
     functions: BTreeMap<String, Arc<Function>>,
+    checks: BTreeMap<String, Arc<CheckFunction>>,
 }
 
 impl Natives {
@@ -42,6 +45,35 @@ impl Natives {
         self.functions.keys().map(String::as_str)
     }
 
+    /// Adds a function that decides as a check, or puts it in the place of the one of that name.
+    ///
+    /// What it says is taken as it is, except for the name, which is the check's own.
+    #[must_use]
+    pub fn with_check<F, R>(mut self, name: impl Into<String>, function: F) -> Self
+    where
+        F: Fn(CheckJob, Cancel) -> R + Send + Sync + 'static,
+        R: Future<Output = Verdict> + Send + 'static,
+    {
+        let function: Arc<CheckFunction> =
+            Arc::new(move |job, cancel| Box::pin(function(job, cancel)));
+        self.checks.insert(name.into(), function);
+        self
+    }
+
+    /// Lists the names of the checks.
+    pub fn check_names(&self) -> impl Iterator<Item = &str> {
+        self.checks.keys().map(String::as_str)
+    }
+
+    /// Has a function decide. One that is not there has not passed.
+    pub async fn check(&self, job: CheckJob, function: &str, cancel: &Cancel) -> Verdict {
+        let name = job.check.name.clone();
+        let Some(decide) = self.checks.get(function).cloned() else {
+            return Verdict::bare(name, false, format!("there is no native check {function:?}"));
+        };
+        Verdict { check: name, ..decide(job, cancel.clone()).await }
+    }
+
     /// Makes an attempt at a native body.
     pub async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> AttemptEnd {
         let Body::Native { function } = &job.spec.body else {
@@ -60,7 +92,7 @@ impl Natives {
 
 impl fmt::Debug for Natives {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.functions.keys()).finish()
+        f.debug_set().entries(self.functions.keys()).entries(self.checks.keys()).finish()
     }
 }
 

@@ -27,7 +27,7 @@ name = "build"
 const FILTERS: [(&str, &str); 3] = [
     (r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "ID"),
     (r"[0-9a-f]{64}", "HASH"),
-    (r"\b\d+(\.\d+)?(ms|s|µs)\b", "SPAN"),
+    (r"\b\d+(\.\d+)?(ms|us|s)\b", "SPAN"),
 ];
 
 macro_rules! assert_shown {

@@ -209,6 +209,8 @@ fn workflow(
             Err(()) => documents::agent_names(workspace),
         },
         natives: formwork.inner.natives.names().map(str::to_owned).collect(),
+        native_checks: formwork.inner.natives.check_names().map(str::to_owned).collect(),
+        project: crate::project::commands(workspace),
     };
     let plan = Plan::parse(source, text, &known, vars).map_err(|found| faults.merge(found));
     if let Some(models) = models {
@@ -239,14 +241,16 @@ fn single(
     });
     let postchecks = checks
         .into_iter()
-        .map(|argv| CheckSpec {
-            name: argv.join(" "),
-            kind: CheckKind::Command(CommandCheck {
-                parse: parser(&argv),
-                argv,
-                expect: Expect::Pass,
-            }),
-            timeout: CHECK_TIMEOUT,
+        .map(|argv| {
+            CheckSpec::new(
+                argv.join(" "),
+                CheckKind::Command(CommandCheck {
+                    parse: parser(&argv),
+                    argv,
+                    expect: Expect::Pass,
+                }),
+                CHECK_TIMEOUT,
+            )
         })
         .collect();
     let name = WorkflowName::parse(if writes { "task" } else { "question" })
@@ -311,6 +315,8 @@ fn workshop(
         tools: inner.tools.clone(),
         natives: inner.natives.clone(),
         unasked: tokio::sync::OnceCell::new(),
+        shares: crate::checks::Shares::default(),
+        temporary: inner.state.join("tmp"),
         waiting: std::sync::Mutex::default(),
         approver: Arc::new(approval::Kept {
             inner: Arc::clone(&inner.approver),

@@ -195,7 +195,7 @@ fn a_json_verdict_is_the_whole_output_or_its_last_line() {
     let report = read(Parser::Json, last).unwrap();
     assert_eq!(report.counts, None);
     assert_eq!(report.fault.as_deref(), Some("its verdict says that it failed"));
-    assert_eq!(report.issues, [Issue { severity: Severity::Major, message: "no".to_owned() }]);
+    assert_eq!(report.issues, [Issue::new(Severity::Major, "no")]);
     for malformed in
         ["", "{}", "{\"passed\": \"yes\"}", "passed", "{\"passed\": true, \"run\": -1}"]
     {

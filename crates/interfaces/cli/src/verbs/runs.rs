@@ -299,6 +299,13 @@ fn branch(detail: &RunDetail, parent: Option<TaskId>, depth: usize, text: &mut S
             if let Some(output) = &verdict.evidence.output {
                 text.push_str(&format!("{indent}      output: formwork blob {output}\n"));
             }
+            for step in &verdict.steps {
+                let (mark, what) = (if step.passed { "✓" } else { "✗" }, step.what.as_str());
+                text.push_str(&format!("{indent}      {mark} {what}: {}\n", step.reason));
+            }
+            for issue in &verdict.issues {
+                text.push_str(&format!("{indent}      {issue}\n"));
+            }
         }
         branch(detail, Some(task.task), depth + 1, text);
     }

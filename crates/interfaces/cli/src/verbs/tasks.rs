@@ -167,8 +167,18 @@ fn evidence(check: &CheckRow) -> String {
     if let Some(output) = &evidence.output {
         fact("output", format!("formwork blob {output}"));
     }
+    if let Some(session) = &evidence.session {
+        fact("session", session.to_string());
+    }
     for issue in &verdict.issues {
-        fact("issue", format!("{}: {}", issue.severity.as_str(), issue.message));
+        fact("issue", issue.to_string());
+    }
+    for step in &verdict.steps {
+        let mark = if step.passed { "✓" } else { "✗" };
+        fact(step.what.as_str(), format!("{mark} {}", step.reason));
+        if let Some(output) = &step.evidence.output {
+            fact("", format!("formwork blob {output}"));
+        }
     }
     if !verdict.passed && !evidence.excerpt.is_empty() {
         for line in indented(&evidence.excerpt).lines() {

@@ -19,6 +19,8 @@ pub enum Input {
     Judged { task: TaskIndex, holds: Result<bool, String> },
     /// All checks of a phase passed, or the one at place `failed` did not.
     Checked { task: TaskIndex, phase: Phase, failed: Option<u32> },
+    /// The exit check of a task that fails now, or failed last, may not send it back once more.
+    LastRound { task: TaskIndex },
     /// An attempt ended.
     Ended { task: TaskIndex, end: BodyEnd },
     /// The attempt or the checks of a task were broken off without a result.
@@ -113,6 +115,12 @@ pub fn decide(state: &mut State, input: Input, out: &mut Vec<Command>) -> Result
         Input::Start => state.take_up(out),
         Input::Judged { task, holds } => state.judged(task, holds, out)?,
         Input::Checked { task, phase, failed } => state.checked(task, phase, failed, out)?,
+        Input::LastRound { task } => {
+            if state.node(task).state.is_terminal() {
+                return Err(state.stale(task));
+            }
+            state.node_mut(task).is_last_round = true;
+        }
         Input::Ended { task, end } => state.body_ended(task, end, out)?,
         Input::Interrupted { task } => state.interrupted(task, out)?,
         Input::TimedOut { task, why } => {

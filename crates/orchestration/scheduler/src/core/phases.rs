@@ -107,7 +107,8 @@ impl State {
     pub(super) fn retry_or_give_up(&mut self, task: TaskIndex, out: &mut Vec<Command>) {
         let node = self.node(task);
         // The ends of children are final, so a parent has no second attempt.
-        let can_retry = node.kind == Kind::Leaf && node.attempt <= node.spec.retries.max;
+        let can_retry =
+            node.kind == Kind::Leaf && node.attempt <= node.spec.retries.max && !node.is_last_round;
         if can_retry {
             if self.paused {
                 self.release_slot(task);

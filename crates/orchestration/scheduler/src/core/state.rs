@@ -110,6 +110,8 @@ pub(super) struct Node {
     /// Whether it occupies a place of the width.
     pub(super) holds_slot: bool,
     pub(super) queued: bool,
+    /// Whether the exit check that failed last has failed as often as it may.
+    pub(super) is_last_round: bool,
 }
 
 /// The tree of a run and where each task of it stands.
@@ -294,6 +296,7 @@ impl State {
             attempt_open: false,
             holds_slot: false,
             queued: false,
+            is_last_round: false,
         });
         self.index.insert(id, place);
         if let Some(parent) = parent.get() {

@@ -34,11 +34,7 @@ fn parent(text: &str, on_failure: OnFailure, tasks: Vec<TaskSpec>) -> TaskSpec {
 }
 
 fn check(text: &str) -> CheckSpec {
-    CheckSpec {
-        name: text.to_owned(),
-        kind: CheckKind::Diff(DiffCheck::default()),
-        timeout: Span::from_secs(1),
-    }
+    CheckSpec::new(text.to_owned(), CheckKind::Diff(DiffCheck::default()), Span::from_secs(1))
 }
 
 fn build(spec: TaskSpec, width: usize) -> Result<State, BuildError> {

@@ -143,6 +143,15 @@ impl Drive {
             index,
             check,
             attempt: self.tree.of(task).and_then(|progress| progress.attempt),
+            path: self.path(task),
+            claim: self
+                .tree
+                .of(task)
+                .filter(|_| phase == Phase::Exit)
+                .and_then(|progress| progress.claim.as_deref().cloned()),
+            variables: Arc::clone(&self.variables),
+            results: self.tree.results(task),
+            ledger: Arc::clone(&self.tree.accounts) as _,
             token: Some(self.lease.token),
         };
         self.effects.push(Effect::Check(task, Box::new(job)));

@@ -25,7 +25,7 @@ use super::{
     fold::Folded,
     judge::Expressions,
     scheduler::{Report, Scheduler, Signals},
-    tree::{Tree, one_line},
+    tree::{Progress, Tree, one_line},
     work::{Done, Effect},
 };
 use crate::{
@@ -180,6 +180,13 @@ impl Drive {
             let state = self.tree.state.state_of(task);
             if !state.is_terminal() && state != TaskState::Created {
                 self.set_timer(task);
+            }
+        }
+        for task in self.tree.state.tasks() {
+            if self.tree.state.state_of(task) == TaskState::PostcheckFailed
+                && let Some(index) = self.tree.of(task).and_then(Progress::failed_check)
+            {
+                self.tell_last_round(task, index);
             }
         }
         // What had no time left does not begin again, and ends for that reason and no other.

@@ -218,11 +218,15 @@ impl Folding {
                     progress.verdicts = vec![failed_body(&ended.reason)];
                 }
             }
-            EventBody::SessionStarted(started) => progress.session = Some(started.session),
+            // One that a check has is not the task's own.
+            EventBody::SessionStarted(started) if standing.state == TaskState::Active => {
+                progress.session = Some(started.session);
+            }
             EventBody::CheckStarted(started) if started.index == 0 => progress.verdicts.clear(),
             EventBody::CheckFinished(finished) => {
                 if finished.phase == Phase::Exit && !finished.verdict.passed {
                     standing.failed_check = finished.index;
+                    progress.count_failure(finished.index);
                 }
                 progress.verdicts.push(finished.verdict);
             }

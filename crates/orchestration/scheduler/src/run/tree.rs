@@ -4,7 +4,8 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use formwork_protocols::{
     AttemptId, Body, Cancellation, Claim, Ending, Escalation, OutcomeCode, SessionId, Span,
-    TaskOutcome, check::Verdict,
+    TaskOutcome,
+    check::{AgentCheck, CheckKind, Fix, Verdict},
 };
 use serde_json::{Map, Value, json};
 
@@ -25,6 +26,30 @@ pub(crate) struct Progress {
     pub(crate) began: Option<Span>,
     pub(super) ended: Option<Span>,
     pub(super) files_changed: u64,
+    /// How often each of its exit checks has failed, by their places.
+    failures: Vec<(u32, u32)>,
+}
+
+impl Progress {
+    /// Notes that the exit check at that place has failed once more.
+    pub(super) fn count_failure(&mut self, index: u32) {
+        match self.failures.iter_mut().find(|(place, _)| *place == index) {
+            Some((_, count)) => *count = count.saturating_add(1),
+            None => self.failures.push((index, 1)),
+        }
+    }
+
+    /// Returns how often the exit check at that place has failed.
+    pub(super) fn failures(&self, index: u32) -> u32 {
+        let found = self.failures.iter().find(|(place, _)| *place == index);
+        found.map_or(0, |(_, count)| *count)
+    }
+
+    /// Returns the place of the exit check that failed in the last phase, if one did.
+    pub(super) fn failed_check(&self) -> Option<u32> {
+        let place = self.verdicts.iter().position(|verdict| !verdict.passed)?;
+        u32::try_from(place).ok()
+    }
 }
 
 /// The tree of a run, with all that is known of its tasks.
@@ -142,6 +167,14 @@ impl Tree {
         let mut names: BTreeSet<&str> = spec.depends_on.iter().map(|name| name.as_str()).collect();
         if let Body::Agent { prompt, .. } = &spec.body {
             names.extend(named(prompt));
+        }
+        for check in spec.prechecks.iter().chain(&spec.postchecks) {
+            if let CheckKind::Agent(AgentCheck { prompt, .. }) = &check.kind {
+                names.extend(named(prompt));
+            }
+            if let Some(Fix::Agent { prompt, .. }) = &check.fix {
+                names.extend(named(prompt));
+            }
         }
         self.results_of(task, &names, Form::Texts)
     }

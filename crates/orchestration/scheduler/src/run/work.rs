@@ -132,8 +132,21 @@ impl Drive {
         if passed && (index as usize) + 1 < count {
             self.begin_check(task, phase, index + 1);
         } else {
+            if !passed && phase == Phase::Exit {
+                self.tree.of_mut(task).count_failure(index);
+                self.tell_last_round(task, index);
+            }
             let failed = (!passed).then_some(index);
             self.decide_late(Input::Checked { task, phase, failed });
+        }
+    }
+
+    /// Tells the core that the check at `index`, which has failed, has failed as often as it may.
+    pub(super) fn tell_last_round(&mut self, task: TaskIndex, index: u32) {
+        let check = self.tree.state.spec(task).postchecks.get(index as usize);
+        let Some(most) = check.and_then(|check| check.max_rounds) else { return };
+        if self.tree.of(task).is_some_and(|progress| progress.failures(index) >= most) {
+            self.decide_late(Input::LastRound { task });
         }
     }
 
@@ -191,5 +204,12 @@ pub(super) fn failed_body(reason: &str) -> Verdict {
 
 fn failed_verdict(check: String, reason: &str) -> Verdict {
     let evidence = Evidence { excerpt: reason.to_owned(), ..Evidence::default() };
-    Verdict { check, passed: false, reason: one_line(reason), issues: Vec::new(), evidence }
+    Verdict {
+        check,
+        passed: false,
+        reason: one_line(reason),
+        issues: Vec::new(),
+        evidence,
+        steps: Vec::new(),
+    }
 }

@@ -134,11 +134,7 @@ fn span(chance: &Chance) -> Span {
 }
 
 fn check(name: &str) -> CheckSpec {
-    CheckSpec {
-        name: name.to_owned(),
-        kind: CheckKind::Diff(DiffCheck::default()),
-        timeout: Span::from_secs(1),
-    }
+    CheckSpec::new(name.to_owned(), CheckKind::Diff(DiffCheck::default()), Span::from_secs(1))
 }
 
 /// Returns the name of the task at that place among its siblings.

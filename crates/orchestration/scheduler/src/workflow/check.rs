@@ -1,73 +1,279 @@
 //! Checks as they are written, and as they are run.
 
 use formwork_protocols::{
-    Span,
-    check::{CheckKind, CheckSpec, CommandCheck, Expect, UnchangedCheck},
-    document::{Diagnostic, Document},
+    AgentName, Span,
+    check::{
+        AgentCheck, CheckKind, CheckSpec, CommandCheck, Expect, Fix, NativeCheck, NewFilesCheck,
+        Phase, PlantedFailure, Severity, UnchangedCheck,
+    },
+    document::{Diagnostic, Document, nearest_hint},
 };
 use globset::Glob;
 
-use super::document::CheckDocument;
+use super::{
+    Known,
+    document::{CheckDocument, Constraint, ControlDocument, FixDocument},
+};
 
 /// How long a check may take unless it says otherwise: a cold build and a long suite fit.
 pub(super) const TIMEOUT: Span = Span::from_secs(600);
 
-/// Turns a check into what is run, or says what is wrong with it.
+/// What a check is read with.
+pub(super) struct Around<'a> {
+    pub(super) document: &'a Document,
+    pub(super) known: &'a Known,
+    pub(super) phase: Phase,
+}
+
+/// Turns a check into what is run, or says what is wrong with it. Its prompts are for the caller to read.
 pub(super) fn check(
-    document: &Document,
+    around: &Around<'_>,
     place: &str,
     written: &CheckDocument,
     faults: &mut Vec<Diagnostic>,
 ) -> Option<CheckSpec> {
     let kinds = [
         ("command", written.command.is_some()),
+        ("agent", written.agent.is_some()),
+        ("native", written.native.is_some()),
         ("unchanged", written.unchanged.is_some()),
         ("diff", written.diff.is_some()),
+        ("constraint", written.constraint.is_some()),
+        ("no_new_files_outside", written.no_new_files_outside.is_some()),
     ];
     let given: Vec<&str> =
         kinds.iter().filter(|(_, given)| *given).map(|(kind, _)| *kind).collect();
     if given.len() != 1 {
         let found = if given.is_empty() { "none".to_owned() } else { given.join(" and ") };
-        let message =
-            format!("a check is exactly one of command, unchanged and diff; found {found}");
-        faults.push(document.diagnostic(place, message));
+        let message = format!(
+            "a check is exactly one of command, agent, native, unchanged, diff, constraint and \
+             no_new_files_outside; found {found}"
+        );
+        faults.push(around.document.diagnostic(place, message));
         return None;
     }
-    if written.command.is_none() {
-        for (key, given) in
-            [("parse", written.parse.is_some()), ("expect", written.expect != Expect::Pass)]
-        {
-            if given {
-                let message = format!("{key} belongs to a check by command");
-                faults.push(document.diagnostic(&format!("{place}/{key}"), message));
-            }
+    belongs(around, place, written, faults);
+    let (kind, called) = kind(around, place, written, faults)?;
+    let fix = written.fix.as_ref().and_then(|fix| self::fix(around, place, fix, faults));
+    let control = control(around, place, written, &kind, faults);
+    Some(CheckSpec {
+        fix,
+        control,
+        max_rounds: written.max_rounds,
+        budget: written.budget.clone().unwrap_or_default(),
+        ..CheckSpec::new(
+            written.name.clone().unwrap_or(called),
+            kind,
+            written.timeout.unwrap_or(TIMEOUT),
+        )
+    })
+}
+
+/// Says which keys stand beside a kind of check that has no use for them.
+fn belongs(
+    around: &Around<'_>,
+    place: &str,
+    written: &CheckDocument,
+    faults: &mut Vec<Diagnostic>,
+) {
+    let (command, agent) = (written.command.is_some(), written.agent.is_some());
+    let tests = written.constraint == Some(Constraint::TestsPass)
+        || written.constraint == Some(Constraint::LintClean);
+    let asks = agent || written.fix.as_ref().is_some_and(|fix| fix.agent.is_some());
+    let is_exit = around.phase == Phase::Exit;
+    let compares = written.no_new_files_outside.is_some()
+        || written.constraint == Some(Constraint::NoNewDependencies);
+    let misplaced = [
+        ("parse", written.parse.is_some() && !command, "belongs to a check by command"),
+        ("expect", written.expect != Expect::Pass && !command, "belongs to a check by command"),
+        ("prompt", written.prompt.is_some() && !agent, "belongs to a check by an agent"),
+        ("block", written.block.is_some() && !agent, "belongs to a check by an agent"),
+        (
+            "budget",
+            written.budget.is_some() && !asks,
+            "belongs to a check that an agent makes or mends",
+        ),
+        (
+            "control",
+            written.control.is_some() && !(command || tests),
+            "belongs to a check by command",
+        ),
+        (
+            "control",
+            written.control.is_some() && !is_exit,
+            "belongs to an exit check: before a task began there is nothing to take back",
+        ),
+        ("max_rounds", written.max_rounds.is_some() && !is_exit, "belongs to an exit check"),
+        (
+            "constraint",
+            compares && written.constraint.is_some() && !is_exit,
+            "compares with how the task began: it belongs to an exit check",
+        ),
+        (
+            "no_new_files_outside",
+            compares && written.constraint.is_none() && !is_exit,
+            "compares with how the task began: it belongs to an exit check",
+        ),
+    ];
+    for (key, is_wrong, message) in misplaced {
+        if is_wrong {
+            let message = format!("{key} {message}");
+            faults.push(around.document.diagnostic(&format!("{place}/{key}"), message));
         }
     }
-    let (kind, called) = match written {
-        CheckDocument { command: Some(argv), .. } => {
-            if !argv_is_sound(document, &format!("{place}/command"), argv, faults) {
-                return None;
-            }
-            let command =
-                CommandCheck { argv: argv.clone(), parse: written.parse, expect: written.expect };
-            (CheckKind::Command(command), argv.join(" "))
+}
+
+/// Reads what a check does, and what it is called unless somebody names it.
+fn kind(
+    around: &Around<'_>,
+    place: &str,
+    written: &CheckDocument,
+    faults: &mut Vec<Diagnostic>,
+) -> Option<(CheckKind, String)> {
+    let document = around.document;
+    if let Some(argv) = &written.command {
+        argv_is_sound(document, &format!("{place}/command"), argv, faults).then_some(())?;
+        let check =
+            CommandCheck { argv: argv.clone(), parse: written.parse, expect: written.expect };
+        return Some((CheckKind::Command(check), argv.join(" ")));
+    }
+    if let Some(agent) = &written.agent {
+        agent_is_known(around, &format!("{place}/agent"), agent, faults);
+        let Some(prompt) = written.prompt.as_ref().filter(|text| !text.trim().is_empty()) else {
+            faults.push(document.diagnostic(place, "an agent needs a prompt"));
+            return None;
+        };
+        let block = written.block.unwrap_or(Severity::Major);
+        let check = AgentCheck { agent: agent.clone(), prompt: prompt.clone(), block };
+        return Some((CheckKind::Agent(check), format!("review by {agent}")));
+    }
+    if let Some(function) = &written.native {
+        if !around.known.native_checks.contains(function) {
+            let names = around.known.native_checks.iter().map(String::as_str);
+            let hint = nearest_hint(function, names);
+            let message = format!("there is no native check {function}");
+            let fault = document.diagnostic(&format!("{place}/native"), message);
+            faults.push(Diagnostic { hint, ..fault });
         }
-        CheckDocument { unchanged: Some(paths), .. } => {
-            if paths.is_empty() {
-                let message = "unchanged names no path";
-                faults.push(document.diagnostic(&format!("{place}/unchanged"), message));
-            }
-            globs(document, &format!("{place}/unchanged"), paths, faults);
-            let called = format!("unchanged {}", paths.join(" "));
-            (CheckKind::Unchanged(UnchangedCheck { paths: paths.clone() }), called)
+        let check = NativeCheck { function: function.clone() };
+        return Some((CheckKind::Native(check), function.clone()));
+    }
+    if let Some(paths) = &written.unchanged {
+        some_globs(document, &format!("{place}/unchanged"), "unchanged", paths, faults);
+        let called = format!("unchanged {}", paths.join(" "));
+        return Some((CheckKind::Unchanged(UnchangedCheck { paths: paths.clone() }), called));
+    }
+    if let Some(paths) = &written.no_new_files_outside {
+        let place = format!("{place}/no_new_files_outside");
+        some_globs(document, &place, "no_new_files_outside", paths, faults);
+        let called = format!("no new files outside {}", paths.join(" "));
+        return Some((CheckKind::NewFiles(NewFilesCheck { within: paths.clone() }), called));
+    }
+    if let Some(diff) = &written.diff {
+        return Some((CheckKind::Diff(diff.clone()), "diff".to_owned()));
+    }
+    let (found, called, example) = match written.constraint? {
+        Constraint::NoNewDependencies => {
+            return Some((CheckKind::NoNewDependencies, "no new dependencies".to_owned()));
         }
-        CheckDocument { diff: Some(diff), .. } => {
-            (CheckKind::Diff(diff.clone()), "diff".to_owned())
+        Constraint::TestsPass => {
+            (&around.known.project.tests, "tests pass", "[\"cargo\", \"test\"]")
         }
-        CheckDocument { .. } => return None,
+        Constraint::LintClean => {
+            (&around.known.project.lint, "lint clean", "[\"cargo\", \"clippy\"]")
+        }
     };
-    let timeout = written.timeout.unwrap_or(TIMEOUT);
-    Some(CheckSpec { name: written.name.clone().unwrap_or(called), kind, timeout })
+    let Some(command) = found else {
+        let message = "no command for it is known by the manifests at the root of the workspace";
+        let hint = Some(format!("name one, as in command = {example}"));
+        let fault = document.diagnostic(&format!("{place}/constraint"), message);
+        faults.push(Diagnostic { hint, ..fault });
+        return None;
+    };
+    Some((CheckKind::Command(command.clone()), called.to_owned()))
+}
+
+fn fix(
+    around: &Around<'_>,
+    place: &str,
+    written: &FixDocument,
+    faults: &mut Vec<Diagnostic>,
+) -> Option<Fix> {
+    let place = format!("{place}/fix");
+    let fault = |faults: &mut Vec<Diagnostic>, place: &str, message: &str| {
+        faults.push(around.document.diagnostic(place, message));
+    };
+    match (&written.command, &written.agent) {
+        (Some(argv), None) => {
+            if written.prompt.is_some() {
+                fault(faults, &format!("{place}/prompt"), "a prompt needs an agent");
+            }
+            let sound = argv_is_sound(around.document, &format!("{place}/command"), argv, faults);
+            sound.then(|| Fix::Command { argv: argv.clone() })
+        }
+        (None, Some(agent)) => {
+            let prompt = written.prompt.as_ref().filter(|text| !text.trim().is_empty());
+            if prompt.is_none() {
+                fault(faults, &place, "an agent needs a prompt");
+            }
+            agent_is_known(around, &format!("{place}/agent"), agent, faults);
+            prompt.map(|prompt| Fix::Agent { agent: agent.clone(), prompt: prompt.clone() })
+        }
+        _ => {
+            fault(faults, &place, "a fix is exactly one of command and agent");
+            None
+        }
+    }
+}
+
+fn control(
+    around: &Around<'_>,
+    place: &str,
+    written: &CheckDocument,
+    kind: &CheckKind,
+    faults: &mut Vec<Diagnostic>,
+) -> Option<PlantedFailure> {
+    if let (Some(_), CheckKind::Command(CommandCheck { expect: Expect::Fail, .. })) =
+        (&written.control, kind)
+    {
+        let message = "a check that has to fail is its own control";
+        faults.push(around.document.diagnostic(&format!("{place}/control"), message));
+    }
+    Some(PlantedFailure::Revert(match written.control.as_ref()? {
+        ControlDocument::Word(_) => Vec::new(),
+        ControlDocument::Some { revert } => {
+            let place = format!("{place}/control/revert");
+            some_globs(around.document, &place, "revert", revert, faults);
+            revert.clone()
+        }
+    }))
+}
+
+/// Returns the agents that a check asks for.
+pub(super) fn agents(check: &CheckSpec) -> impl Iterator<Item = &AgentName> {
+    let judge = match &check.kind {
+        CheckKind::Agent(asked) => Some(&asked.agent),
+        _ => None,
+    };
+    let mender = match &check.fix {
+        Some(Fix::Agent { agent, .. }) => Some(agent),
+        _ => None,
+    };
+    judge.into_iter().chain(mender)
+}
+
+fn agent_is_known(
+    around: &Around<'_>,
+    place: &str,
+    agent: &AgentName,
+    faults: &mut Vec<Diagnostic>,
+) {
+    if !around.known.agents.contains(agent) {
+        let names = around.known.agents.iter().map(AgentName::as_str);
+        let hint = nearest_hint(agent.as_str(), names);
+        let fault = around.document.diagnostic(place, format!("there is no agent {agent}"));
+        faults.push(Diagnostic { hint, ..fault });
+    }
 }
 
 /// Says whether an argument vector names a program.
@@ -87,6 +293,19 @@ pub(super) fn argv_is_sound(
     };
     faults.push(document.diagnostic(place, message));
     false
+}
+
+fn some_globs(
+    document: &Document,
+    place: &str,
+    key: &str,
+    paths: &[String],
+    faults: &mut Vec<Diagnostic>,
+) {
+    if paths.is_empty() {
+        faults.push(document.diagnostic(place, format!("{key} names no path")));
+    }
+    globs(document, place, paths, faults);
 }
 
 /// Says which globs do not parse.

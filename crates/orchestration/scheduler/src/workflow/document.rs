@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use formwork_protocols::{
     AgentName, Budget, Span, TaskName, VariableName, WorkflowName,
-    check::{DiffCheck, Expect, Parser},
+    check::{DiffCheck, Expect, Parser, Severity},
     document::{DocumentType, Reserved},
     spec::{OnFailure, Retries},
 };
@@ -106,7 +106,8 @@ pub struct TaskDocument {
     pub protected_paths: Vec<String>,
 }
 
-/// A check: exactly one of `command`, `unchanged` and `diff`.
+/// A check: exactly one of `command`, `agent`, `native`, `unchanged`, `diff`, `constraint` and
+/// `no_new_files_outside`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckDocument {
@@ -122,15 +123,93 @@ pub struct CheckDocument {
     /// Whether it has to succeed or to fail.
     #[serde(default)]
     pub expect: Expect,
+    /// The agent that looks at the work, changes nothing and returns a verdict, as the prompt asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
+    /// What the agent is asked, with names put in as in a task's prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// The least severity of an agent's issue that keeps the check from passing; `major` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<Severity>,
+    /// A function that the embedding program registered under this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native: Option<String>,
     /// Globs of files that keep the content they had when the task began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unchanged: Option<Vec<String>>,
     /// How much the task may change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<DiffCheck>,
+    /// A ready-made check.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<Constraint>,
+    /// Globs of where alone the task may make new files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_new_files_outside: Option<Vec<String>>,
     /// How long it may take; ten minutes where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
+    /// What is done once where it fails, before it is run once more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fix: Option<FixDocument>,
+    /// Where a command has to fail before its passing counts: `"revert"`, or `{ revert = ["src/**"] }` for some
+    /// of the files that the task changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<ControlDocument>,
+    /// How often it may fail before the task is given up, whatever attempts are left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub max_rounds: Option<u32>,
+    /// What all its runs at the task may use together, out of the task's budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+}
+
+/// A ready-made check, whose command is found by the manifest at the root of the workspace where it has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Constraint {
+    /// The tests of the project pass, and there are some.
+    TestsPass,
+    /// Its linter finds nothing.
+    LintClean,
+    /// No manifest names a dependency that it did not name when the task began.
+    NoNewDependencies,
+}
+
+/// What is done once where a check fails: exactly one of `command` and `agent`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FixDocument {
+    /// A program and its arguments; no shell is involved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// An agent, which may write what the task may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
+    /// What it is asked; it is shown what the check found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+}
+
+/// Where a check has to fail.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum ControlDocument {
+    /// A word.
+    Word(ControlWord),
+    /// A word with globs.
+    #[expect(missing_docs, reason = "the sentence of the key says it")]
+    Some { revert: Vec<String> },
+}
+
+/// The kinds of planted failure that need nothing more said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ControlWord {
+    /// A copy of the workspace as it was when the task began.
+    Revert,
 }
 
 /// The keys of the format whose ability does not exist yet.
@@ -147,19 +226,8 @@ const RESERVED: &[Reserved] = &[
     Reserved::key("tasks.**.output_schema"),
     Reserved::key("tasks.**.on_success"),
     Reserved::key("tasks.**.before_retry"),
-    Reserved::key("tasks.**.prechecks.*.agent"),
     Reserved::key("tasks.**.prechecks.*.workflow"),
-    Reserved::key("tasks.**.prechecks.*.native"),
-    Reserved::key("tasks.**.prechecks.*.fix"),
-    Reserved::key("tasks.**.prechecks.*.control"),
-    Reserved::key("tasks.**.postchecks.*.agent"),
     Reserved::key("tasks.**.postchecks.*.workflow"),
-    Reserved::key("tasks.**.postchecks.*.native"),
-    Reserved::key("tasks.**.postchecks.*.prompt"),
-    Reserved::key("tasks.**.postchecks.*.block"),
-    Reserved::key("tasks.**.postchecks.*.max_rounds"),
-    Reserved::key("tasks.**.postchecks.*.fix"),
-    Reserved::key("tasks.**.postchecks.*.control"),
 ];
 
 impl DocumentType for WorkflowDocument {

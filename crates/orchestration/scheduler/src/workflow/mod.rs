@@ -12,6 +12,9 @@ mod scope; // What a task may write, and all below it.
 mod tests;
 
 pub use {
-    document::{CheckDocument, TaskDocument, VariableDocument, WorkflowDocument},
-    plan::{Known, Plan, SingleTask},
+    document::{
+        CheckDocument, Constraint, ControlDocument, ControlWord, FixDocument, TaskDocument,
+        VariableDocument, WorkflowDocument,
+    },
+    plan::{Known, Plan, ProjectCommands, SingleTask},
 };

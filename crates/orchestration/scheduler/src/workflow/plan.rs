@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use formwork_protocols::{
     AgentName, Body, Budget, TaskName, TaskSpec, Usd, WorkflowName,
-    check::CheckSpec,
+    check::{CheckKind, CheckSpec, CommandCheck, Fix, Phase},
     document::{self, Diagnostic, Diagnostics, Document, Parsed, nearest_hint},
     spec::Retries,
     time::Span,
@@ -26,6 +26,18 @@ pub struct Known {
     pub agents: BTreeSet<AgentName>,
     /// The native functions that there are.
     pub natives: BTreeSet<String>,
+    /// The native checks that there are.
+    pub native_checks: BTreeSet<String>,
+    /// The commands of the project, for ready-made checks.
+    pub project: ProjectCommands,
+}
+
+/// How a project is tested and linted, as far as its manifests tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the type's sentence names its fields")]
+pub struct ProjectCommands {
+    pub tests: Option<CommandCheck>,
+    pub lint: Option<CommandCheck>,
 }
 
 /// A workflow that can be run: every name leads somewhere and nothing waits for itself.
@@ -130,9 +142,12 @@ impl Plan {
         &self.variables
     }
 
-    /// Returns the agents that it asks for.
+    /// Returns the agents that it asks for, those of its checks among them.
     pub fn agents(&self) -> BTreeSet<&AgentName> {
         fn collect<'a>(task: &'a TaskSpec, found: &mut BTreeSet<&'a AgentName>) {
+            for check in task.prechecks.iter().chain(&task.postchecks) {
+                found.extend(check::agents(check));
+            }
             match &task.body {
                 Body::Agent { agent, .. } => {
                     found.insert(agent);
@@ -155,6 +170,10 @@ impl Plan {
     pub fn cap_agents<'a>(&mut self, budget: impl Fn(&AgentName) -> Option<&'a Budget>) {
         let mut open = vec![&mut self.root];
         while let Some(task) = open.pop() {
+            for check in task.prechecks.iter_mut().chain(&mut task.postchecks) {
+                let budgets: Vec<&Budget> = check::agents(check).filter_map(&budget).collect();
+                budgets.into_iter().for_each(|budget| tighten(&mut check.budget, budget));
+            }
             match &mut task.body {
                 Body::Agent { agent, .. } => {
                     if let Some(budget) = budget(agent) {
@@ -322,8 +341,8 @@ impl Reader<'_> {
         {
             check::globs(self.document, &format!("{place}/{key}"), globs, &mut self.faults);
         }
-        let prechecks = self.checks(&format!("{place}/prechecks"), &task.prechecks);
-        let postchecks = self.checks(&format!("{place}/postchecks"), &task.postchecks);
+        let prechecks = self.checks(place, task, Phase::Entry, levels);
+        let postchecks = self.checks(place, task, Phase::Exit, levels);
         self.one_scope(place, task);
         if let Some(when) = &task.when {
             self.expression(&format!("{place}/when"), when, levels);
@@ -358,11 +377,31 @@ impl Reader<'_> {
         }
     }
 
-    fn checks(&mut self, place: &str, checks: &[super::CheckDocument]) -> Vec<CheckSpec> {
+    fn checks(
+        &mut self,
+        place: &str,
+        task: &TaskDocument,
+        phase: Phase,
+        levels: &[Level<'_>],
+    ) -> Vec<CheckSpec> {
+        let (key, checks) = match phase {
+            Phase::Entry => ("prechecks", &task.prechecks),
+            Phase::Exit => ("postchecks", &task.postchecks),
+        };
+        let around = check::Around { document: self.document, known: self.known, phase };
         let mut specs = Vec::new();
         for (at, written) in checks.iter().enumerate() {
-            let place = format!("{place}/{at}");
-            specs.extend(check::check(self.document, &place, written, &mut self.faults));
+            let place = format!("{place}/{key}/{at}");
+            let Some(spec) = check::check(&around, &place, written, &mut self.faults) else {
+                continue;
+            };
+            if let CheckKind::Agent(asked) = &spec.kind {
+                self.template(&format!("{place}/prompt"), &asked.prompt, levels);
+            }
+            if let Some(Fix::Agent { prompt, .. }) = &spec.fix {
+                self.template(&format!("{place}/fix/prompt"), prompt, levels);
+            }
+            specs.push(spec);
         }
         specs
     }

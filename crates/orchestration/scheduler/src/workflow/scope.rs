@@ -50,7 +50,7 @@ fn hold(task: &mut TaskSpec) {
     let name = format!("unchanged {}", paths.join(" "));
     let kind = CheckKind::Unchanged(UnchangedCheck { paths });
     // It costs little, and the others may pass only because of what was changed.
-    task.postchecks.insert(0, CheckSpec { name, kind, timeout: TIMEOUT });
+    task.postchecks.insert(0, CheckSpec::new(name, kind, TIMEOUT));
 }
 
 /// Finds a task among these and below that says itself what it may write.

@@ -8,6 +8,8 @@ fn known() -> Known {
     Known {
         agents: ["coder", "writer"].map(|name| name.parse().unwrap()).into(),
         natives: ["deploy".to_owned()].into(),
+        native_checks: ["signed".to_owned()].into(),
+        ..Known::default()
     }
 }
 
@@ -182,9 +184,81 @@ command = ["x"]
     );
 
     assert_eq!(found.len(), 4, "{found:#?}");
-    assert!(
-        found[0].contains("exactly one of command, unchanged and diff; found command and diff")
+    assert!(found[0].ends_with("no_new_files_outside; found command and diff"), "{found:#?}");
+}
+
+#[test]
+fn what_surrounds_a_check_is_read_with_it_and_its_agents_are_the_plans() {
+    let plan = plan(
+        r#"
+variables = { style = { default = "terse" } }
+[[tasks]]
+name = "a"
+command = ["x"]
+  [[tasks.postchecks]]
+  command = ["cargo", "test"]
+  fix = { agent = "coder", prompt = "Mend it, {{style}}." }
+  control = { revert = ["src/**"] }
+  max_rounds = 2
+  [[tasks.postchecks]]
+  agent = "writer"
+  prompt = "Judge it."
+  block = "minor"
+  budget = { usd = "0.10" }
+  [[tasks.postchecks]]
+  native = "signed"
+  [[tasks.postchecks]]
+  constraint = "no_new_dependencies"
+  [[tasks.postchecks]]
+  command = ["x"]
+  control = "revert"
+"#,
+        json!({}),
     );
+
+    let checks = &tasks(&plan)[0].postchecks;
+    let written: Vec<_> = checks.iter().map(|check| serde_json::to_value(check).unwrap()).collect();
+    insta::assert_json_snapshot!(written);
+    let agents: Vec<_> = plan.agents().iter().map(ToString::to_string).collect();
+    assert_eq!(agents, ["coder", "writer"]);
+}
+
+#[test]
+fn a_check_is_told_of_keys_that_it_has_no_use_for() {
+    let found = faults(
+        r#"
+[[tasks]]
+name = "a"
+command = ["x"]
+  [[tasks.prechecks]]
+  command = ["x"]
+  control = "revert"
+  max_rounds = 2
+  [[tasks.prechecks]]
+  constraint = "no_new_dependencies"
+  [[tasks.postchecks]]
+  command = ["x"]
+  prompt = "Judge it."
+  block = "nit"
+  budget = { rounds = 1 }
+  max_rounds = 0
+  fix = { command = ["x"], agent = "coder" }
+  [[tasks.postchecks]]
+  agent = "coderr"
+  prompt = "{{nothing}}"
+  control = "revert"
+  [[tasks.postchecks]]
+  command = ["x"]
+  expect = "fail"
+  control = "revert"
+  [[tasks.postchecks]]
+  constraint = "tests_pass"
+  [[tasks.postchecks]]
+  native = "sined"
+"#,
+    );
+
+    insta::assert_snapshot!(found.join("\n"));
 }
 
 #[test]

@@ -4,8 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Append, EventBody, Live, NewEvent, RunId, RunState, Span, StoreError,
-    check::{Evidence, Verdict},
+    Append, EventBody, Live, NewEvent, RunId, RunState, Span, StoreError, check::Verdict,
     event::RunRequested,
 };
 use formwork_scheduler::{NativeExecutor, Natives, Signals};
@@ -176,12 +175,8 @@ async fn stop(
 
 /// Returns an executor for whoever begins no work, and so needs nothing to do some.
 fn idle() -> NativeExecutor {
-    NativeExecutor::new(Natives::new(), |job| Verdict {
-        check: job.check.name.clone(),
-        passed: false,
-        reason: "the run is being stopped".to_owned(),
-        issues: Vec::new(),
-        evidence: Evidence::default(),
+    NativeExecutor::new(Natives::new(), |job| {
+        Verdict::bare(job.check.name.clone(), false, "the run is being stopped".to_owned())
     })
 }
 

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, sync::Arc};
 use formwork_protocols::{
     Ask, Body, Cancellation, Ending, Escalation, EventBody, HoldId, Ledger as _, TaskId, TaskState,
     Usage, Usd,
-    check::{Evidence, Phase, Verdict},
+    check::{Phase, Verdict},
     event::{AttemptEnded, BudgetReserved, CheckFinished, Decided, ToolRequested},
     tool::Replay,
 };
@@ -110,13 +110,7 @@ impl World<'_> {
         }
         self.report.checks += 1;
         let passed = !self.chance.happens(self.mood.check_fails);
-        let verdict = Verdict {
-            check: "simulated".to_owned(),
-            passed,
-            reason: "by chance".to_owned(),
-            issues: Vec::new(),
-            evidence: Evidence::default(),
-        };
+        let verdict = Verdict::bare("simulated".to_owned(), passed, "by chance".to_owned());
         let finished = CheckFinished { phase, index, verdict };
         self.write(Some(task), EventBody::CheckFinished(finished));
         if passed && !is_last {

@@ -1,0 +1,229 @@
+//! How a check is decided: where it has to fail first, its runs, and what mends it in between.
+
+mod copy; // The workspace as it was, beside the one that is.
+mod review; // What an agent says of the work.
+mod share; // What a check may use of its task's budget.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    Append, Blob, Cancel,
+    check::{
+        CheckKind, CheckSpec, CheckStep, CommandCheck, Expect, Fix, NativeCheck, PlantedFailure,
+        StepKind, Verdict,
+    },
+    event::FileChange,
+};
+use formwork_sandbox::Protection;
+use formwork_scheduler::CheckJob;
+use formwork_verify::{Changes, Checked, Ground, Verifier};
+
+use crate::{Error, baseline::Began, error::chain, executor::Workshop};
+
+pub(crate) use share::Shares;
+
+impl Workshop {
+    /// Decides on a check. Whatever keeps it from being made is its verdict.
+    pub(crate) async fn decided(&self, job: &CheckJob, cancel: &Cancel) -> Verdict {
+        let decided = Box::pin(self.decide(job, cancel)).await;
+        decided.unwrap_or_else(|error| Verdict::bare(&*job.check.name, false, chain(&error)))
+    }
+
+    async fn decide(&self, job: &CheckJob, cancel: &Cancel) -> Result<Verdict, Error> {
+        let began = self.baselines.of(job.run, job.task, &job.spec, job.token).await?;
+        let mut steps = Vec::new();
+        if let Some(PlantedFailure::Revert(globs)) = &job.check.control
+            && !self.is_controlled(job).await?
+        {
+            let (found, refusal) = self.control(job, &began, globs, cancel).await?;
+            steps = found;
+            if let Some(reason) = refusal {
+                return Ok(Verdict { steps, ..Verdict::bare(&*job.check.name, false, reason) });
+            }
+        }
+        let mut verdict = self.once(job, &began, cancel).await?;
+        if let Some(fix) =
+            job.check.fix.as_ref().filter(|_| !verdict.passed && !cancel.is_cancelled())
+        {
+            let mended = self.mend(job, fix, &verdict, cancel).await?;
+            steps.push(CheckStep {
+                what: StepKind::First,
+                passed: false,
+                reason: verdict.reason,
+                evidence: verdict.evidence,
+            });
+            let tried = mended.passed;
+            let why = mended.reason.clone();
+            steps.push(mended);
+            verdict = self.once(job, &began, cancel).await?;
+            if !verdict.passed && !tried {
+                verdict.reason = format!("{}; its fix failed as well: {why}", verdict.reason);
+            }
+        }
+        verdict.steps = steps;
+        Ok(verdict)
+    }
+
+    /// Runs a check as it is, once.
+    async fn once(&self, job: &CheckJob, began: &Began, cancel: &Cancel) -> Result<Verdict, Error> {
+        let within = (job.run, job.task, job.token);
+        match &job.check.kind {
+            CheckKind::Agent(check) => self.review(job, check, cancel).await,
+            CheckKind::Native(NativeCheck { function }) => {
+                let deciding = self.natives.check(job.clone(), function, cancel);
+                Ok(self.watched(within, deciding).await?)
+            }
+            kind => {
+                let verifier = self.verifier(self.root.path(), self.protection.clone());
+                let since = Since { workshop: self, job };
+                let ground = Ground { baseline: &began.checked, changes: &since };
+                let checking = Box::pin(verifier.check(&job.check, ground, cancel));
+                // The others only look.
+                let checked = match kind {
+                    CheckKind::Command(_) => self.watched(within, checking).await?,
+                    _ => checking.await,
+                };
+                self.kept(job, checked).await
+            }
+        }
+    }
+
+    fn verifier(&self, root: &std::path::Path, protection: Protection) -> Verifier {
+        Verifier::new(Arc::clone(&self.sandbox), root, protection, Arc::clone(&self.scrub))
+    }
+
+    /// Keeps the output of a check that has decided, and returns its verdict.
+    async fn kept(
+        &self,
+        job: &CheckJob,
+        checked: Result<Checked, formwork_verify::Error>,
+    ) -> Result<Verdict, Error> {
+        let checked = checked.map_err(|error| Error::Checks { reason: chain(&error) })?;
+        self.keep(job, checked.output).await?;
+        Ok(checked.verdict)
+    }
+
+    /// Keeps the bytes that a verdict refers to.
+    async fn keep(&self, job: &CheckJob, blob: Option<Blob>) -> Result<(), Error> {
+        let Some(blob) = blob else { return Ok(()) };
+        let batch =
+            Append { run: job.run, token: job.token, events: Vec::new(), blobs: vec![blob] };
+        self.store.append(batch).await?;
+        Ok(())
+    }
+
+    /// Tells whether the check has failed where it has to before, at the same task: what it is held against
+    /// is how the task began, and that stays.
+    async fn is_controlled(&self, job: &CheckJob) -> Result<bool, Error> {
+        let rows = self.store.checks(job.run).await?;
+        Ok(rows.iter().any(|row| {
+            let is_this = row.task == job.task && row.phase == job.phase && row.index == job.index;
+            let control = row.verdict.steps.iter().find(|step| step.what == StepKind::Control);
+            is_this && control.is_some_and(|step| step.passed)
+        }))
+    }
+
+    /// Runs a check where it has to fail. Returns what was done, and why its passing would prove nothing.
+    async fn control(
+        &self,
+        job: &CheckJob,
+        began: &Began,
+        globs: &[String],
+        cancel: &Cancel,
+    ) -> Result<(Vec<CheckStep>, Option<String>), Error> {
+        let Some(without) = copy::reverted(self, began, globs).await? else {
+            let of =
+                if globs.is_empty() { String::new() } else { format!(" of {}", globs.join(", ")) };
+            let reason =
+                format!("the task changed no file{of}, so there is nothing that it could prove");
+            return Ok((Vec::new(), Some(reason)));
+        };
+        let verdict = self.in_copy(job, &without, cancel).await?;
+        let mut control = step(StepKind::Control, &verdict);
+        control.passed = !verdict.passed;
+        if verdict.passed {
+            let reason =
+                format!("it cannot fail: without the work it passes as well ({})", verdict.reason);
+            return Ok((vec![control], Some(reason)));
+        }
+        let failed = verdict.evidence.counts.is_some_and(|counts| counts.failed > 0);
+        if failed {
+            return Ok((vec![control], None));
+        }
+        // It may have failed because a copy is no place to run it in.
+        let with = copy::whole(self).await?;
+        let verdict = self.in_copy(job, &with, cancel).await?;
+        let proof = step(StepKind::Proof, &verdict);
+        let refusal = (!verdict.passed).then(|| {
+            control.passed = false;
+            format!(
+                "its control proves nothing: in a copy with the work it fails as well ({})",
+                verdict.reason
+            )
+        });
+        Ok((vec![control, proof], refusal))
+    }
+
+    async fn in_copy(
+        &self,
+        job: &CheckJob,
+        copy: &copy::Copy,
+        cancel: &Cancel,
+    ) -> Result<Verdict, Error> {
+        let verifier = self.verifier(copy.path(), self.protection.clone());
+        let began = formwork_verify::Baseline::default();
+        let ground = Ground { baseline: &began, changes: &() };
+        let checked = verifier.check(&job.check, ground, cancel).await;
+        self.kept(job, checked).await
+    }
+
+    /// Applies a fix.
+    async fn mend(
+        &self,
+        job: &CheckJob,
+        fix: &Fix,
+        found: &Verdict,
+        cancel: &Cancel,
+    ) -> Result<CheckStep, Error> {
+        let argv = match fix {
+            Fix::Agent { agent, prompt } => {
+                return self.mend_by_agent(job, (agent, prompt), found, cancel).await;
+            }
+            Fix::Command { argv } => argv.clone(),
+            _ => {
+                let verdict = Verdict::bare("fix", false, "this version does not know such a fix");
+                return Ok(step(StepKind::Fix, &verdict));
+            }
+        };
+        let kind = CheckKind::Command(CommandCheck { argv, parse: None, expect: Expect::Pass });
+        let spec = CheckSpec::new("fix", kind, job.check.timeout);
+        let verifier = self.verifier(self.root.path(), self.protection.clone());
+        let began = formwork_verify::Baseline::default();
+        let ground = Ground { baseline: &began, changes: &() };
+        let running = Box::pin(verifier.check(&spec, ground, cancel));
+        let checked = self.watched((job.run, job.task, job.token), running).await?;
+        Ok(step(StepKind::Fix, &self.kept(job, checked).await?))
+    }
+}
+
+/// Tells of a verdict on the way to another one.
+fn step(what: StepKind, verdict: &Verdict) -> CheckStep {
+    let Verdict { passed, reason, evidence, .. } = verdict.clone();
+    CheckStep { what, passed, reason, evidence }
+}
+
+/// What a task changed since it began.
+struct Since<'a> {
+    workshop: &'a Workshop,
+    job: &'a CheckJob,
+}
+
+#[async_trait]
+impl Changes for Since<'_> {
+    async fn since_entry(&self) -> Result<Vec<FileChange>, String> {
+        let Self { workshop, job } = self;
+        let changes = workshop.baselines.changes(job.run, job.task, &job.spec, job.token).await;
+        changes.map_err(|error| chain(&error))
+    }
+}
