@@ -282,7 +282,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         write(root.path(), "Cargo.toml", "[dependencies]\nserde = \"1\"\n");
         let before = read(root.path()).unwrap();
-        let mut judged = |text: &str| {
+        let judged = |text: &str| {
             write(root.path(), "Cargo.toml", text);
             let Decision { passed, reason, .. } = judge(root.path(), Some(&before));
             (passed, reason)
