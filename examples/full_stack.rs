@@ -73,8 +73,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
         agent: None,
         checks: vec![check.map(str::to_owned).to_vec()],
     };
-    let params =
-        StartParams { work, vars: serde_json::Map::new(), model: None, width: None, commit: false };
+    let params = StartParams {
+        work,
+        vars: serde_json::Map::new(),
+        model: None,
+        width: None,
+        commit: false,
+        mode: None,
+    };
     let run = formwork.call::<Start>(&caller, params).await?.run;
     let outcome = formwork.wait(run).await?;
 

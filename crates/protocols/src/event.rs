@@ -330,6 +330,12 @@ bodies! {
     SessionMessage(SessionMessage) = "session.message",
     /// A conversation ended.
     SessionEnded(SessionEnded) = "session.ended",
+    /// Instructions of the repository were told to a conversation.
+    InstructionsLoaded(InstructionsLoaded) = "instructions.loaded",
+    /// Somebody says something to the conversations of a run while they go on.
+    RunSteered(RunSteered) = "run.steered",
+    /// A conversation was told what somebody says.
+    SessionSteered(SessionSteered) = "session.steered",
     /// A conversation was made shorter so that it fits its model's window.
     ContextCompacted(ContextCompacted) = "context.compacted",
     /// A model call is about to be sent.
@@ -374,7 +380,10 @@ impl EventBody {
     /// What somebody asks of a run comes from anybody, while its owner works on it and knows nothing of
     /// them: such a request changes nothing by itself.
     pub const fn needs_lease(&self) -> bool {
-        !matches!(self, Self::RunPauseRequested(_) | Self::RunAbortRequested(_))
+        !matches!(
+            self,
+            Self::RunPauseRequested(_) | Self::RunAbortRequested(_) | Self::RunSteered(_)
+        )
     }
 }
 
@@ -580,6 +589,42 @@ pub struct SessionStarted {
     /// How many messages were taken over from it, word for word. What is asked comes after them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub carried: u32,
+    /// What its provider counted last: the measure of a request, and its tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<(u64, u64)>,
+}
+
+/// Data of `instructions.loaded`; the message that tells them comes next, or they stand in the system message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InstructionsLoaded {
+    /// The conversation.
+    pub session: SessionId,
+    /// The file, from the root of the workspace.
+    pub path: String,
+    /// The hash of its text with what it includes.
+    pub hash: BlobHash,
+    /// How many bytes that text has.
+    pub bytes: u64,
+    /// Whether only a part of it was told.
+    pub cut: bool,
+}
+
+/// Data of `run.steered`; the event's principal is who says it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunSteered {
+    /// What is said.
+    pub text: String,
+}
+
+/// Data of `session.steered`: the message comes next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionSteered {
+    /// The conversation.
+    pub session: SessionId,
+    /// The event by which it was said, by its place in the run.
+    pub request: u64,
+    /// The place of the message in the conversation.
+    pub index: u32,
 }
 
 const fn is_zero(number: &u32) -> bool {

@@ -178,6 +178,8 @@ pub static CAPABILITIES: &[Capability] = &[
     Capability::of::<operations::runs::List>(),
     Capability::of::<operations::runs::Get>(),
     Capability::of::<operations::runs::Pause>(),
+    Capability::of::<operations::runs::Steer>(),
+    Capability::of::<operations::runs::ListChats>(),
     Capability::of::<operations::runs::Resume>(),
     Capability::of::<operations::runs::Abort>(),
     Capability::of::<operations::runs::Fork>(),

@@ -201,7 +201,7 @@ async fn summary(store: &dyn Store, run: RunId) -> Result<Option<String>, Error>
 /// Returns the subject of the commit of a run: what was asked for, in a line.
 pub(crate) fn subject(work: &Work) -> String {
     let words = match work {
-        Work::Task { prompt, .. } => prompt.trim(),
+        Work::Task { prompt, .. } | Work::Turn { prompt, .. } => prompt.trim(),
         Work::Workflow { source, .. } => {
             let stem = Path::new(source).file_stem().and_then(|stem| stem.to_str());
             stem.unwrap_or("workflow")

@@ -135,7 +135,8 @@ pub(crate) fn agents(workspace: &Path) -> Result<Agents, Diagnostics> {
 }
 
 fn load(folder: &Path) -> Result<Agents, Diagnostics> {
-    let specs = builtin::specs();
+    let mut specs = builtin::specs();
+    specs.push(crate::repository::load_skill());
     let tools = |pattern: &str| {
         ToolPatterns::parse([pattern])
             .and_then(|parsed| parsed.resolve(&specs))

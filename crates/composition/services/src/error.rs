@@ -91,6 +91,12 @@ pub enum Error {
     /// The run has ended before.
     #[error("run {run} is {state} and cannot be {wanted}")]
     Over { run: RunId, state: RunState, wanted: &'static str },
+    /// A file that was to be shown with what is said cannot be.
+    #[error("{path} cannot be attached: {reason}")]
+    Attached { path: String, reason: String },
+    /// What was to be said is nothing, or a book.
+    #[error("what is said to a run has 1 to {most} bytes, this has {bytes}")]
+    Steering { bytes: usize, most: usize },
     /// The run has no such point to go on from.
     #[error("run {run} cannot be forked there: {reason}")]
     NotForkable { run: RunId, reason: String },
@@ -155,13 +161,16 @@ impl Error {
             | Self::Tools { .. }
             | Self::Store(_) => OutcomeCode::Setup,
             Self::Scope { .. } | Self::NotAsLeft { .. } => OutcomeCode::Refused,
-            Self::NoSuchCapability { .. } | Self::Parameters { .. } => OutcomeCode::Usage,
+            Self::NoSuchCapability { .. } | Self::Parameters { .. } | Self::Steering { .. } => {
+                OutcomeCode::Usage
+            }
             Self::Bundle { source: formwork_trace::BundleError::Io(_) } => OutcomeCode::Setup,
             // What was asked for would make a record of what was not written.
             Self::Bundle { .. } | Self::Checkpoint { .. } => OutcomeCode::Refused,
             Self::NotResumable { .. }
             | Self::NoSuchTask { .. }
             | Self::Over { .. }
+            | Self::Attached { .. }
             | Self::NotForkable { .. }
             | Self::OtherWorkspace { .. }
             | Self::OtherTrash { .. }

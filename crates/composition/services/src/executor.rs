@@ -21,7 +21,9 @@ use formwork_protocols::{
 };
 use formwork_sandbox::{Command, Exit, Protection, Sandbox};
 use formwork_scheduler::{AttemptEnd, AttemptJob, CheckJob, Executor, LastWords, Natives};
-use formwork_session::{Farewell, Limits, Opening, Seams, Session, SessionEnd, SessionSpec};
+use formwork_session::{
+    Carried, Farewell, Heard, Limits, Opening, Seams, Session, SessionEnd, SessionSpec,
+};
 use formwork_tool::{Around, LOAD_TOOLS, Parts, Pipeline, Registry, builtin};
 use formwork_write_safety::{Reads, Root, Snapshots, Trash, Workspace, WriteRules};
 use serde_json::{Map, Value};
@@ -34,7 +36,9 @@ use crate::{
     baseline::{Baselines, around},
     checks::Shares,
     commits::Committer,
+    inbox::FromLog,
     models::Models,
+    repository::{self, LOAD_SKILL, LoadSkill, Repository, load_skill},
     setup::{self, RunSetup},
     tape::{self, Pairs, Played, Talk, Tape},
     unasked::Unasked,
@@ -116,6 +120,7 @@ impl Workshop {
     /// [`Error::Rules`] when one does not parse, or names a tool that does not exist.
     pub(crate) fn check_rules(&self, agent: &Agent) -> Result<(), Error> {
         let mut specs = builtin::specs();
+        specs.push(load_skill());
         specs.extend(self.tools.iter().map(|tool| tool.spec().clone()));
         setup::policy(&self.setup.config, agent, &specs).map(drop)
     }
@@ -178,6 +183,7 @@ impl Workshop {
         };
         let tools = |source| Error::Tools { source };
         builtin::register(&mut registry, parts).map_err(tools)?;
+        registry.add(Arc::new(LoadSkill::new(Arc::clone(&self.root)))).map_err(tools)?;
         for tool in &self.tools {
             registry.add(Arc::clone(tool)).map_err(tools)?;
         }
@@ -188,9 +194,12 @@ impl Workshop {
         let (policy, allowed) = setup::policy(&config, &chosen.agent, specs)?;
         // Who only looks opens nothing and ends nothing: its last message is its answer.
         let only_looks = mode == Some(PermissionMode::Ask);
+        let has_skills = self.setup.briefing.as_ref().is_some_and(|told| told.has_skills);
         let mut tools_allowed = registry.select(|spec| {
-            let is_fit = !only_looks || spec.class != ToolClass::Lifecycle;
-            is_fit && allowed.tools.contains(&spec.definition.name)
+            let name = &spec.definition.name;
+            let is_fit = (!only_looks || spec.class != ToolClass::Lifecycle)
+                && (has_skills || name.as_str() != LOAD_SKILL);
+            is_fit && allowed.tools.contains(name)
         });
         let pairs = Pairs::default();
         if let (Some(tape), Some(talk)) = (&self.tape, &talk) {
@@ -355,7 +364,10 @@ impl Workshop {
             limits,
             token: job.token,
         };
+        let heard = self.heard(job, talk.as_ref().map(|(_, talk)| talk));
+        let carried = talk.as_ref().and_then(|(_, talk)| talk.carried());
         let seams = Seams {
+            heard,
             tools: self.toolbox(job, agent, talk.map(|(_, talk)| talk), None).await?,
             store: Arc::clone(&self.store) as _,
             ledger: Arc::clone(&job.ledger),
@@ -380,12 +392,40 @@ impl Workshop {
         if !takes_tools {
             system.push_str(NO_TOOLS);
         }
+        let briefing = self.setup.briefing.as_ref();
+        system.push_str(briefing.map_or("", |told| told.text.as_str()));
+        let instructions = briefing.map_or(&[][..], |told| told.files.as_slice());
+        let instructions = instructions.iter().map(repository::Told::instructed).collect();
         let mut user = self.prompt(prompt, job)?;
         if !evidence.is_empty() {
             user.push_str("\n\nAn earlier attempt was not accepted:\n");
             user.push_str(&evidence);
         }
-        Ok(Session::start(spec, &Opening { system, user }, seams)?)
+        let opening = Opening { system, user, instructions };
+        let Some(after) = self.setup.after else {
+            return Ok(Session::start(spec, &opening, seams)?);
+        };
+        let carried = match carried {
+            Some(carried) => carried,
+            None => Carried::read(&*self.store, after.of_run, after.of_session).await?,
+        };
+        let mut session = Session::carry_on(spec, &carried, &opening, seams)?;
+        if after.compact {
+            session.compact();
+        }
+        Ok(session)
+    }
+
+    /// Returns what a conversation hears besides its task; what it heard, where a run is carried out again.
+    fn heard(&self, job: &AttemptJob, talk: Option<&Arc<Talk>>) -> Heard {
+        if let Some(talk) = talk {
+            return tape::heard(talk);
+        }
+        let inbox = Arc::new(FromLog { store: Arc::clone(&self.store), run: job.run });
+        match &self.setup.briefing {
+            Some(told) => Heard { guide: Arc::new(Repository::new(&self.root, told)), inbox },
+            None => Heard { inbox, ..Heard::default() },
+        }
     }
 
     /// Returns the model that sums up conversations of an agent, where it is another one than its own.
@@ -462,6 +502,8 @@ impl Workshop {
             token: job.token,
         };
         let seams = Seams {
+            // What a repository tells must not sway who judges a change of it.
+            heard: Heard::default(),
             tools: self.toolbox(job, agent, None, mode).await?,
             store: Arc::clone(&self.store) as _,
             ledger: Arc::clone(&job.ledger),
@@ -477,7 +519,8 @@ impl Workshop {
         if !self.takes_tools(agent)? {
             system.push_str(NO_TOOLS);
         }
-        let mut session = Session::start(spec, &Opening { system, user }, seams)?;
+        let opening = Opening { system, user, instructions: Vec::new() };
+        let mut session = Session::start(spec, &opening, seams)?;
         let end = session.run(cancel).await?;
         // The window may have been too small for it, and another went on in its place.
         let id = session.id();

@@ -502,6 +502,8 @@ pub fn default_database_url(state: &Path) -> String {
 pub fn built_in() -> Vec<(String, Value)> {
     vec![
         ("permissions.mode".to_owned(), Value::String("ask".to_owned())),
+        ("instructions.files".to_owned(), serde_json::json!(["AGENTS.md"])),
+        ("instructions.tokens".to_owned(), serde_json::json!(crate::repository::TOKENS)),
         ("sandbox".to_owned(), serde_json::to_value(SandboxMode::default()).unwrap_or(Value::Null)),
     ]
 }

@@ -38,10 +38,12 @@ mod checks; // How a check is decided.
 mod commits; // And commits of it.
 pub mod course; // What happened, as it can be compared.
 mod executor; // The work of tasks.
+mod inbox; // The word of people on its way to conversations.
 mod leftover; // What a killed process left in the workspace.
 mod models; // From config to models.
 mod presence; // Who still works.
 pub mod project; // How a project is tested and linted.
+mod repository; // What a repository tells agents.
 mod seals; // What the log was, signed.
 mod setup; // What shapes a run.
 mod tape; // What was answered, to be answered again.

@@ -7,7 +7,9 @@ use std::{
 
 use formwork_agent::Agent;
 use formwork_policy::{CommandPatterns, Policy, Rules, ToolPatterns};
-use formwork_protocols::{AgentName, Cover, ModelRef, PermissionMode, ToolName, ToolSpec};
+use formwork_protocols::{
+    AgentName, Cover, ModelRef, PermissionMode, RunId, SessionId, ToolName, ToolSpec,
+};
 use formwork_sandbox::{Limits, Network, Protection, Status, probe};
 use formwork_tool::LOAD_TOOLS;
 use serde::{Deserialize, Serialize};
@@ -15,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Error,
     config::{Config, Permissions, SandboxMode},
+    repository::Briefing,
 };
 
 /// What a run was set up with. It is recorded when the run is created, so that whoever resumes it
@@ -30,9 +33,26 @@ pub(crate) struct RunSetup {
     /// The subject of the commit of what the run has changed, where one is made once it has completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) commit: Option<String>,
+    /// What the repository tells agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) briefing: Option<Briefing>,
+    /// The conversation that goes on in the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) after: Option<After>,
     /// What was approved for good in the workspace when the run began.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) approvals: Vec<Cover>,
+}
+
+/// The conversation that a run goes on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct After {
+    /// The run that it belongs to, and itself. Named so that a fork does not take them for its own.
+    pub(crate) of_run: RunId,
+    pub(crate) of_session: SessionId,
+    /// Whether it is made as short as it can be first.
+    #[serde(default)]
+    pub(crate) compact: bool,
 }
 
 /// An agent of a run.

@@ -15,7 +15,7 @@ use formwork_protocols::{
     ModelEvent, ModelRequest, Price, Provider, ProviderError, ProviderName, Role, SessionId, Store,
     TaskId, Tool, ToolCall, ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec, Toolbox,
     check::{Phase, Verdict},
-    event::{FileChange, ModelCompleted},
+    event::{FileChange, InstructionsLoaded, ModelCompleted, SessionMessage, SessionSteered},
     model::{ModelInfo, ModelStream},
     tool::{CallContext, ToolReply},
 };
@@ -24,6 +24,11 @@ use futures::{StreamExt as _, stream};
 use serde_json::Value;
 
 use crate::{Error, course};
+
+mod heard; // What was heard besides the task.
+
+pub(crate) use heard::heard;
+use heard::{Hearing, Words};
 
 /// The record of a run, as answers.
 #[derive(Default)]
@@ -49,6 +54,8 @@ pub(crate) struct Talk {
     answers: Mutex<VecDeque<Answer>>,
     /// What came of the calls, by the id that pairs each in its turn: some servers give one again.
     calls: Mutex<HashMap<String, VecDeque<Outcome>>>,
+    /// What it heard besides its task.
+    hearing: Mutex<Hearing>,
 }
 
 impl Talk {
@@ -100,6 +107,12 @@ impl Same {
     }
 }
 
+/// Tells whether the words of a message matter that is no answer.
+fn wants(reading: &HashMap<SessionId, Reading>, same: &Same, said: &SessionMessage) -> bool {
+    let of = reading.get(&same.of(said.session));
+    of.is_some_and(|of| lock(&of.talk.hearing).wants(said))
+}
+
 impl Tape {
     /// Reads what was answered in a run.
     ///
@@ -110,7 +123,7 @@ impl Tape {
         let asides = course::asides(events);
         let mut tracks: HashMap<String, Track> = HashMap::new();
         let mut order = Vec::new();
-        let mut same = Same::default();
+        let (mut same, mut words) = (Same::default(), Words::default());
         let mut reading: HashMap<SessionId, Reading> = HashMap::new();
         let mut made: HashMap<CallId, (SessionId, String)> = HashMap::new();
         for (at, event) in events.iter().enumerate() {
@@ -129,8 +142,26 @@ impl Tape {
                 }
                 EventBody::SessionStarted(started) => {
                     let path = path.cloned().unwrap_or_default();
-                    reading.insert(started.session, Reading { path, ..Reading::default() });
+                    let of = Reading { path, ..Reading::default() };
+                    *lock(&of.talk.hearing) = Hearing::begin(started);
+                    reading.insert(started.session, of);
                     order.push(started.session);
+                }
+                EventBody::RunSteered(said) => {
+                    heard::word(&mut words, event.seq, &event.principal, said);
+                }
+                EventBody::InstructionsLoaded(InstructionsLoaded { session, .. })
+                | EventBody::SessionSteered(SessionSteered { session, .. }) => {
+                    if let Some(of) = reading.get_mut(&same.of(*session)) {
+                        lock(&of.talk.hearing).take(&event.body, &words);
+                    }
+                }
+                EventBody::SessionMessage(said) if wants(&reading, &same, said) => {
+                    let bytes = store.blob(&said.message).await?.unwrap_or_default();
+                    let Ok(message) = serde_json::from_slice(&bytes) else { continue };
+                    if let Some(of) = reading.get_mut(&same.of(said.session)) {
+                        lock(&of.talk.hearing).hear(said, message);
+                    }
                 }
                 EventBody::ModelCompleted(done) => {
                     let Some(of) = reading.get_mut(&same.of(done.session)) else { continue };

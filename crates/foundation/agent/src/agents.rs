@@ -10,8 +10,9 @@ use crate::load::{self, Checks};
 use crate::{Agent, AgentDocument, Source};
 
 /// The agents that come with the program: file name, document, prompt.
-const BUILT_IN: [(&str, &str, &str); 3] = [
+const BUILT_IN: [(&str, &str, &str); 4] = [
     ("coder.toml", include_str!("builtin/coder.toml"), include_str!("builtin/coder.md")),
+    ("partner.toml", include_str!("builtin/partner.toml"), include_str!("builtin/partner.md")),
     ("reader.toml", include_str!("builtin/reader.toml"), include_str!("builtin/reader.md")),
     ("reviewer.toml", include_str!("builtin/reviewer.toml"), include_str!("builtin/reviewer.md")),
 ];
@@ -23,7 +24,8 @@ pub struct Agents(BTreeMap<AgentName, Agent>);
 impl Agents {
     /// Returns the agents that come with the program.
     ///
-    /// `coder` changes code and proves the change; `reader` answers questions and changes nothing.
+    /// `coder` changes code and proves the change; `partner` talks with a person at work; `reader` answers questions and
+    /// changes nothing.
     #[must_use]
     pub fn built_in() -> Self {
         let agents = BUILT_IN.map(|(file, text, prompt)| {

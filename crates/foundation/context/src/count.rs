@@ -96,6 +96,11 @@ impl Meter {
         }
     }
 
+    /// Returns what was learnt last: the measure of a request, and what its provider counted.
+    pub const fn counted(&self) -> Option<(u64, u64)> {
+        self.last
+    }
+
     /// Learns that a server refused the request of that measure as too long.
     pub fn refuse(&mut self, measure: u64) {
         self.refused = Some(self.refused.map_or(measure, |before| before.min(measure)));

@@ -11,7 +11,10 @@
 //! that a log with the edits in it gives the same conversation. What is protected is never touched: the
 //! system message, the first group, the task and the last groups.
 //!
-//! This crate asks no model, reads no file and knows no store.
+//! What a repository tells is material with a label: [`instruction`] reads an instruction file with what it includes,
+//! [`Skill`] lists a text that is loaded when it is needed, and [`visible`] shows what would be hidden in either.
+//!
+//! This crate asks no model, reads no file but through [`Files`], and knows no store.
 //!
 //! ```
 //! use formwork_context::{Meter, Room};
@@ -29,8 +32,11 @@
 mod compact; // What can be left out, and what has to stay.
 mod count; // How many tokens a request has.
 mod history; // What was said, well-formed by construction.
+mod instructions; // What a repository asks of agents.
 mod room; // How many tokens there is room for.
+mod skills; // Texts that are read when one is needed.
 mod transcript; // A conversation in words, for those who sum it up.
+mod visible; // Characters that nobody sees.
 
 pub use {
     compact::{
@@ -39,6 +45,9 @@ pub use {
     },
     count::{Meter, message_tokens, tokens_of, tool_tokens},
     history::{Answered, Group, History, HistoryError, OpenTurn, Turn},
+    instructions::{FILE_BYTES, Files, Instruction, folders, instruction},
     room::Room,
+    skills::{MAX_SKILLS, Skill, listed, skill},
     transcript::{SUMMARISE, transcript},
+    visible::visible,
 };

@@ -36,6 +36,7 @@
 
 mod error;
 mod guard; // Whether the model goes round in circles.
+mod heard; // Instructions on the way, and the word of people.
 mod hold; // Money set aside for one model call.
 mod record; // What is written into the log, and when.
 mod session; // One model call, the calls of its answer, and again.
@@ -44,6 +45,7 @@ mod spec; // What a session is made of, and how it ends.
 pub use formwork_context::{Answered, Group, History, HistoryError, OpenTurn, Turn};
 pub use {
     error::Error,
-    session::Session,
-    spec::{Farewell, Limits, Opening, Seams, SessionEnd, SessionSpec, Totals, Via},
+    heard::{Alone, Guide, Heard, Inbox, Steering},
+    session::{Carried, Session},
+    spec::{Farewell, Instructed, Limits, Opening, Seams, SessionEnd, SessionSpec, Totals, Via},
 };

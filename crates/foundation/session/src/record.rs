@@ -44,6 +44,11 @@ impl Record {
         (self.session, self.next) = (session, 0);
     }
 
+    /// Returns the place of the next message.
+    pub(crate) const fn next(&self) -> u32 {
+        self.next
+    }
+
     /// Gathers a fact.
     pub(crate) fn put(&self, task: TaskId, body: EventBody) {
         let event = self.event(task, body);

@@ -4,7 +4,7 @@ use std::{ops::ControlFlow, pin::pin};
 
 use formwork_protocols::{
     Blob, Cancel, Claim, EventBody, Message, NewEvent, Part, Role, SessionId, TaskId,
-    event::{SessionEnded, SessionStarted},
+    event::{InstructionsLoaded, SessionEnded, SessionStarted},
     model::{StopReason, ToolCalls},
 };
 
@@ -14,13 +14,17 @@ use crate::{
     Error,
     guard::Guard,
     record::Record,
-    spec::{Farewell, Opening, Seams, SessionEnd, SessionSpec, Totals, Via},
+    spec::{Farewell, Instructed, Opening, Seams, SessionEnd, SessionSpec, Totals, Via},
 };
 
 mod ask; // One model call.
 mod calls; // The calls of one answer.
+mod carried; // From one conversation to the next.
 mod fit; // Before each of them, within the window.
+mod hear; // Between the turns.
 mod resume; // From the log back to a conversation.
+
+pub use carried::Carried;
 
 /// The tool by which a model says that its task is done.
 const END_TASK: &str = "end_task";
@@ -61,6 +65,8 @@ pub struct Session {
     task_at: u32,
     /// Whether it goes on with another conversation by a brief of it.
     handed_over: bool,
+    /// The event by which somebody spoke to it last, by its place in the run.
+    steered: u64,
     /// Whether somebody wants it shorter before the next model call.
     compact_asked: bool,
     /// Whether the server has refused the last request as too long.
@@ -92,6 +98,28 @@ impl Session {
     /// # Errors
     /// [`Error::UnwritableMessage`] when the opening cannot be recorded.
     pub fn start(spec: SessionSpec, opening: &Opening, seams: Seams) -> Result<Self, Error> {
+        Self::begin(spec, opening, None, seams)
+    }
+
+    /// Begins a conversation that goes on with another one, word for word, and then asks what the opening asks.
+    ///
+    /// # Errors
+    /// As [`Session::start`].
+    pub fn carry_on(
+        spec: SessionSpec,
+        carried: &Carried,
+        opening: &Opening,
+        seams: Seams,
+    ) -> Result<Self, Error> {
+        Self::begin(spec, opening, Some(carried), seams)
+    }
+
+    fn begin(
+        spec: SessionSpec,
+        opening: &Opening,
+        carried: Option<&Carried>,
+        seams: Seams,
+    ) -> Result<Self, Error> {
         let id = SessionId::generate(&*seams.clock, &*seams.rng);
         let mut record = Record::new(&spec, &seams, id, 0);
         let tools = seams.tools.offered();
@@ -101,15 +129,34 @@ impl Session {
             model: spec.model.info.model.clone(),
             agent_version: spec.agent_version.clone(),
             tools: tools.into_iter().map(|tool| tool.definition.name.to_string()).collect(),
-            continues: None,
-            carried: 0,
+            continues: carried.map(|carried| carried.session),
+            carried: carried.map_or(0, |carried| {
+                u32::try_from(carried.messages().count()).unwrap_or(u32::MAX).saturating_add(1)
+            }),
+            counted: carried.and_then(|carried| carried.counted),
         };
+        let task_at = started.carried.max(1);
         record.put(spec.task, EventBody::SessionStarted(started));
+        for file in &opening.instructions {
+            let Instructed { path, hash, bytes, cut } = file.clone();
+            let loaded = InstructionsLoaded { session: id, path, hash, bytes, cut };
+            record.put(spec.task, EventBody::InstructionsLoaded(loaded));
+        }
         let system = Message::text(Role::System, opening.system.as_str());
         let system = record.put_message(spec.task, &system)?;
-        let history = History::new(system.to_text());
+        let mut messages = vec![system];
+        for message in carried.into_iter().flat_map(Carried::messages) {
+            messages.push(record.put_message(spec.task, &message)?);
+        }
+        let damaged = |source| Error::Damaged { session: id, source };
+        let (history, _) = History::fold(messages).map_err(damaged)?;
 
         let mut session = Self::assemble(id, spec, seams, record, history);
+        session.task_at = task_at;
+        if let Some((measure, counted)) = carried.and_then(|carried| carried.counted) {
+            session.meter.learn(measure, counted);
+        }
+        opening.instructions.iter().for_each(|file| session.seams.heard.guide.known(&file.path));
         session.put_user(&opening.user)?;
         Ok(session)
     }
@@ -140,6 +187,7 @@ impl Session {
             meter: Meter::default(),
             task_at: 1,
             handed_over: false,
+            steered: 0,
             compact_asked: false,
             overflowed: false,
             totals: Totals::default(),
@@ -263,6 +311,10 @@ impl Session {
 
     /// Makes one turn: finishes the calls that are open, asks the model, carries out what it wants.
     async fn step(&mut self, stop: &Cancel) -> Result<ControlFlow<SessionEnd>, Error> {
+        // Between two turns, or before an end: an answer that was not taken yet is no place for it.
+        if self.untaken.is_none() && (self.open.is_none() || self.claim.is_some()) {
+            self.hear().await?;
+        }
         if let Some(claim) = self.claim.clone() {
             return Ok(ControlFlow::Break(SessionEnd::Claimed { claim, via: Via::EndTask }));
         }

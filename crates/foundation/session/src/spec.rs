@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use formwork_protocols::{
-    AgentName, Claim, Clock, EventStore, Ledger, Model, OverBudget, Principal, ProviderError, Rng,
-    RunId, Scrub, Span, TaskId, Toolbox, Usage, Usd, tool::TaskControl,
+    AgentName, BlobHash, Claim, Clock, EventStore, Ledger, Model, OverBudget, Principal,
+    ProviderError, Rng, RunId, Scrub, Span, TaskId, Toolbox, Usage, Usd, tool::TaskControl,
 };
+
+use crate::heard::Heard;
 
 /// What shapes a conversation from its beginning to its end.
 #[derive(Debug, Clone)]
@@ -65,6 +67,18 @@ pub struct Opening {
     pub system: String,
     /// What is asked.
     pub user: String,
+    /// The instruction files whose text stands in the system message.
+    pub instructions: Vec<Instructed>,
+}
+
+/// An instruction file that a conversation begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the type's sentence and its fields' names say it")]
+pub struct Instructed {
+    pub path: String,
+    pub hash: BlobHash,
+    pub bytes: u64,
+    pub cut: bool,
 }
 
 /// The world as a session sees it.
@@ -84,6 +98,8 @@ pub struct Seams {
     pub rng: Arc<dyn Rng>,
     /// Takes secrets out of what is said before it is recorded or sent.
     pub scrub: Arc<dyn Scrub>,
+    /// What is heard besides the task.
+    pub heard: Heard,
 }
 
 /// Why a session stopped. It can go on after each of these.

@@ -283,6 +283,13 @@ pub enum Runs {
         #[arg(long, value_name = "DIR")]
         record: Option<PathBuf>,
     },
+    /// Say something to a run that goes on; its conversations hear it at their next turn.
+    Steer {
+        /// The run.
+        run: RunId,
+        /// What is said; - reads it from standard input.
+        text: String,
+    },
     /// Write a run into a file that stands for itself.
     Export {
         /// The run.

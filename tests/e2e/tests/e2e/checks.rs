@@ -345,8 +345,14 @@ async fn a_function_of_the_embedding_program_decides_as_a_check() {
     let text = "format_version = 1\nname = \"w\"\n[[tasks]]\nname = \"t\"\nnative = \"work\"\n\
                 postchecks = [{ native = \"fine\", max_rounds = 1 }]\n";
     let work = Work::Workflow { source: "w.toml".to_owned(), text: text.to_owned() };
-    let params =
-        StartParams { work, vars: serde_json::Map::new(), model: None, width: None, commit: false };
+    let params = StartParams {
+        work,
+        vars: serde_json::Map::new(),
+        model: None,
+        width: None,
+        commit: false,
+        mode: None,
+    };
 
     let run = formwork.call::<Start>(&caller, params).await.unwrap().run;
     let outcome = formwork.wait(run).await.unwrap();

@@ -23,7 +23,7 @@ use formwork_protocols::{
 };
 use formwork_scheduler::Accounts;
 use formwork_session::{
-    Error, Farewell, Group, Limits, Opening, Seams, Session, SessionEnd, SessionSpec, Via,
+    Error, Farewell, Group, Heard, Limits, Opening, Seams, Session, SessionEnd, SessionSpec, Via,
 };
 use formwork_tool::{Parts, Pipeline};
 use formwork_trace::{Options, Trace};
@@ -294,11 +294,16 @@ impl World {
             clock: Arc::new(SystemClock),
             rng: Arc::new(SystemRng),
             scrub: Arc::new(NoSecrets),
+            heard: Heard::default(),
         }
     }
 
     fn start(&self) -> Session {
-        let opening = Opening { system: "You mend code.".to_owned(), user: "Mend it.".to_owned() };
+        let opening = Opening {
+            system: "You mend code.".to_owned(),
+            user: "Mend it.".to_owned(),
+            instructions: Vec::new(),
+        };
         Session::start(self.spec.clone(), &opening, self.seams()).unwrap()
     }
 
@@ -715,28 +720,33 @@ async fn unknown_tools_and_unreadable_arguments_go_back_to_the_model() {
 #[tokio::test]
 async fn caps_and_failures_end_the_session_by_their_name() {
     let mut world = World::new(
-        [
-            calls([call("1", "read", json!({}))]),
-            Answer::Fails(ProviderFault::Auth),
-            Answer::Fails(ProviderFault::ContextOverflow),
-        ],
+        [calls([call("1", "read", json!({}))]), Answer::Fails(ProviderFault::Auth)],
         vec![read()],
     )
     .await;
-    world.spec.limits.max_rounds = Some(3);
+    world.spec.limits.max_rounds = Some(2);
     let mut session = world.start();
 
     let auth = world.run(&mut session).await;
-    let overflow = world.run(&mut session).await;
     let rounds = world.run(&mut session).await;
 
     assert!(
         matches!(auth, SessionEnd::ProviderFailed(error) if error.fault == ProviderFault::Auth)
     );
-    assert!(matches!(overflow, SessionEnd::ContextOverflow(_)));
-    assert_eq!(rounds, SessionEnd::RoundsExhausted { rounds: 3 });
+    assert_eq!(rounds, SessionEnd::RoundsExhausted { rounds: 2 });
     // What failed before its first event has cost nothing.
     assert_eq!(session.totals().usage.input, 100);
+}
+
+#[tokio::test]
+async fn a_task_that_alone_is_too_long_for_the_server_ends_the_session_by_that_name() {
+    let world = World::new([Answer::Fails(ProviderFault::ContextOverflow)], vec![]).await;
+    let mut session = world.start();
+
+    let end = world.run(&mut session).await;
+
+    assert!(matches!(end, SessionEnd::ContextOverflow(_)), "{end:?}");
+    assert_eq!(world.script.asked.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]

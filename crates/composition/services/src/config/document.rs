@@ -40,6 +40,22 @@ pub struct Config {
     /// Whether processes are confined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxMode>,
+    /// What of the repository's own instructions agents are told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<InstructionsConfig>,
+}
+
+/// What of a repository's own instructions agents are told.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct InstructionsConfig {
+    /// The names of instruction files. In each folder on the way to a file at hand the first that is there counts.
+    /// `AGENTS.md` where absent; none for an empty list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<Vec<String>>,
+    /// How many tokens of them one conversation is told at the most, and never more than an eighth of its window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u32>,
 }
 
 /// An endpoint at which models are asked.

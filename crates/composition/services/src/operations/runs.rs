@@ -1,9 +1,10 @@
 //! `runs.*`: begins, lists, shows, stops and resumes runs.
 
-mod control; // Stopping, from any process.
+mod control; // Stopping and steering, from any process.
 mod diff; // Where two runs part.
 mod fork; // Going on from a point of another run.
 mod replay; // Once more, from what was answered.
+mod turns; // What is said in a conversation, one after the other.
 
 use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 
@@ -36,14 +37,16 @@ use crate::{
     leftover,
     models::{Models, lookup},
     presence::{self, Presence},
+    repository::Briefing,
     setup::{self, AgentSetup, RunSetup},
 };
 
 pub use {
-    control::{Abort, Pause, StopParams, Stopped},
+    control::{Abort, Pause, Steer, SteerParams, Steered, StopParams, Stopped},
     diff::{Compared, Diff, DiffParams, FilePair, Spent, Stands, TaskPair},
     fork::{Fork, ForkParams, Forked, Point, Rewind, RewindParams},
     replay::{Compared as Replayed, Replay, ReplayParams},
+    turns::{Chat, Chats, ChatsParams, List as ListChats, Said},
 };
 
 /// How many tasks run at once where nobody says otherwise: what one person's machine and account bear.
@@ -72,6 +75,23 @@ pub enum Work {
         /// Commands that have to succeed before it counts as done.
         checks: Vec<Vec<String>>,
     },
+    /// What a person says in a conversation with an agent.
+    #[expect(missing_docs, reason = "its fields' names say it")]
+    Turn {
+        prompt: String,
+        /// `partner` unless somebody says otherwise.
+        #[serde(default)]
+        agent: Option<AgentName>,
+        /// The run whose conversation goes on; a new one begins where absent.
+        #[serde(default)]
+        after: Option<RunId>,
+        /// Whether the conversation is made as short as it can be first.
+        #[serde(default)]
+        compact: bool,
+        /// Files of the workspace whose text is shown with it.
+        #[serde(default)]
+        attach: Vec<String>,
+    },
 }
 
 /// What a run is begun with.
@@ -92,6 +112,9 @@ pub struct StartParams {
     /// Whether what the run has changed is committed once it has completed.
     #[serde(default)]
     pub commit: bool,
+    /// What the run may do, in place of what is configured.
+    #[serde(default)]
+    pub mode: Option<PermissionMode>,
 }
 
 /// A run that goes on.
@@ -118,9 +141,13 @@ impl Operation for Start {
         caller: &Caller,
         params: StartParams,
     ) -> Result<Started, Error> {
-        let StartParams { work, vars, model, width, commit } = params;
+        let StartParams { work, vars, model, width, commit, mode } = params;
         let commit = commit.then(|| commits::subject(&work));
-        let config = formwork.inner.config.clone();
+        let mut config = formwork.inner.config.clone();
+        if let Some(mode) = mode {
+            config.permissions.get_or_insert_default().mode = Some(mode);
+        }
+        let mut goes_on = None;
         let connected = formwork.models(&config);
         let (agents, mut plan) = match work {
             Work::Workflow { source, text } => {
@@ -128,6 +155,10 @@ impl Operation for Start {
                 // at all, as for want of a key, that is told once the documents are sound.
                 let models = connected.as_ref().ok().filter(|_| model.is_none());
                 workflow(formwork, (&source, &text), &vars, models.map(|(_, models)| models))?
+            }
+            Work::Turn { prompt, agent, after, compact, attach } => {
+                goes_on = turns::after(formwork, after, compact).await?;
+                (formwork.agents()?, turns::plan(formwork, prompt, agent, &attach)?)
             }
             Work::Task { prompt, agent, checks } => {
                 (formwork.agents()?, single(setup::mode(&config), prompt, agent, checks))
@@ -160,7 +191,18 @@ impl Operation for Start {
         plan.cap_agents(|name| chosen.get(name).map(|own| &own.agent.document().budget));
         let width = width.unwrap_or(WIDTH).max(1);
         let approvals = approval::standing(formwork)?;
-        let setup = RunSetup { config, agents: chosen, width, commit: commit.clone(), approvals };
+        let windows = chosen.values().filter_map(|own| models.catalog().info(&own.model).ok());
+        let window = windows.filter_map(|info| info.context_tokens).min();
+        let briefing = Some(Briefing::read(&config, &formwork.inner.root, window)?);
+        let setup = RunSetup {
+            config,
+            agents: chosen,
+            width,
+            commit: commit.clone(),
+            approvals,
+            briefing,
+            after: goes_on,
+        };
         let workshop = workshop(formwork, setup.clone(), keys.registry, models)?;
         for agent in setup.agents.values() {
             workshop.check_rules(&agent.agent)?;

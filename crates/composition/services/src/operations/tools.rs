@@ -37,6 +37,7 @@ impl Operation for List {
 
     async fn run(formwork: &Formwork, _: &Caller, _: ListParams) -> Result<Listed, Error> {
         let mut tools = builtin::specs();
+        tools.push(crate::repository::load_skill());
         tools.extend(formwork.inner.tools.iter().map(|tool| tool.spec().clone()));
         tools.sort_by(|a, b| a.definition.name.cmp(&b.definition.name));
         Ok(Listed { tools })

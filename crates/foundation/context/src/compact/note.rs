@@ -14,6 +14,9 @@ use crate::{
 const SUMMARY: &str =
     "[The conversation until here, summed up because the window is full. The whole is in the log.]";
 
+/// What instructions of a repository begin with, which no person said.
+const INSTRUCTIONS: &str = "<instructions from=";
+
 /// What stands before the words of the person.
 const QUOTES: &str = "What was said to you in it, word for word:";
 
@@ -51,6 +54,9 @@ fn quotes(groups: &[Group]) -> String {
     for group in groups {
         let Group::User(message) = group else { continue };
         let words = message.to_text();
+        if words.starts_with(INSTRUCTIONS) {
+            continue;
+        }
         if !words.starts_with(SUMMARY) {
             let words = text::preview(words.trim(), QUOTE_BYTES).replace('\n', "\n  ");
             said.push_str(&format!("- {words}\n"));

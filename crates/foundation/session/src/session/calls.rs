@@ -224,6 +224,7 @@ impl Session {
         if self.claim.is_some() {
             return Ok(ControlFlow::Continue(()));
         }
+        self.guide(&calls)?;
         Ok(if stop.is_cancelled() {
             ControlFlow::Break(SessionEnd::Cancelled)
         } else if let Some(detail) = refused {

@@ -132,6 +132,7 @@ impl Session {
                         }
                     };
                     done.summarised += stretch.count;
+                    self.seams.heard.guide.forget();
                     let edit = summary(&self.history, &stretch, &words);
                     self.edit(&mut done, vec![edit]);
                 }
@@ -275,8 +276,9 @@ impl Session {
     fn hand_over(&mut self, done: Done, room: &Room) -> Result<ControlFlow<SessionEnd>, Error> {
         let turns =
             |group: &&formwork_context::Group| matches!(group, formwork_context::Group::Turn(_));
-        // What comes after one turn again, comes after every turn.
-        if self.handed_over && self.history.groups().iter().filter(turns).count() < 2 {
+        let turns = self.history.groups().iter().filter(turns).count();
+        // What comes after one turn again, comes after every turn; and without any there is nothing to leave out.
+        if turns < if self.handed_over { 2 } else { 1 } {
             return Ok(ControlFlow::Break(self.too_small(room)));
         }
         let bytes = (room.aim / 2).clamp(1_000, BRIEF_BYTES);
@@ -312,9 +314,11 @@ impl Session {
             tools,
             continues: Some(old),
             carried: 0,
+            counted: None,
         };
         self.record.put(own, EventBody::SessionStarted(started));
         self.id = new;
+        self.seams.heard.guide.forget();
         for message in &said {
             self.record.put_message(own, message)?;
         }

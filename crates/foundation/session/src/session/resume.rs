@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use formwork_protocols::{
     AgentName, Blob, BlobHash, CallId, Claim, ContextEdit, EventBody, EventStore, HoldId, Message,
-    Position, ProviderFault, Purpose, Role, SessionId, Span, TaskId, TaskName, ToolErrorKind,
-    Usage, Usd,
+    Position, ProviderFault, Purpose, Role, RunId, SessionId, Span, TaskId, TaskName,
+    ToolErrorKind, Usage, Usd,
     event::{
         BudgetSettled, ModelCompleted, ModelFailed, ModelRequested, SessionMessage, ToolCompleted,
         ToolFailed, ToolRequested,
@@ -40,15 +40,17 @@ const REPEATED: &str = "the process ended before the outcome was recorded; the c
 
 /// What the log holds of one conversation.
 #[derive(Default)]
-struct Found {
-    messages: Vec<SessionMessage>,
+pub(super) struct Found {
+    pub(super) messages: Vec<SessionMessage>,
     /// The calls since the last answer of the model, in order, each with the task that made it.
     calls: Vec<(ToolRequested, TaskId)>,
     outcomes: HashMap<CallId, Ended>,
     /// What was used and counted in each conversation of the run: one may go on with another.
-    used: HashMap<SessionId, Used>,
+    pub(super) used: HashMap<SessionId, Used>,
     /// What was done so that the conversation fits, in order.
-    edits: Vec<BlobHash>,
+    pub(super) edits: Vec<BlobHash>,
+    /// The instruction files that it was told, as far as that is not left out again.
+    instructed: Vec<String>,
     /// Where the task stands, and whether it goes on with another conversation by a brief of it.
     task_at: u32,
     handed_over: bool,
@@ -65,9 +67,11 @@ struct Found {
 
 /// What was used and counted in a conversation.
 #[derive(Default, Clone)]
-struct Used {
+pub(super) struct Used {
     totals: Totals,
-    meter: Meter,
+    pub(super) meter: Meter,
+    /// The event by which somebody spoke to it last.
+    steered: u64,
     overflowed: bool,
     /// The model call that was sent last, its measure, and what for.
     sent: Option<(CallId, u64, Purpose)>,
@@ -95,7 +99,7 @@ impl Session {
         opened: Vec<TaskId>,
         seams: Seams,
     ) -> Result<Self, Error> {
-        let found = Found::read(&*seams.store, &spec, id).await?;
+        let found = Found::read(&*seams.store, spec.run, id).await?;
         if found.messages.is_empty() {
             return Err(Error::NoSuchSession { run: spec.run, session: id });
         }
@@ -116,7 +120,8 @@ impl Session {
         session.tasks.extend(opened);
         let used = found.used.get(&id).cloned().unwrap_or_default();
         (session.totals, session.meter) = (used.totals, used.meter);
-        session.overflowed = used.overflowed;
+        (session.overflowed, session.steered) = (used.overflowed, used.steered);
+        found.instructed.iter().for_each(|path| session.seams.heard.guide.known(path));
         (session.task_at, session.handed_over) = (found.task_at.max(1), found.handed_over);
         session.untaken = untaken;
         session.remember();
@@ -135,12 +140,7 @@ impl Session {
     async fn leave_out(&mut self, edits: &[BlobHash]) -> Result<(), Error> {
         let session = self.id;
         for &hash in edits {
-            let store = &self.seams.store;
-            let bytes =
-                store.blob(&hash).await.map_err(|source| Error::Store { session, source })?;
-            let edits: Option<Vec<ContextEdit>> =
-                bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-            self.history.apply(&edits.ok_or(Error::LostCompaction { session, hash })?);
+            self.history.apply(&edits_of(&*self.seams.store, session, hash).await?);
         }
         self.tokens = self.history.messages().map(|message| message_tokens(&message)).sum();
         Ok(())
@@ -300,8 +300,19 @@ fn claimed(arguments: &Arguments) -> Claim {
     }
 }
 
+/// Fetches what was done once so that a conversation fits.
+pub(super) async fn edits_of(
+    store: &dyn EventStore,
+    session: SessionId,
+    hash: BlobHash,
+) -> Result<Vec<ContextEdit>, Error> {
+    let bytes = store.blob(&hash).await.map_err(|source| Error::Store { session, source })?;
+    let edits = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    edits.ok_or(Error::LostCompaction { session, hash })
+}
+
 /// Fetches the messages of a conversation.
-async fn read_messages(
+pub(super) async fn read_messages(
     store: &dyn EventStore,
     said: &[SessionMessage],
     session: SessionId,
@@ -337,14 +348,15 @@ impl Found {
     }
 
     /// Reads what the log holds of a conversation.
-    async fn read(
+    pub(super) async fn read(
         store: &dyn EventStore,
-        spec: &SessionSpec,
+        run: RunId,
         session: SessionId,
     ) -> Result<Self, Error> {
-        let kinds = ["session.", "context.", "tool.", "model.", "budget.", "task.created"];
+        let kinds =
+            ["session.", "context.", "instructions.", "tool.", "model.", "budget.", "task.created"];
         let kinds = kinds.into_iter().map(str::to_owned).collect();
-        let selection = Selection { run: Some(spec.run), task: None, kinds };
+        let selection = Selection { run: Some(run), task: None, kinds };
         let mut found = Self::default();
         let mut after = Position::default();
         loop {
@@ -355,7 +367,8 @@ impl Found {
             let Some(last) = page.last() else { return Ok(found) };
             after = last.position;
             for event in page {
-                found.take(event.body, event.task.unwrap_or(spec.task), session);
+                let Some(task) = event.task else { continue };
+                found.take(event.body, task, session);
             }
         }
     }
@@ -391,10 +404,24 @@ impl Found {
                     self.handed_over = started.continues.is_some() && started.carried == 0;
                 }
                 let before = started.continues.and_then(|before| self.used.get(&before).cloned());
-                self.used.insert(started.session, before.unwrap_or_default());
+                let mut used = before.unwrap_or_default();
+                if let Some((measure, counted)) = started.counted {
+                    used.meter.learn(measure, counted);
+                }
+                self.used.insert(started.session, used);
             }
             EventBody::ContextCompacted(done) if done.session == session => {
                 self.edits.extend(done.edits);
+                if done.summarised > 0 {
+                    self.instructed.clear();
+                }
+            }
+            EventBody::InstructionsLoaded(loaded) if loaded.session == session => {
+                self.instructed.push(loaded.path);
+            }
+            EventBody::SessionSteered(steered) => {
+                let used = self.used.entry(steered.session).or_default();
+                used.steered = used.steered.max(steered.request);
             }
             EventBody::ModelRequested(sent) => {
                 let used = self.used.entry(sent.session).or_default();

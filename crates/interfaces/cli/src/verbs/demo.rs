@@ -89,6 +89,7 @@ async fn play(
         model: Some(model),
         width: None,
         commit: false,
+        mode: None,
     };
     let code = super::run::start(&formwork, &caller, terminal, params, None).await;
     if terminal.format == Format::Text && code.is_ok() {

@@ -493,7 +493,7 @@ fn params(settings: &Settings, task: Task, options: &RunOptions) -> Result<Start
         }
     };
     let (model, width, commit) = (options.model.clone(), options.width, options.commit);
-    Ok(StartParams { work, vars, model, width, commit })
+    Ok(StartParams { work, vars, model, width, commit, mode: None })
 }
 
 /// Finds a workflow: a file, or a name below .formwork/workflows.
@@ -524,7 +524,7 @@ fn workflow_path(settings: &Settings, name: &str) -> Result<std::path::PathBuf, 
     })
 }
 
-fn standard_input() -> Result<String, Fault> {
+pub(super) fn standard_input() -> Result<String, Fault> {
     let mut text = String::new();
     io::stdin()
         .read_to_string(&mut text)

@@ -9,8 +9,8 @@ use formwork_services::{
     capability::Caller,
     operations::runs::{
         Abort, Compared, Diff, DiffParams, Fork, ForkParams, Forked, Get, GetParams, List,
-        ListParams, Pause, Replay, ReplayParams, Rewind, RewindParams, RunDetail, Stands,
-        StopParams, Stopped,
+        ListParams, Pause, Replay, ReplayParams, Rewind, RewindParams, RunDetail, Stands, Steer,
+        SteerParams, StopParams, Stopped,
     },
 };
 
@@ -56,6 +56,13 @@ pub(super) fn runs(global: &Global, terminal: &Terminal, args: Runs) -> Result<O
             super::bundles::export(&formwork, &caller, terminal, run, output, force).await
         }
         Runs::Import { file } => super::bundles::import(&formwork, &caller, terminal, file).await,
+        Runs::Steer { run, text } => {
+            let text = if text == "-" { super::run::standard_input()? } else { text };
+            let steered = formwork.call::<Steer>(&caller, SteerParams { run, text }).await?;
+            terminal
+                .result(&steered, || format!("told run {run}, which is {}\n", steered.state))?;
+            Ok(OutcomeCode::Completed)
+        }
         Runs::Pause(args) => {
             let stopped = formwork.call::<Pause>(&caller, stop(&args)).await?;
             came_about(terminal, &args, &stopped)

@@ -202,6 +202,15 @@ impl<W: Write> Live<W> {
                 (Mark::Plain, line(format!("{} of {} used", crossing.used, crossing.limit)))
             }
             EventBody::BudgetExhausted(exhausted) => (Mark::Bad, line(exhausted.detail.clone())),
+            EventBody::InstructionsLoaded(loaded) => {
+                let cut = if loaded.cut { ", in part" } else { "" };
+                (Mark::Plain, line(format!("follows {}{cut}", loaded.path)))
+            }
+            EventBody::RunSteered(steered) => {
+                let first = steered.text.lines().next().unwrap_or_default();
+                (Mark::Plain, format!("{} says: {first}", event.principal))
+            }
+            EventBody::SessionSteered(_) => (Mark::Plain, line("has heard it".to_owned())),
             EventBody::ContextCompacted(done) => (Mark::Plain, line(done.to_string())),
             EventBody::RunPaused(paused) => (Mark::Plain, format!("paused: {}", paused.reason)),
             EventBody::RunResumed(_) => (Mark::Plain, "resumed".to_owned()),

@@ -195,3 +195,67 @@ async fn carry_out(formwork: &Formwork, run: RunId, stop: Stop) -> Result<(), Er
         Err(error) => Err(error),
     }
 }
+
+/// What is said to which run.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SteerParams {
+    /// The run.
+    pub run: RunId,
+    /// What its conversations are to hear.
+    pub text: String,
+}
+
+/// What was left for a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Steered {
+    /// The run.
+    pub run: RunId,
+    /// Where it stands now.
+    pub state: RunState,
+}
+
+/// The most bytes that are said at once: more is a file that can be named.
+const STEERED_BYTES: usize = 32 * 1024;
+
+/// `runs.steer`
+pub struct Steer;
+
+#[async_trait]
+impl Operation for Steer {
+    const NAME: &'static str = "runs.steer";
+    const DOC: &'static str = "Says something to the conversations of a run, whichever process works on it: each hears it at its next turn.";
+    const SCOPE: Scope = Scope::Run;
+    const EFFECT: Effect = Effect::Write;
+    type Params = SteerParams;
+    type Output = Steered;
+
+    async fn run(
+        formwork: &Formwork,
+        caller: &Caller,
+        params: SteerParams,
+    ) -> Result<Steered, Error> {
+        let SteerParams { run, text } = params;
+        let inner = &formwork.inner;
+        let state = named(&*inner.store, run).await?.state;
+        if state.is_terminal() {
+            return Err(Error::Over { run, state, wanted: "steered" });
+        }
+        let text = text.trim();
+        if text.is_empty() || text.len() > STEERED_BYTES {
+            return Err(Error::Steering { bytes: text.len(), most: STEERED_BYTES });
+        }
+        // What a person types may hold a key that is known.
+        let text = formwork.scrub().scrub_text(text).into_owned();
+        let event = NewEvent {
+            task: None,
+            principal: caller.principal().clone(),
+            at: inner.clock.now(),
+            body: EventBody::RunSteered(formwork_protocols::event::RunSteered { text }),
+            idempotency_key: None,
+        };
+        let append = Append { run, token: None, events: vec![event], blobs: Vec::new() };
+        inner.store.append(append).await?;
+        Ok(Steered { run, state })
+    }
+}
