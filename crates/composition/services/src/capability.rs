@@ -195,6 +195,8 @@ pub static CAPABILITIES: &[Capability] = &[
     Capability::of::<operations::trash::Purge>(),
     Capability::of::<operations::approvals::List>(),
     Capability::of::<operations::approvals::Revoke>(),
+    Capability::of::<operations::check::Check>(),
+    Capability::of::<operations::check::Rules>(),
     Capability::of::<operations::events::List>(),
     Capability::of::<operations::agents::List>(),
     Capability::of::<operations::tools::List>(),

@@ -14,6 +14,7 @@ use formwork_protocols::{
     RunOutcome, Scrub, Store, TaskId, ToolError, ToolErrorKind, ToolOutput, event::CommitMade,
     store::Selection, tool::CallContext,
 };
+use formwork_secrets::{Finding, Scanned, Scanner};
 use formwork_tool::builtin::Commits;
 use formwork_write_safety::{Committed, Delta, Message, ReadOnlyGit, RelPath, State, identity_of};
 
@@ -61,6 +62,8 @@ impl Committer {
     /// [`Error::Workspace`] with the reason; [`Error::Store`]. What was committed stands.
     pub(crate) async fn commit(&self, purpose: Purpose) -> Result<CommitMade, Error> {
         let Purpose { run, task, call, text } = purpose;
+        scan(&*self.scrub, None, text.as_bytes())
+            .map_err(|reason| Error::UncleanMessage { reason })?;
         let changes = Changes::of(&*self.store, &self.ground, run).await?;
         let mut trailers = vec![("Formwork-Run".to_owned(), run.to_string())];
         trailers.extend(task.map(|task| ("Formwork-Task".to_owned(), task.to_string())));
@@ -73,8 +76,9 @@ impl Committer {
             let git = ReadOnlyGit::open(&top)?;
             let identity = identity(&environment, &top);
             let message = Message { text, trailers, identity, at };
-            let done =
-                git.commit(&ground.snapshots, &deltas, &message, &|_, bytes| scan(&*scrub, bytes))?;
+            let done = git.commit(&ground.snapshots, &deltas, &message, &|_, old, bytes| {
+                scan(&*scrub, old, bytes)
+            })?;
             Ok(below(done, &prefix))
         })
         .await?;
@@ -222,7 +226,7 @@ pub(crate) fn told(made: &CommitMade) -> String {
 }
 
 /// Finds the top of the worktree that a workspace lies in, and the way from there to the workspace.
-fn top(workspace: &Path) -> (PathBuf, PathBuf) {
+pub(crate) fn top(workspace: &Path) -> (PathBuf, PathBuf) {
     let top = workspace.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok());
     let top = top.unwrap_or(workspace);
     (top.to_owned(), workspace.strip_prefix(top).unwrap_or(Path::new("")).to_owned())
@@ -304,13 +308,46 @@ fn identity(environment: &[(OsString, OsString)], top: &Path) -> (String, String
     identity_of(top, &own).unwrap_or_else(|| (NOBODY.0.to_owned(), NOBODY.1.to_owned()))
 }
 
-/// Objects to a content that holds a secret of the registry.
-fn scan(scrub: &dyn Scrub, bytes: &[u8]) -> Result<(), String> {
+/// Objects to a content that holds a secret of the registry, or what looks like one and was not committed before.
+///
+/// A pragma does not count here: whoever writes the content could write that as well.
+fn scan(scrub: &dyn Scrub, old: Option<&[u8]>, bytes: &[u8]) -> Result<(), String> {
     let text = String::from_utf8_lossy(bytes);
-    match scrub.scrub_text(&text) {
-        Cow::Owned(scrubbed) if scrubbed != text => {
-            Err("it holds a secret that Formwork was given".to_owned())
-        }
-        _ => Ok(()),
+    if let Cow::Owned(scrubbed) = scrub.scrub_text(&text)
+        && scrubbed != text
+    {
+        return Err("it holds a secret that Formwork was given".to_owned());
     }
+    let scanner = Scanner::built_in().map_err(|error| chain(&error))?;
+    let scanned = scanner.scan_bytes(bytes).map_err(|error| chain(&error))?;
+    if scanned.findings.is_empty() {
+        return Ok(());
+    }
+    let before = match old {
+        Some(old) => scanner.scan_bytes(old).map_err(|error| chain(&error))?,
+        None => Scanned::default(),
+    };
+    let is_new = |found: &&Finding| {
+        let same = |old: &Finding| (&old.rule, old.hash) == (&found.rule, found.hash);
+        !before.findings.iter().any(same)
+    };
+    let new: Vec<&Finding> = scanned.findings.iter().filter(is_new).collect();
+    let Some(first) = new.first() else {
+        // What could not be told one by one cannot be compared either.
+        return match scanned.more {
+            0 => Ok(()),
+            more => {
+                Err(format!("it holds {more} more of what looks like secrets than are compared"))
+            }
+        };
+    };
+    let more = match new.len() {
+        1 => String::new(),
+        all => format!(", and {} more", all - 1),
+    };
+    Err(format!(
+        "line {} holds what looks like {} ({}){more}; take it out, and have it read from the environment or a \
+         secret store instead. A pragma does not allow it in a commit that Formwork makes",
+        first.line, first.description, first.rule
+    ))
 }

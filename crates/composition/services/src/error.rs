@@ -61,6 +61,12 @@ pub enum Error {
     /// The workspace cannot be used, as `source` says.
     #[error("the workspace cannot be used")]
     Workspace { source: Box<formwork_write_safety::Error> },
+    /// The message of a commit holds a secret, or what looks like one. Nothing was committed.
+    #[error("nothing is committed with this message: {reason}")]
+    UncleanMessage { reason: String },
+    /// What looks like a secret could not be looked for. Nothing is known to be clean.
+    #[error("the scan for secrets could not run: {reason}")]
+    Scan { reason: String },
     /// A folder or file of Formwork's own cannot be used, as `source` says.
     #[error("cannot {action} {path}")]
     State { action: &'static str, path: PathBuf, source: std::io::Error },
@@ -140,9 +146,15 @@ pub enum Error {
 
 impl Error {
     /// Returns the code of a program that fails so.
-    pub const fn code(&self) -> OutcomeCode {
+    pub fn code(&self) -> OutcomeCode {
         match self {
             Self::Store(StoreError::NoSuchRun { .. }) => OutcomeCode::Failed,
+            Self::Workspace { source }
+                if matches!(**source, formwork_write_safety::Error::Unclean { .. }) =>
+            {
+                OutcomeCode::Refused
+            }
+            Self::UncleanMessage { .. } | Self::Scan { .. } => OutcomeCode::Refused,
             Self::Documents(_)
             | Self::NoSuchAgent { .. }
             | Self::NoSuchCategory { .. }

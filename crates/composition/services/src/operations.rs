@@ -4,6 +4,7 @@ pub mod agents;
 pub mod approvals;
 pub mod audit;
 pub mod bundles;
+pub mod check;
 pub mod db;
 pub mod events;
 pub mod models;

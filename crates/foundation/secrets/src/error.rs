@@ -9,6 +9,12 @@ use crate::SecretName;
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each message names its fields")]
 pub enum Error {
+    /// Rules of the scanner that cannot be read or applied. Nothing was scanned.
+    #[error("the rules by which secrets are found cannot be used: {reason}")]
+    Rules { reason: String },
+    /// A content that is to be scanned cannot be read to its end.
+    #[error("it cannot be read to its end")]
+    Unreadable { source: std::io::Error },
     /// The text is not a name for a secret.
     #[error("{text:?} is not the name of a secret: wanted 1 to 64 of A-Z a-z 0-9 _ -")]
     Name { text: String },

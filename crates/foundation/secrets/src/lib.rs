@@ -4,6 +4,8 @@
 //! arguments of a tool, at the last moment, and makes the [`Scrubber`] that takes them out of everything that is
 //! recorded, shown or sent, in whatever common encoding they come back.
 //!
+//! A [`Scanner`] finds what nobody told it of: keys and personal data, by a set of rules that is data.
+//!
 //! This crate never reads the environment: who resolves sources hands in an [`Environment`]. When to substitute and
 //! what to scrub is left to others.
 //!
@@ -29,6 +31,7 @@ mod forms;
 mod name;
 mod placeholder;
 mod registry;
+mod scan; // What looks like a secret, whoever knows it.
 mod scrubber;
 mod source;
 mod stream;
@@ -37,6 +40,7 @@ pub use {
     error::Error,
     name::SecretName,
     registry::Registry,
+    scan::{Finding, Scanned, Scanner},
     scrubber::Scrubber,
     source::{Environment, Source},
     stream::Stream,

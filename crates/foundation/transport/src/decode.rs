@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_cut_is_none_and_no_credentials_are_told() {
         let mut endpoint = replay::endpoint(ProviderKind::OpenAi);
-        endpoint.base_url = "http://me:hunter2@127.0.0.1/v1".to_owned();
+        endpoint.base_url = "http://me:hunter2@127.0.0.1/v1".to_owned(); // formwork:allow password-in-url
         let mut answer = Answer::new(&endpoint, replay::request());
         let chunk = br#"data: {"choices":[{"index":0,"delta":{"content":"Hel"}}]}"#;
         answer.push(&[&chunk[..], b"\n\n"].concat()).unwrap();

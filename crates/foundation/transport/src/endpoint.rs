@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn no_secret_is_in_its_debug_form() {
-        let mut endpoint = endpoint("http://me:hunter2@127.0.0.1/v1").with_api_key("sk-1".into());
+        let mut endpoint = endpoint("http://me:hunter2@127.0.0.1/v1").with_api_key("sk-1".into()); // formwork:allow password-in-url
         endpoint.headers.push(("x-token".to_owned(), "t0ken".into()));
 
         let text = format!("{endpoint:?} {:?}", endpoint.url());

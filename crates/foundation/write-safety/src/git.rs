@@ -2,8 +2,10 @@
 
 mod allowed; // Which arguments a subcommand may have.
 mod commit; // Commits without a checkout.
+mod staged; // What the next commit would bring.
 
 pub use commit::{Committed, Delta, Message, Scan, identity_of};
+pub use staged::Staged;
 
 use crate::error::Error;
 use std::{

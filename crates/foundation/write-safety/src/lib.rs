@@ -46,7 +46,9 @@ mod workspace; // Every way to change a file.
 pub use {
     edit::{Edit, Miss, Nearest, Occurrences, Patch, PatchedFile, Reason, diff, splice},
     error::{Error, Refusal, Writer},
-    git::{Committed, Delta, GitCommand, GitOutput, Message, ReadOnlyGit, Scan, identity_of},
+    git::{
+        Committed, Delta, GitCommand, GitOutput, Message, ReadOnlyGit, Scan, Staged, identity_of,
+    },
     ledger::{Hash, Reads, Session},
     path::RelPath,
     root::{Entry, Kind, Root, Stat},

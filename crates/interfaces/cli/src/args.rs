@@ -127,6 +127,8 @@ pub enum Verb {
     Validate(Validate),
     /// Print the JSON Schema of a document.
     Schema(Schema),
+    /// Find keys and personal data; ends with 2 where there are any, or where it could not look.
+    Check(Check),
     /// Find what would break a run, and say what to do.
     Doctor(Doctor),
     /// List models and what they cost, look at one closely, have one fetched.
@@ -474,6 +476,23 @@ pub struct Blob {
 pub struct Validate {
     /// Files or folders; the workspace's own documents where absent.
     pub paths: Vec<PathBuf>,
+}
+
+/// `formwork check`
+#[derive(Debug, Args)]
+pub struct Check {
+    /// Only what the next commit would bring, in the very bytes that are staged.
+    #[arg(long, conflicts_with_all = ["all", "paths"])]
+    pub staged: bool,
+    /// All files of the workspace that git tracks or does not ignore, as where nothing else is said.
+    #[arg(long, conflicts_with = "paths")]
+    pub all: bool,
+    /// List the rules.
+    #[arg(long, conflicts_with_all = ["staged", "all", "paths"])]
+    pub rules: bool,
+    /// Files and folders.
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<std::path::PathBuf>,
 }
 
 /// `formwork schema`

@@ -3,6 +3,7 @@
 mod approvals;
 mod audit;
 mod bundles;
+mod check;
 mod config;
 mod db;
 mod demo;
@@ -68,6 +69,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Blob(args)) => events::blob(&global, terminal, args),
         Some(Verb::Validate(args)) => documents::validate(&global, terminal, args),
         Some(Verb::Schema(args)) => documents::schema(terminal, args),
+        Some(Verb::Check(args)) => check::check(&global, terminal, args),
         Some(Verb::Doctor(args)) => doctor::doctor(&global, terminal, args),
         Some(Verb::Models(args)) => models::models(&global, terminal, args),
         Some(Verb::Agents) => lists::agents(&global, terminal),

@@ -12,6 +12,7 @@ mod world; // A workspace, a provider and the real program.
 
 mod budget; // What is set aside and spent.
 mod checks; // Checks that cannot be talked out of failing.
+mod check; // Keys, found before they are committed.
 mod commit; // What is committed, and what is not.
 mod control; // Runs paused, ended, forked and rewound from outside.
 mod crash; // A process killed in the middle of a run.

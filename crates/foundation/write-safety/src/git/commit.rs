@@ -60,8 +60,8 @@ pub struct Committed {
     pub index_follows: bool,
 }
 
-/// Judges a content that is about to be committed.
-pub type Scan<'a> = &'a dyn Fn(&RelPath, &[u8]) -> Result<(), String>;
+/// Judges a content that is about to be committed, beside the one that is committed at its path now.
+pub type Scan<'a> = &'a dyn Fn(&RelPath, Option<&[u8]>, &[u8]) -> Result<(), String>;
 
 /// An entry of a tree: its mode and the id of its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,7 +143,13 @@ impl ReadOnlyGit {
             let path = &delta.path;
             let entry = match (&content, delta.after) {
                 (Some(bytes), Some(after)) => {
-                    scan(path, bytes)
+                    let old = match committed.get(path) {
+                        Some(entry) if entry.mode != "160000" => {
+                            Some(self.git(&["cat-file", "blob", &entry.oid], b"", &[])?.stdout)
+                        }
+                        _ => None,
+                    };
+                    scan(path, old.as_deref(), bytes)
                         .map_err(|reason| Error::Unclean { path: path.to_string(), reason })?;
                     let oid = self.git(&["hash-object", "-w", "--stdin"], bytes, &[])?;
                     let mode = mode_of(delta.before, after, committed.get(path));
@@ -371,7 +377,7 @@ impl ReadOnlyGit {
     }
 
     /// Builds a call of a subcommand that only this module makes.
-    fn plumbing(&self, args: &[&str]) -> Result<GitCommand, Error> {
+    pub(super) fn plumbing(&self, args: &[&str]) -> Result<GitCommand, Error> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         Ok(self.build(&args, &self.filters()?))
     }
@@ -389,7 +395,7 @@ impl ReadOnlyGit {
         run_with(args.first().copied().unwrap_or_default(), &command, input)
     }
 
-    fn git(
+    pub(super) fn git(
         &self,
         args: &[&str],
         input: &[u8],

@@ -1,0 +1,158 @@
+use super::*;
+
+/// Puts a text together from parts, so that this file does not hold what looks like a secret.
+fn text(parts: &[&str]) -> String {
+    parts.concat()
+}
+
+fn token() -> String {
+    text(&["ghp", "_", "9aB3dE7fG1hJ5kL2mN8pQ4rS6tU0vW", "xYz123"])
+}
+
+fn rules_of(bytes: &[u8]) -> Vec<String> {
+    let scanned = Scanner::built_in().unwrap().scan_bytes(bytes).unwrap();
+    scanned.findings.into_iter().filter(|it| !it.allowed).map(|it| it.rule).collect()
+}
+
+#[test]
+fn every_rule_compiles() {
+    let scanner = Scanner::built_in().unwrap();
+
+    for rule in &scanner.rules {
+        assert!(rule.regex().is_ok(), "{:?}", rule.regex());
+    }
+    assert!(scanner.rules.len() >= 60, "{}", scanner.rules.len());
+}
+
+#[test]
+fn keys_of_many_issuers_are_found_by_their_rules() {
+    let hex = "3f8a1c5e7b9d2046a1b3c5d7e9f02468ace13579bdf0";
+    let mixed = "Zx9Kq2Lm4Np6Rs8Tv1Wy3Bc5Df7Gh0Jk2Mn4Pq6Rt8Uw1Xz3Ac5Eg7Hi9";
+    let cases = [
+        ("aws-access-key-id", text(&["id = AK", "IA", "IOSFODNN7EXAMPLE"])),
+        ("aws-secret-access-key", text(&["aws_secret_access_key=", &mixed[..40]])),
+        ("github-token", text(&["GH=", &token()])),
+        ("gitlab-token", text(&["gl", "pat-", &mixed[..20]])),
+        ("google-api-key", text(&["AI", "za", &mixed[..35]])),
+        ("openai-key", text(&["sk", "-proj-", mixed])),
+        ("anthropic-key", text(&["sk-", "ant-", "api03-", mixed, mixed])),
+        ("slack-token", text(&["xo", "xb-", "123456789012-123456789012-", &mixed[..24]])),
+        ("stripe-key", text(&["sk", "_live_", &mixed[..24]])),
+        ("npm-token", text(&["np", "m_", &mixed[..36]])),
+        ("sendgrid-key", text(&["S", "G.", &mixed[..22], ".", &mixed[..43]])),
+        ("huggingface-token", text(&["h", "f_", &mixed[..34]])),
+        ("telegram-token", text(&["12345678", "90:A", "A", &mixed[..33]])),
+        ("twilio-key", text(&["twilio: S", "K", &hex[..32]])),
+        ("password-in-url", text(&["postgres://app:", "s3cr3tW0rd", "@db.internal/app"])),
+        ("assigned-secret", text(&["client_secret = \"", &mixed[..32], "\""])),
+        ("assigned-secret-unquoted", text(&["export DB_PASSWORD=", &mixed[..24]])),
+        ("bearer-authorization", text(&["Authorization: Be", "arer ", &mixed[..40]])),
+        (
+            "private-key",
+            text(&["-----BEGIN RSA PRI", "VATE KEY-----\n", mixed, "\n", mixed, "\n-----END"]),
+        ),
+        ("credit-card", text(&["pays by 4111 11", "11 1111 1111."])),
+        ("iban", text(&["account DE89 3704 0", "044 0532 0130 00"])),
+        ("us-social-security-number", text(&["SSN: 219-0", "9-9999"])),
+    ];
+
+    for (rule, text) in cases {
+        let found = rules_of(text.as_bytes());
+        assert!(found.iter().any(|it| it == rule), "{rule}: {found:?}");
+    }
+}
+
+#[test]
+fn placeholders_and_ordinary_code_are_no_findings() {
+    for text in [
+        "password = \"changeme-please-1\"",
+        "api_key = \"your_api_key_here_123\"",
+        "let token = std::env::var(\"GITHUB_TOKEN\")?;",
+        "token: ${{ secrets.GITHUB_TOKEN }}",
+        "postgres://postgres:postgres@localhost/test",
+        "https://user:password@example.com",
+        "secret_key = { env = \"THE_SECRET_KEY_OF_1\" }",
+        "ghp_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "-----BEGIN PUBLIC KEY-----",
+        "card 4111 1111 1111 1112",
+        "checksum = \"3f8a1c5e7b9d2046a1b3c5d7e9f02468ace13579bdf03f8a1c5e7b9d2046a1b3\"",
+        "let key = map.keys().next().unwrap();",
+        "PASSWORD_FILE=/run/secrets/db_password_v2",
+    ] {
+        assert_eq!(rules_of(text.as_bytes()), [] as [&str; 0], "{text}");
+    }
+}
+
+#[test]
+fn a_finding_says_where_and_holds_nothing_of_the_secret() {
+    let content = format!("one\n  two {}\n", token());
+
+    let scanned = Scanner::built_in().unwrap().scan_bytes(content.as_bytes()).unwrap();
+
+    let [finding] = &scanned.findings[..] else { panic!("{scanned:?}") };
+    assert_eq!((finding.line, finding.column), (2, 7));
+    assert!(!format!("{scanned:?}").contains("9aB3"));
+}
+
+#[test]
+fn a_pragma_allows_its_own_line_and_the_rules_that_it_names() {
+    let found = |line: &str| rules_of(format!("{line}\n{}\n", "x").as_bytes()).len();
+
+    assert_eq!(found(&format!("{} # formwork:allow", token())), 0);
+    assert_eq!(found(&format!("{} # formwork:allow github-token", token())), 0);
+    assert_eq!(found(&format!("{} # formwork:allow aws-access-key-id", token())), 1);
+    assert_eq!(found(&format!("{} /* gitleaks:allow */", token())), 0);
+    assert_eq!(found(&format!("# formwork:allow\n{}", token())), 1);
+}
+
+#[test]
+fn a_secret_is_found_in_every_encoding_and_in_binaries() {
+    let line = format!("first\r\nkey = {}\r\n", token());
+    let utf16 = |big: bool| -> Vec<u8> {
+        let unit = |unit: u16| if big { unit.to_be_bytes() } else { unit.to_le_bytes() };
+        line.encode_utf16().flat_map(unit).collect()
+    };
+    let utf32: Vec<u8> = line.chars().flat_map(|letter| (letter as u32).to_le_bytes()).collect();
+    let latin1 = [b"caf\xe9 \xff ".as_slice(), line.as_bytes()].concat();
+    let binary = [b"\x7fELF\0\0\x01".as_slice(), line.as_bytes(), b"\0\0\xfe\xff"].concat();
+    let bom = [b"\xef\xbb\xbf".as_slice(), line.as_bytes()].concat();
+
+    for content in [utf16(false), utf16(true), utf32, latin1, binary, bom] {
+        assert_eq!(rules_of(&content), ["github-token"], "{content:?}");
+    }
+}
+
+#[test]
+fn a_secret_across_the_parts_of_a_huge_file_is_found_once() {
+    for at in [(4 << 20) - 20, (4 << 20) - (32 << 10) - 3] {
+        let mut content =
+            b"a line of sixty-three letters, which is as long as lines are..\n".repeat(70_000);
+        content.splice(at..at, format!("\n{}\n", token()).into_bytes());
+
+        assert_eq!(rules_of(&content), ["github-token"], "{at}");
+    }
+}
+
+#[test]
+fn more_findings_than_anybody_reads_are_counted() {
+    let content = format!("{}\n", token()).repeat(1_000);
+
+    let scanned = Scanner::built_in().unwrap().scan_bytes(content.as_bytes()).unwrap();
+
+    assert_eq!((scanned.findings.len(), scanned.more), (MAX_FINDINGS, 1_000 - MAX_FINDINGS as u64));
+    assert_eq!(scanned.bytes, content.len() as u64);
+}
+
+#[test]
+fn what_cannot_be_read_to_its_end_is_an_error() {
+    struct Broken;
+    impl Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::PermissionDenied.into())
+        }
+    }
+
+    let error = Scanner::built_in().unwrap().scan(Broken).unwrap_err();
+
+    assert!(matches!(error, Error::Unreadable { .. }), "{error}");
+}
