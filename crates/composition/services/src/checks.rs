@@ -75,7 +75,8 @@ impl Workshop {
                 Ok(self.watched(within, deciding).await?)
             }
             kind => {
-                let verifier = self.verifier(self.root.path(), self.protection.clone());
+                let bounds = self.bounds(&self.rules(&job.spec)?).await?;
+                let verifier = self.verifier(self.root.path(), bounds.protection);
                 let since = Since { workshop: self, job };
                 let ground = Ground { baseline: &began.checked, changes: &since };
                 let checking = Box::pin(verifier.check(&job.check, ground, cancel));
@@ -198,7 +199,8 @@ impl Workshop {
         };
         let kind = CheckKind::Command(CommandCheck { argv, parse: None, expect: Expect::Pass });
         let spec = CheckSpec::new("fix", kind, job.check.timeout);
-        let verifier = self.verifier(self.root.path(), self.protection.clone());
+        let bounds = self.bounds(&self.rules(&job.spec)?).await?;
+        let verifier = self.verifier(self.root.path(), bounds.protection);
         let began = formwork_verify::Baseline::default();
         let ground = Ground { baseline: &began, changes: &() };
         let running = Box::pin(verifier.check(&spec, ground, cancel));

@@ -25,7 +25,7 @@ use formwork_session::{
     Carried, Farewell, Heard, Limits, Opening, Seams, Session, SessionEnd, SessionSpec,
 };
 use formwork_tool::{Around, LOAD_TOOLS, Parts, Pipeline, Registry, builtin};
-use formwork_write_safety::{Reads, Root, Snapshots, Trash, Workspace, WriteRules};
+use formwork_write_safety::{Reads, Root, Sealing, Snapshots, Trash, Workspace, WriteRules};
 use serde_json::{Map, Value};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
@@ -34,6 +34,7 @@ use crate::{
     Error,
     approval::{Taped, approved},
     baseline::{Baselines, around},
+    bounds::Bounds,
     checks::Shares,
     commits::Committer,
     inbox::FromLog,
@@ -82,6 +83,8 @@ pub(crate) struct Workshop {
     pub(crate) environment: BTreeMap<OsString, OsString>,
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) protection: Protection,
+    /// Whether parts of writable folders can be kept from programs.
+    pub(crate) sealing: OnceCell<Sealing>,
     pub(crate) baselines: Arc<Baselines>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) secrets: Arc<formwork_secrets::Registry>,
@@ -126,7 +129,7 @@ impl Workshop {
     }
 
     /// Returns what a task may write: what the config allows, narrowed by the task's own rules.
-    fn rules(&self, spec: &TaskSpec) -> Result<WriteRules, Error> {
+    pub(crate) fn rules(&self, spec: &TaskSpec) -> Result<WriteRules, Error> {
         let scope = self.setup.config.permissions.as_ref().and_then(|rules| rules.scope.as_ref());
         let around = match scope {
             Some(scope) => WriteRules::parse(scope, &[])?,
@@ -153,9 +156,10 @@ impl Workshop {
         if let Some(mode) = mode {
             config.to_mut().permissions.get_or_insert_default().mode = Some(mode);
         }
-        let workspace =
-            Workspace::new(Arc::clone(&self.root), self.rules(&job.spec)?, self.reads.session())
-                .keeping(Arc::clone(&self.snapshots));
+        let rules = self.rules(&job.spec)?;
+        let Bounds { protection, told } = self.bounds(&rules).await?;
+        let workspace = Workspace::new(Arc::clone(&self.root), rules, self.reads.session())
+            .keeping(Arc::clone(&self.snapshots));
         let exec = chosen.agent.document().tools.exec.as_ref();
         let timeout = exec.and_then(|exec| exec.timeout);
         let mut registry = Registry::new();
@@ -163,7 +167,8 @@ impl Workshop {
             workspace,
             trash: Arc::clone(&self.trash),
             sandbox: Arc::clone(&self.sandbox),
-            protection: self.protection.clone(),
+            protection,
+            bounds: told,
             exec_timeout: timeout.map_or(EXEC_TIMEOUT, |span| span.as_duration()),
             store: Arc::clone(&self.store) as _,
             control: Arc::clone(&job.control),
@@ -543,7 +548,8 @@ impl Workshop {
                 format!("the process ended while {told} ran; whether it took effect is unknown");
             return Ok(failed(Escalation::OutcomeUnknown { detail }));
         }
-        let mut command = Command::new(argv.to_vec(), self.root.path(), self.protection.clone());
+        let bounds = self.bounds(&self.rules(&job.spec)?).await?;
+        let mut command = Command::new(argv.to_vec(), self.root.path(), bounds.protection);
         command.timeout = job.spec.timeout.map_or(COMMAND_TIMEOUT, |span| span.as_duration());
         let token = CancellationToken::new();
         let running = Box::pin(async {

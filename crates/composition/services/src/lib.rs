@@ -32,6 +32,8 @@ pub mod documents; // What is written in a workspace.
 pub mod trust; // What of it may take effect.
 
 mod approval; // Who answers for what the rules leave open.
+mod bounds; // What a program may write.
+
 mod baseline; // What a task began with.
 mod changes; // What a run has changed.
 mod checks; // How a check is decided.

@@ -102,6 +102,7 @@ pub(crate) fn policy<'a>(
     if let Some(exec) = permissions.and_then(|permissions| permissions.exec.as_ref()) {
         around.commands = Some(CommandPatterns::parse(exec).map_err(rules)?);
     }
+    around.shell = permissions.and_then(|permissions| permissions.shell).unwrap_or_default();
     let own = &agent.document().tools;
     let tools: Vec<&ToolSpec> = tools.into_iter().collect();
     let resolve = |patterns: &[String]| {

@@ -48,7 +48,7 @@ impl Grants {
 fn reaches(cover: &Cover, call: &Call<'_>) -> bool {
     match cover {
         Cover::Commands { pattern } => match (call.class, call.argv) {
-            (ToolClass::Exec, Some(argv)) => {
+            (ToolClass::Exec | ToolClass::Shell, Some(argv)) => {
                 CommandPatterns::parse([pattern]).is_ok_and(|it| it.check(argv).is_ok())
             }
             _ => false,

@@ -5,8 +5,9 @@ use std::{fmt, sync::Arc};
 use crate::Error;
 
 mod program;
+mod script;
 
-use program::Program;
+use program::{Program, ShellCall};
 
 /// How many programs may stand before the one that is really run.
 const DEEPEST: usize = 8;
@@ -18,7 +19,9 @@ const DEEPEST: usize = 8;
 ///
 /// Programs that start others are seen through: `timeout 5 rm x` must match as `rm x`, and a pattern
 /// reaches past such a program only with the words that it spells out. Programs that raise rights or
-/// take shell text are denied, the latter unless a pattern spells out the whole command. A wildcard never covers an option that makes a program run others.
+/// take shell text are denied, the latter unless a pattern spells out the whole command; but the text of `bash -c` and its
+/// kin is taken apart, and each command in it must match by itself. A wildcard never covers an option that makes a program
+/// run others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandPatterns(Arc<[Pattern]>);
 
@@ -70,6 +73,14 @@ impl CommandPatterns {
         match program::of(name) {
             Program::Refused(reason) => Err(format!("{name} {reason}")),
             // Nothing is left to guess in a command that a pattern spells out whole.
+            Program::Shell(_) if self.0.iter().any(|pattern| pattern.is(argv)) => Ok(()),
+            Program::Shell(is_known) => match program::shell(last, is_known)? {
+                ShellCall::File(file) => {
+                    starts.push(at + file);
+                    self.check_chain(argv, starts)
+                }
+                ShellCall::Text(text) => self.check_text(text, starts.len()),
+            },
             Program::Starts(_) if self.0.iter().any(|pattern| pattern.is(argv)) => Ok(()),
             Program::Starts(parse) => {
                 starts.push(at + parse(last)?);
@@ -80,9 +91,13 @@ impl CommandPatterns {
                 if !self.names(argv, starts, &[]) {
                     return Err(format!("{} matches no allowed command: {self}", shown(argv)));
                 }
+                // What a shell puts in may be such an option as well.
+                let unknown =
+                    last.iter().position(|word| guarded.has_any() && script::is_unknown(word));
+                let words: Vec<usize> = words.into_iter().chain(unknown).collect();
                 if !self.names(argv, starts, &words) {
                     let word = words.first().and_then(|word| last.get(*word));
-                    let word = word.map(String::as_str).unwrap_or_default();
+                    let word = word.map(String::as_str).unwrap_or_default().replace('\0', "");
                     return Err(format!(
                         "{word} of {name} may run or write anything, and no pattern spells it out"
                     ));
@@ -98,7 +113,52 @@ impl CommandPatterns {
         if depth > DEEPEST {
             return Err("it starts too many programs through one another".into());
         }
-        self.check(argv)
+        // Each level counts, or a text within a text within a text would never end.
+        let mut starts = vec![0; depth.saturating_add(1)];
+        self.check_chain(argv, &mut starts)
+    }
+
+    /// Checks shell text: each of its commands, wherever it stands in it, by the same patterns.
+    fn check_text(&self, text: &str, depth: usize) -> Result<(), String> {
+        let all_may_run = self.0.iter().any(|pattern| pattern.words.is_empty());
+        let script = script::parse(text)?;
+        for name in &script.sets {
+            if program::is_dangerous(name, all_may_run) {
+                return Err(format!(
+                    "{name} is set in the shell text, which may make programs run others"
+                ));
+            }
+        }
+        for command in &script.commands {
+            let Some((name, arguments)) = command.split_first() else { continue };
+            if program::TEXT_BUILTINS.contains(&name.as_str()) {
+                return Err(format!(
+                    "{name} takes shell text, of which no pattern can judge the parts"
+                ));
+            }
+            if program::BUILTINS.contains(&name.as_str()) {
+                let sets = |word: &&String| program::is_dangerous(word, all_may_run);
+                if let Some(word) = arguments.iter().find(sets) {
+                    return Err(format!(
+                        "{name} may set {word}, which may make programs run others"
+                    ));
+                }
+            } else if !script.functions.contains(name) {
+                self.check_nested(command, depth)
+                    .map_err(|why| format!("{why} (a part of the shell text)"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the files that redirections of shell text in a command would write, where they are known.
+    pub(crate) fn written_by(argv: &[String]) -> Vec<String> {
+        let Some(name) = argv.first() else { return Vec::new() };
+        let Program::Shell(true) = program::of(name) else { return Vec::new() };
+        let Ok(ShellCall::Text(text)) = program::shell(argv, true) else { return Vec::new() };
+        let mut writes = script::parse(text).map(|script| script.writes).unwrap_or_default();
+        writes.retain(|path| !script::is_unknown(path));
+        writes
     }
 
     /// Says whether a pattern matches the chain from one of its programs on, and spells out the last
@@ -192,7 +252,7 @@ fn shown(argv: &[String]) -> String {
         true => format!("{word:?}"),
         false => word.clone(),
     };
-    let text = argv.iter().map(word).collect::<Vec<_>>().join(" ");
+    let text = argv.iter().map(word).collect::<Vec<_>>().join(" ").replace('\0', "");
     match formwork_protocols::text::head(&text, LONGEST) {
         head if head.len() < text.len() => format!("{head}…"),
         _ => text,

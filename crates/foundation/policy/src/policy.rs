@@ -15,6 +15,8 @@ pub struct Rules {
     pub tools: Option<BTreeSet<ToolName>>,
     /// Which programs may be run. With a list, what it does not name is denied.
     pub commands: Option<CommandPatterns>,
+    /// Whether texts of shell may be run at all, each part of them by the rules for commands.
+    pub shell: bool,
     /// What may not be changed, whoever asks.
     pub protected: PathPatterns,
 }
@@ -22,7 +24,7 @@ pub struct Rules {
 impl Rules {
     /// Returns rules that bring nothing but a mode and git's own folder, which is always protected.
     pub fn new(mode: PermissionMode) -> Self {
-        Self { mode, tools: None, commands: None, protected: PathPatterns::default() }
+        Self { mode, tools: None, commands: None, shell: true, protected: PathPatterns::default() }
     }
 }
 
@@ -95,7 +97,8 @@ impl Policy {
 
     /// Says whether the mode can use tools of `class`. Others are not shown to the model.
     pub fn offers(&self, class: ToolClass) -> bool {
-        mode_allows(self.mode(), class)
+        let has_shell = || self.layers.iter().all(|rules| rules.shell);
+        mode_allows(self.mode(), class) && (class != ToolClass::Shell || has_shell())
     }
 
     /// Decides on `call`.
@@ -128,7 +131,13 @@ fn by_rules(rules: &Rules, commands_listed: bool, call: &Call<'_>) -> Decision {
         | ToolClass::Memory
         | ToolClass::Lifecycle => Decision::Allow,
         ToolClass::Exec => by_commands(rules, commands_listed, call),
-        ToolClass::Shell | ToolClass::Network => {
+        ToolClass::Shell if !rules.shell => deny(
+            "no shell is opted in here: whoever starts the run does so by shell = true below [permissions] of the config"
+                .to_owned(),
+        ),
+        // A text is a command of a shell, whose parts are judged.
+        ToolClass::Shell => by_commands(rules, commands_listed, call),
+        ToolClass::Network => {
             ask_unless_auto(rules.mode, &format!("{tool} is of class {class}"))
         }
     };
@@ -156,13 +165,19 @@ fn by_paths(rules: &Rules, call: &Call<'_>) -> Decision {
             let refused = call.paths.iter().find_map(|path| rules.protected.refuses(path));
             refused.map_or(Decision::Allow, deny)
         }
+        ToolClass::Exec | ToolClass::Shell => {
+            let writes = call.argv.map(CommandPatterns::written_by).unwrap_or_default();
+            // What lies elsewhere is the business of whoever confines the process.
+            let below = writes.iter().filter(|path| !path.starts_with('/'));
+            below
+                .filter_map(|path| rules.protected.refuses(path))
+                .find(|why| !why.contains("does not stay below"))
+                .map_or(Decision::Allow, deny)
+        }
         // What these may reach is not said by paths in their arguments.
-        ToolClass::Read
-        | ToolClass::Exec
-        | ToolClass::Shell
-        | ToolClass::Network
-        | ToolClass::Memory
-        | ToolClass::Lifecycle => Decision::Allow,
+        ToolClass::Read | ToolClass::Network | ToolClass::Memory | ToolClass::Lifecycle => {
+            Decision::Allow
+        }
     }
 }
 

@@ -12,6 +12,8 @@ mod cgroup;
 #[cfg(target_os = "linux")]
 pub(crate) mod restrict;
 #[cfg(target_os = "linux")]
+mod seal;
+#[cfg(target_os = "linux")]
 mod spawn;
 #[cfg(target_os = "linux")]
 mod supervisor;

@@ -14,7 +14,7 @@
 //! [`Error::ProtectionMissing`], never a run without it; [`probe`] tells beforehand.
 //!
 //! This crate knows nothing of tools, tasks or permissions, and reads no environment: the parent's
-//! variables come in as an [`Environment`]. Its one `unsafe` block is in `launcher/spawn.rs`.
+//! variables come in as an [`Environment`]. Its `unsafe` blocks are in `launcher/spawn.rs`.
 //!
 //! ```
 //! use formwork_sandbox::{Command, Environment, Exit, Protection, Sandbox};

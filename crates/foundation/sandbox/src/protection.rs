@@ -23,6 +23,10 @@ pub struct Limits {
     pub read_roots: Vec<PathBuf>,
     /// Folders and files that may also be written.
     pub write_roots: Vec<PathBuf>,
+    /// Folders and files below those that may be read and run all the same, and not written, moved or deleted. They
+    /// exist and are no links.
+    #[serde(default)]
+    pub sealed: Vec<PathBuf>,
     /// Which sockets it may open.
     pub network: Network,
     /// Bytes of memory, of each process by its data segment and of the whole tree by what is resident.
@@ -46,6 +50,7 @@ impl Limits {
         Self {
             read_roots: read_roots.into_iter().map(Into::into).collect(),
             write_roots: write_roots.into_iter().map(Into::into).collect(),
+            sealed: Vec::new(),
             network: Network::Off,
             memory: None,
             processes: None,

@@ -45,6 +45,10 @@ pub fn profile(limits: &Limits) -> Result<String, String> {
             "(allow file-read* file-map-executable process-exec file-write* (subpath {root}))"
         );
     }
+    for path in &limits.sealed {
+        let path = quoted(path)?;
+        let _ = writeln!(text, "(deny file-write* (subpath {path}))");
+    }
     text.push_str(match limits.network {
         Network::Off => "",
         Network::Unix => "(allow network* (local unix-socket) (remote unix-socket))\n",

@@ -59,6 +59,7 @@ pub(crate) enum Protecting {
     Seccomp,
     Rlimit,
     Subreaper,
+    Seal,
 }
 
 impl Protecting {
@@ -68,6 +69,7 @@ impl Protecting {
             Self::Seccomp => "the system call filter",
             Self::Rlimit => "a resource limit",
             Self::Subreaper => "the end of the whole tree",
+            Self::Seal => "keeping a part of a writable folder from writing",
         }
     }
 }

@@ -48,6 +48,30 @@ async fn attempt(name: &str, network: Network) -> String {
 }
 
 #[tokio::test]
+async fn a_sealed_part_of_a_writable_folder_is_read_and_not_written_moved_or_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    std::fs::create_dir_all(root.join("a/kept/deep")).unwrap();
+    std::fs::write(root.join("a/kept/file"), "kept").unwrap();
+    std::fs::write(root.join("a/alone"), "alone").unwrap();
+    let sealed = vec![root.join("a/kept"), root.join("a/alone")];
+    let limits = Limits { sealed, ..limits(&root) };
+    let script = "cat a/kept/file; echo > a/new && echo made > top; \
+        for it in 'echo x > a/kept/file' 'echo x > a/kept/new' 'rm -rf a/kept' 'mv a/kept b' 'mv a b' \
+            'ln a/kept/file link' 'echo x > a/alone' 'rm a/alone' 'mv top a/alone' 'chmod 777 a/kept/file' \
+            'umount a/kept' 'mount -o remount,rw a/kept' 'unshare -m true' 'touch a/kept/deep/x'; do \
+            if sh -c \"$it\" 2> /dev/null; then echo \"escaped: $it\"; fi; done";
+
+    let finished = sh(script, &root, limits).await;
+
+    assert_eq!(finished.combined.preview(), "kept");
+    assert_eq!(std::fs::read_to_string(root.join("a/kept/file")).unwrap(), "kept");
+    assert_eq!(std::fs::read_to_string(root.join("a/alone")).unwrap(), "alone");
+    assert_eq!(std::fs::read_to_string(root.join("top")).unwrap(), "made\n");
+    assert!(root.join("a/new").exists());
+}
+
+#[tokio::test]
 async fn a_confined_command_works_within_its_roots() {
     let dir = tempfile::tempdir().unwrap();
     let script = "echo one > a && mkdir b && mv a b/a && cat b/a && rm -r b && ls /usr > /dev/null && echo $0";

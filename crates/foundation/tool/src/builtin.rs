@@ -20,6 +20,7 @@ mod git_commit;
 mod lifecycle;
 mod on_files;
 mod output;
+pub(crate) mod shell;
 
 use std::{sync::Arc, time::Duration};
 
@@ -44,6 +45,8 @@ pub struct Builtins {
     pub sandbox: Arc<Sandbox>,
     /// What a process may reach.
     pub protection: Protection,
+    /// The same in words: what a program may write.
+    pub bounds: String,
     /// How long a process may run.
     pub exec_timeout: Duration,
     /// Keeps the outputs that were shown in part.
@@ -66,6 +69,7 @@ pub fn register(registry: &mut Registry, parts: Builtins) -> Result<(), Error> {
         trash,
         sandbox,
         protection,
+        bounds,
         exec_timeout,
         store,
         control,
@@ -88,7 +92,9 @@ pub fn register(registry: &mut Registry, parts: Builtins) -> Result<(), Error> {
     if let Some(commits) = commits {
         registry.add(Arc::new(git_commit::Commit::new(commits)))?;
     }
-    registry.add(Arc::new(exec::Exec::new(workspace, sandbox, protection, exec_timeout)))?;
+    let programs = exec::Programs { sandbox, protection, bounds, longest: exec_timeout };
+    registry.add(Arc::new(shell::Shell::new(workspace.clone(), programs.clone())))?;
+    registry.add(Arc::new(exec::Exec::new(workspace, programs)))?;
     registry.add(Arc::new(output::ReadOutput::new(store)))?;
     registry.add(Arc::new(lifecycle::StartTask::new(control)))?;
     registry.add(Arc::new(lifecycle::EndTask::new()))
@@ -132,6 +138,7 @@ pub fn specs() -> Vec<ToolSpec> {
         lifecycle::end_spec(),
         lifecycle::start_spec(),
         output::spec(),
+        shell::spec(),
     ];
     specs.sort_by(|a, b| a.definition.name.cmp(&b.definition.name));
     specs

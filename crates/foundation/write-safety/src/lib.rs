@@ -52,7 +52,7 @@ pub use {
     ledger::{Hash, Reads, Session},
     path::RelPath,
     root::{Entry, Kind, Root, Stat},
-    rules::WriteRules,
+    rules::{Sealing, Writable, WriteRules},
     snapshot::{Differing, Node, PathChange, Restored, Snapshot, Snapshots, State, Which},
     text::Encoding,
     trash::{Removal, Trash, Trashed},

@@ -1,11 +1,15 @@
 //! Which paths may be written.
 
+mod roots; // The same as folders that a program is held to.
+
+pub use roots::{Sealing, Writable};
+
 use crate::{
     error::{Error, Refusal},
     path::RelPath,
 };
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use std::{ffi::OsStr, sync::Arc};
+use std::{ffi::OsStr, fmt, sync::Arc};
 
 /// Says what may be written: `write_paths` without `protected_paths`, and never git's own folder.
 ///
@@ -76,6 +80,12 @@ impl WriteRules {
         Ok(())
     }
 
+    /// Says whether what lies at `path`, below the folder `root`, is protected.
+    pub fn protects(&self, root: &std::path::Path, path: &std::path::Path) -> bool {
+        let below = path.strip_prefix(root).ok().and_then(|below| RelPath::parse(below).ok());
+        below.is_none_or(|below| self.check_protected(&below).is_err())
+    }
+
     /// Says whether a folder at `path` may come to be because something allowed lies within it.
     ///
     /// # Errors
@@ -94,6 +104,28 @@ impl WriteRules {
             }
         }
         Ok(())
+    }
+}
+
+/// Says what may be written, in a line.
+impl fmt::Display for WriteRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let write: Vec<String> = self
+            .layers
+            .iter()
+            .filter(|layer| layer.write.written.iter().all(|glob| glob != "**"))
+            .map(|layer| match layer.write.written.is_empty() {
+                true => "nothing".to_owned(),
+                false => layer.write.written.join(", "),
+            })
+            .collect();
+        match write.is_empty() {
+            true => f.write_str("all of the workspace")?,
+            false => f.write_str(&write.join(" within "))?,
+        }
+        let protected = self.layers.iter().flat_map(|layer| &layer.protected.written);
+        let protected: Vec<&str> = protected.map(String::as_str).chain([".git"]).collect();
+        write!(f, ", but not {}", protected.join(", "))
     }
 }
 

@@ -10,9 +10,10 @@ mod answers;
 mod approvals; // What a model says, in the bytes of a real server.
 mod world; // A workspace, a provider and the real program.
 
+mod bounds; // What programs may write.
 mod budget; // What is set aside and spent.
-mod checks; // Checks that cannot be talked out of failing.
 mod check; // Keys, found before they are committed.
+mod checks; // Checks that cannot be talked out of failing.
 mod commit; // What is committed, and what is not.
 mod control; // Runs paused, ended, forked and rewound from outside.
 mod crash; // A process killed in the middle of a run.

@@ -165,6 +165,10 @@ pub struct Permissions {
     /// The commands that may run, such as `cargo test *`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exec: Option<Vec<String>>,
+    /// Whether agents may run texts of shell, each command of which is judged like any other. They may not where
+    /// absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shell: Option<bool>,
 }
 
 /// Whether processes are confined.

@@ -348,6 +348,8 @@ fn workshop(
         settled: tokio::sync::OnceCell::new(),
         sandbox: Arc::clone(&inner.sandbox),
         protection,
+        sealing: tokio::sync::OnceCell::new(),
+        temporary: inner.state.join("tmp"),
         baselines,
         store: Arc::clone(&inner.store),
         secrets: Arc::new(secrets),
@@ -358,7 +360,6 @@ fn workshop(
         natives: inner.natives.clone(),
         unasked: tokio::sync::OnceCell::new(),
         shares: crate::checks::Shares::default(),
-        temporary: inner.state.join("tmp"),
         waiting: std::sync::Mutex::default(),
         approver: Arc::new(approval::Kept {
             inner: Arc::clone(&inner.approver),

@@ -4,6 +4,8 @@
 pub(super) enum Program {
     /// It is denied whatever the patterns say, for this reason.
     Refused(&'static str),
+    /// It is a shell, which runs a file or a text; whether that text is one that can be taken apart.
+    Shell(bool),
     /// It starts the program that some of its arguments name; the function finds where those begin.
     Starts(fn(&[String]) -> Result<usize, String>),
     /// It is itself what is run, apart from these options.
@@ -35,8 +37,8 @@ pub(super) fn of(name: &str) -> Program {
             Program::Refused(TAKES_TEXT)
         }
         "xargs" | "parallel" => Program::Refused(REPEATS),
-        "sh" | "bash" | "dash" | "zsh" | "ksh" | "mksh" | "ash" | "fish" | "csh" | "tcsh"
-        | "rbash" | "elvish" | "nu" | "pwsh" => Program::Starts(shell),
+        "sh" | "bash" | "dash" | "ash" | "ksh" | "mksh" | "rbash" => Program::Shell(true),
+        "zsh" | "fish" | "csh" | "tcsh" | "elvish" | "nu" | "pwsh" => Program::Shell(false),
         "env" => Program::Starts(env),
         "busybox" | "toybox" => Program::Starts(|argv| plain(argv, 0, &[], &[])),
         "nohup" | "exec" | "command" | "builtin" => {
@@ -160,6 +162,11 @@ pub(super) fn of(name: &str) -> Program {
 }
 
 impl Guarded {
+    /// Says whether there is any such option.
+    pub(super) fn has_any(&self) -> bool {
+        !self.options.is_empty() || !self.leading.is_empty()
+    }
+
     /// Returns the places of such options in `argv`, shortened ones too where programs take those.
     pub(super) fn found_in(&self, argv: &[String]) -> Vec<usize> {
         let is_option = |word: &String| word.starts_with('-');
@@ -244,14 +251,135 @@ fn env(argv: &[String]) -> Result<usize, String> {
     }
 }
 
-/// A shell may run a file that is named, and no text.
-fn shell(argv: &[String]) -> Result<usize, String> {
+/// What a shell is told to run.
+pub(super) enum ShellCall<'a> {
+    /// The file at that place of its arguments.
+    File(usize),
+    /// A text.
+    Text(&'a str),
+}
+
+/// Finds what a shell is told to run.
+pub(super) fn shell(argv: &[String], is_known: bool) -> Result<ShellCall<'_>, String> {
+    const LONG: [&str; 5] = ["--login", "--norc", "--noprofile", "--posix", "--restricted"];
+    const SET: [&str; 7] =
+        ["errexit", "nounset", "pipefail", "xtrace", "verbose", "noglob", "noclobber"];
     let name = argv.first().map(String::as_str).unwrap_or_default();
-    match argv.get(1) {
-        Some(word) if !word.starts_with(['-', '+']) => Ok(1),
-        Some(word) => Err(format!(
+    let unjudged = |word: &str| {
+        Err(format!(
             "option {word} of {name} may take shell text, of which no pattern can judge the parts"
-        )),
-        None => Err(format!("{name} alone takes shell text from its input")),
+        ))
+    };
+    let (mut at, mut takes_text) = (1, false);
+    while let Some(word) = argv.get(at) {
+        at += 1;
+        let (sign, letters) = match word.split_at_checked(1) {
+            Some((sign @ ("-" | "+"), letters)) => (sign, letters),
+            _ if !takes_text => return Ok(ShellCall::File(at - 1)),
+            _ if is_known => return Ok(ShellCall::Text(word)),
+            _ => return Err(format!("{name} {TAKES_TEXT}")),
+        };
+        match letters {
+            "-" if sign == "-" && !takes_text => {
+                return match argv.get(at) {
+                    Some(_) => Ok(ShellCall::File(at)),
+                    None => Err(format!("{name} alone takes shell text from its input")),
+                };
+            }
+            _ if LONG.contains(&word.as_str()) => {}
+            "o" if argv.get(at).is_some_and(|set| SET.contains(&set.as_str())) => at += 1,
+            _ if !letters.is_empty() && letters.bytes().all(|it| b"ceulxvfnh".contains(&it)) => {
+                takes_text |= sign == "-" && letters.contains('c');
+            }
+            _ => return unjudged(word),
+        }
     }
+    match takes_text {
+        true => Err(format!("{name} is given no text to run")),
+        false => Err(format!("{name} alone takes shell text from its input")),
+    }
+}
+
+/// What a shell does by itself, and what by that cannot start a program or write a file.
+pub(super) const BUILTINS: [&str; 36] = [
+    ":",
+    "[",
+    "break",
+    "cd",
+    "continue",
+    "declare",
+    "dirs",
+    "echo",
+    "exit",
+    "export",
+    "false",
+    "getopts",
+    "hash",
+    "jobs",
+    "let",
+    "local",
+    "mapfile",
+    "popd",
+    "printf",
+    "pushd",
+    "pwd",
+    "read",
+    "readarray",
+    "readonly",
+    "return",
+    "set",
+    "shift",
+    "shopt",
+    "test",
+    "times",
+    "true",
+    "type",
+    "typeset",
+    "umask",
+    "unset",
+    "wait",
+];
+
+/// What a shell does by itself that takes text to run.
+pub(super) const TEXT_BUILTINS: [&str; 6] =
+    ["alias", "bind", "complete", "compgen", "enable", "trap"];
+
+/// Says whether a variable makes programs run code of its value's choosing, or, where only some programs may be run,
+/// others than it seems.
+pub(super) fn is_dangerous(variable: &str, all_may_run: bool) -> bool {
+    const ALWAYS: [&str; 6] = ["BASH_ENV", "BASHOPTS", "ENV", "PROMPT_COMMAND", "PS4", "SHELLOPTS"];
+    const LISTED: [&str; 26] = [
+        "CC",
+        "CDPATH",
+        "CXX",
+        "EDITOR",
+        "FC",
+        "HOME",
+        "JAVA_TOOL_OPTIONS",
+        "LESSOPEN",
+        "LESSCLOSE",
+        "MAKEFLAGS",
+        "MANPAGER",
+        "NODE_OPTIONS",
+        "PAGER",
+        "PATH",
+        "PERL5DB",
+        "PERL5LIB",
+        "PERL5OPT",
+        "PYTHONHOME",
+        "PYTHONSTARTUP",
+        "RUBYLIB",
+        "RUBYOPT",
+        "SHELL",
+        "TAR_OPTIONS",
+        "VISUAL",
+        "XDG_CONFIG_HOME",
+        "_JAVA_OPTIONS",
+    ];
+    let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| variable.starts_with(prefix));
+    ALWAYS.contains(&variable)
+        || begins(&["LD_", "DYLD_", "BASH_FUNC_"])
+        || (!all_may_run
+            && (LISTED.contains(&variable)
+                || begins(&["GIT_", "CARGO_", "RUSTC", "RUSTDOC", "NPM_CONFIG_", "npm_config_"])))
 }

@@ -12,7 +12,12 @@ fn call<'a>(
     argv: &'a [String],
     paths: &'a [&'a str],
 ) -> Call<'a> {
-    Call { tool, class, argv: (class == ToolClass::Exec).then_some(argv), paths }
+    Call {
+        tool,
+        class,
+        argv: (matches!(class, ToolClass::Exec | ToolClass::Shell)).then_some(argv),
+        paths,
+    }
 }
 
 fn decide(rules: Rules, class: ToolClass) -> Decision {
@@ -112,8 +117,10 @@ fn rules() -> impl Strategy<Value = Rules> {
     let commands = prop::option::of(prop::collection::vec(words, 0..3));
     let protected =
         prop::collection::vec(prop_oneof![Just("src"), Just("*.md"), Just("a/**")], 0..3);
-    (mode, tools, commands, protected).prop_map(|(mode, tools, commands, protected)| Rules {
+    let parts = (mode, tools, commands, prop::bool::ANY, protected);
+    parts.prop_map(|(mode, tools, commands, shell, protected)| Rules {
         mode,
+        shell,
         tools: tools.map(|names| names.iter().map(|text| name(text)).collect()),
         commands: commands.map(|patterns| CommandPatterns::parse(patterns).unwrap()),
         protected: PathPatterns::parse(protected).unwrap(),

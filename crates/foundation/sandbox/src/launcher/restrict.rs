@@ -66,6 +66,7 @@ impl Confinement {
     }
 
     fn apply(self) -> Result<(), NotRun> {
+        super::seal::apply(&self.limits.sealed, &self.limits.write_roots)?;
         limit_resources(&self.limits)?;
         for capability in UNNEEDED.iter() {
             // Refused only to those who are not root, and who have none of these either.

@@ -1,4 +1,4 @@
-//! Starts a command that is set up between fork and exec: the one place with `unsafe` code.
+//! Starts a command that is set up between fork and exec: the one module with `unsafe` code.
 
 use std::{
     io::{self, Read, Write},
@@ -7,10 +7,20 @@ use std::{
     process::Command,
 };
 
-use rustix::process::Pid;
+use rustix::{process::Pid, thread::UnshareFlags};
 
 use super::restrict::Setup;
 use crate::{program, wire::NotRun};
+
+/// Leaves what this process shares with others: its view of the file system, its user.
+pub(super) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
+    #[expect(unsafe_code, reason = "leaving shared descriptors could pull them from under others")]
+    // SAFETY: it is called in the one thread of a process that is about to start a program, and never with the flag
+    // that parts open files.
+    unsafe {
+        rustix::thread::unshare_unsafe(flags)
+    }
+}
 
 /// Starts `command`, the program in `file`, once `setup` has been applied to its process.
 pub(super) fn spawn(mut command: Command, file: &Path, setup: Setup) -> Result<Pid, NotRun> {

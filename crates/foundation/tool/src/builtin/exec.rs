@@ -40,23 +40,26 @@ pub(super) fn spec() -> ToolSpec {
     super::spec::<Arguments>("exec", text, ToolClass::Exec, Replay::Once, &["process"])
 }
 
+/// How programs are run.
+#[derive(Clone)]
+pub(super) struct Programs {
+    pub(super) sandbox: Arc<Sandbox>,
+    pub(super) protection: Protection,
+    /// What they may write, in words.
+    pub(super) bounds: String,
+    /// How long one may take.
+    pub(super) longest: Duration,
+}
+
 pub(super) struct Exec {
     spec: ToolSpec,
     workspace: Workspace,
-    sandbox: Arc<Sandbox>,
-    protection: Protection,
-    longest: Duration,
+    programs: Programs,
 }
 
 impl Exec {
-    pub(super) fn new(
-        workspace: Workspace,
-        sandbox: Arc<Sandbox>,
-        protection: Protection,
-        longest: Duration,
-    ) -> Self {
-        let spec = spec();
-        Self { spec, workspace, sandbox, protection, longest }
+    pub(super) fn new(workspace: Workspace, programs: Programs) -> Self {
+        Self { spec: spec(), workspace, programs }
     }
 }
 
@@ -73,9 +76,25 @@ impl Tool for Exec {
         cancel: &Cancel,
     ) -> Result<ToolOutput, ToolError> {
         let arguments: Arguments = schema::read(arguments)?;
-        let cwd = self.folder(arguments.cwd).await?;
-        let mut command = Command::new(arguments.command, cwd, self.protection.clone());
-        command.timeout = match arguments.timeout {
+        let cwd = folder(&self.workspace, arguments.cwd).await?;
+        self.programs.run(arguments.command, cwd, arguments.timeout, cancel).await
+    }
+}
+
+impl Programs {
+    /// Runs a program to its end, and says what it may write where it seems to have been refused some.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub(super) async fn run(
+        &self,
+        argv: Vec<String>,
+        cwd: PathBuf,
+        timeout: Option<String>,
+        cancel: &Cancel,
+    ) -> Result<ToolOutput, ToolError> {
+        let mut command = Command::new(argv, cwd, self.protection.clone());
+        command.timeout = match timeout {
             None => self.longest,
             Some(text) => text
                 .parse::<Span>()
@@ -85,21 +104,32 @@ impl Tool for Exec {
                 })?
                 .min(self.longest),
         };
-        run(&self.sandbox, command, cancel).await
+        let mut output = run(&self.sandbox, command, cancel).await?;
+        if self.protection != Protection::None
+            && !output.text.starts_with("exit code 0\n")
+            && REFUSED.iter().any(|sign| output.text.contains(sign))
+        {
+            output.text.push_str(&format!("\n[{}, besides its own temporary folder]", self.bounds));
+        }
+        Ok(output)
     }
 }
 
-impl Exec {
-    /// Resolves the folder that the program starts in.
-    async fn folder(&self, path: Option<String>) -> Result<PathBuf, ToolError> {
-        let Some(path) = path else { return Ok(self.workspace.root().path().to_owned()) };
-        let workspace = self.workspace.clone();
-        blocking(move || {
-            workspace.root().list(&path).map_err(|error| tool_error(&error))?;
-            workspace.root().real(&path).map_err(|error| tool_error(&error))
-        })
-        .await
-    }
+/// How the kernel says that something may not be written, in the words of most programs.
+const REFUSED: [&str; 4] = ["Permission denied", "Read-only file system", "EACCES", "EROFS"];
+
+/// Resolves the folder that a program starts in.
+pub(super) async fn folder(
+    workspace: &Workspace,
+    path: Option<String>,
+) -> Result<PathBuf, ToolError> {
+    let Some(path) = path else { return Ok(workspace.root().path().to_owned()) };
+    let workspace = workspace.clone();
+    blocking(move || {
+        workspace.root().list(&path).map_err(|error| tool_error(&error))?;
+        workspace.root().real(&path).map_err(|error| tool_error(&error))
+    })
+    .await
 }
 
 /// Runs a command to its end, whatever that is, and tells how it ended before what it wrote.

@@ -10,6 +10,7 @@ use formwork_protocols::{
 use serde_json::Value;
 
 use super::{Pipeline, shorten};
+use crate::builtin::shell;
 
 /// A call that is to be judged.
 pub(super) struct Question<'a> {
@@ -29,6 +30,10 @@ impl Pipeline {
         let spec = question.tool.spec();
         let argv: Option<Vec<String>> = match spec.class {
             ToolClass::Exec => Some(words(question.arguments.get("command"))),
+            ToolClass::Shell => {
+                let text = question.arguments.get("command").and_then(Value::as_str);
+                Some(shell::argv(text.unwrap_or_default()))
+            }
             _ => None,
         };
         let named = question.tool.paths(question.arguments);

@@ -122,6 +122,7 @@ impl World {
             trash: Arc::clone(&trash),
             sandbox,
             protection: Protection::None,
+            bounds: "a program may write all".to_owned(),
             exec_timeout: setup.exec_timeout,
             store: Arc::clone(&log) as _,
             control: Arc::clone(&tasks) as _,

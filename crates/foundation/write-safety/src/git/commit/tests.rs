@@ -64,7 +64,7 @@ impl Place {
     }
 
     fn commit(&self, deltas: &[Delta]) -> Result<Committed, Error> {
-        self.commit_if(deltas, &|_, _| Ok(()))
+        self.commit_if(deltas, &|_, _, _| Ok(()))
     }
 
     fn commit_if(&self, deltas: &[Delta], scan: Scan<'_>) -> Result<Committed, Error> {
@@ -200,7 +200,7 @@ fn a_content_that_the_scan_objects_to_stops_all() {
         place.work("b", Some("1\n"), Some("a secret\n")),
     ];
 
-    let stopped = place.commit_if(&deltas, &|_, bytes| match bytes.starts_with(b"a secret") {
+    let stopped = place.commit_if(&deltas, &|_, _, bytes| match bytes.starts_with(b"a secret") {
         true => Err("it holds a secret".to_owned()),
         false => Ok(()),
     });

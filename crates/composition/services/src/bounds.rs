@@ -1,0 +1,101 @@
+//! What a program may write: the rules that hold for every other way of writing, as folders it is held to.
+
+use std::{path::Path, sync::Arc};
+
+use formwork_protocols::PermissionMode;
+use formwork_sandbox::{Command, Limits, Protection};
+use formwork_write_safety::{Sealing, WriteRules};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Error, executor::Workshop};
+
+/// Folders that tools of many languages make for themselves at the top of a project, and that hold no source.
+const CACHES: [&str; 11] = [
+    "target",
+    "node_modules",
+    "__pycache__",
+    ".cache",
+    ".gradle",
+    ".mypy_cache",
+    ".next",
+    ".nox",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".tox",
+];
+
+/// What a program of a task is held to.
+#[derive(Debug, Clone)]
+pub(crate) struct Bounds {
+    pub(crate) protection: Protection,
+    /// The same in words, for a model whose program was refused something.
+    pub(crate) told: String,
+}
+
+impl Workshop {
+    /// Returns what programs of a task are held to whose files are under `rules`.
+    ///
+    /// # Errors
+    /// [`Error::Panicked`] when the workspace cannot be looked at.
+    pub(crate) async fn bounds(&self, rules: &WriteRules) -> Result<Bounds, Error> {
+        let told = format!("a program may write {rules}");
+        let Protection::Restricted(limits) = &self.protection else {
+            return Ok(Bounds { protection: self.protection.clone(), told });
+        };
+        let sealing = *self.sealing.get_or_init(|| self.try_to_seal(limits)).await;
+        let (root, rules, limits) = (Arc::clone(&self.root), rules.clone(), limits.clone());
+        let makes = self.setup.mode() >= PermissionMode::Edit;
+        let bound = move || bound(limits, root.path(), &rules, (sealing, makes));
+        let limits = tokio::task::spawn_blocking(bound).await.map_err(|error| Error::Panicked {
+            what: "a look at what may be written",
+            reason: error.to_string(),
+        })?;
+        Ok(Bounds { protection: Protection::Restricted(limits), told })
+    }
+
+    /// Finds out whether this machine can keep a part of a writable folder from writing, by doing so.
+    async fn try_to_seal(&self, limits: &Limits) -> Sealing {
+        let folder = self.temporary.join(format!("sealed-{}", std::process::id()));
+        // It may be there from a process that died.
+        let _ = std::fs::create_dir(&folder);
+        let Ok(place) = folder.canonicalize() else { return Sealing::Missing };
+        let mut limits = limits.clone();
+        limits.write_roots.push(self.temporary.clone());
+        limits.sealed = vec![place.clone()];
+        let command = Command::new(["true"], &place, Protection::Restricted(limits));
+        let tried = Box::pin(self.sandbox.run(command, CancellationToken::new(), None)).await;
+        let _ = std::fs::remove_dir(&folder);
+        match tried {
+            Ok(finished) if finished.succeeded() => Sealing::Had,
+            _ => Sealing::Missing,
+        }
+    }
+}
+
+/// Puts what the rules let be written in the place of the workspace.
+fn bound(
+    mut limits: Limits,
+    root: &Path,
+    rules: &WriteRules,
+    (sealing, makes): (Sealing, bool),
+) -> Limits {
+    let mut writable = rules.writable(root, sealing);
+    if !writable.roots.iter().any(|granted| granted == root) && makes {
+        // Whoever builds needs a place to build in, which is no place to write source.
+        if root.join("Cargo.toml").is_file() {
+            let _ = std::fs::create_dir(root.join("target"));
+        }
+        let caches = CACHES.iter().map(|name| root.join(name));
+        let caches = caches.filter(|cache| {
+            cache.symlink_metadata().is_ok_and(|found| found.is_dir())
+                && !writable.sealed.contains(cache)
+                && !rules.protects(root, cache)
+        });
+        writable.roots.extend(caches.collect::<Vec<_>>());
+    }
+    limits.write_roots.retain(|granted| granted != root);
+    limits.write_roots.extend(writable.roots);
+    limits.sealed = writable.sealed;
+    limits.read_roots.push(root.to_owned());
+    limits
+}

@@ -1,0 +1,96 @@
+//! Makes paths below the write roots read-only for one command, by a view of the file system of its own.
+//!
+//! Landlock grants a folder with all that is below it and takes nothing back, so that a part of a writable folder
+//! cannot be kept from writing by it. A mount can: the part is mounted upon itself, read-only, where nobody but the
+//! command sees it. The folders on the way to it are mounted upon themselves as well, since a mount point cannot be
+//! moved out of the way.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::StatVfsMountFlags,
+    io::Errno,
+    mount::{MountFlags, MountPropagationFlags, mount_bind, mount_change, mount_remount},
+    thread::UnshareFlags,
+};
+
+use crate::wire::{NotRun, Protecting};
+
+/// Seals `paths`, which lie below `roots`, for the calling process and what it starts.
+pub(super) fn apply(paths: &[PathBuf], roots: &[PathBuf]) -> Result<(), NotRun> {
+    if paths.is_empty() {
+        return Ok(());
+    }
+    own_view().map_err(|errno| missing("a view of the file system of its own", errno))?;
+    for folder in ways(paths, roots) {
+        mount_bind(&folder, &folder).map_err(|errno| failed(&folder, errno))?;
+    }
+    for path in paths {
+        seal(path).map_err(|errno| failed(path, errno))?;
+    }
+    Ok(())
+}
+
+/// Leaves the view that others have, as root or else as a user whose rights over mounts reach no further.
+fn own_view() -> Result<(), Errno> {
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    if super::spawn::unshare(UnshareFlags::NEWNS).is_err() {
+        super::spawn::unshare(UnshareFlags::NEWNS | UnshareFlags::NEWUSER)?;
+        let write = |name: &str, text: String| {
+            let written = fs::write(format!("/proc/self/{name}"), text);
+            written.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        };
+        write("setgroups", "deny".to_owned())?;
+        write("uid_map", format!("{user} {user} 1"))?;
+        write("gid_map", format!("{group} {group} 1"))?;
+    }
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+}
+
+/// Returns the folders between the roots and the paths, outermost first.
+fn ways(paths: &[PathBuf], roots: &[PathBuf]) -> BTreeSet<PathBuf> {
+    let mut ways = BTreeSet::new();
+    for path in paths {
+        let root = roots.iter().filter(|root| path.starts_with(root)).min();
+        let Some(root) = root else { continue };
+        let above = path.ancestors().skip(1).take_while(|above| *above != root.as_path());
+        ways.extend(above.filter(|above| above.starts_with(root)).map(Path::to_owned));
+    }
+    ways
+}
+
+fn seal(path: &Path) -> Result<(), Errno> {
+    // A link's target would be mounted in place of the link, which stays as writable as it was.
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
+        return Err(Errno::LOOP);
+    }
+    mount_bind(path, path)?;
+    let found = rustix::fs::statvfs(path)?.f_flag;
+    let mut flags = MountFlags::BIND | MountFlags::RDONLY;
+    // What the mount below forbids may not be allowed again.
+    for (has, keep) in [
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
+    ] {
+        if found.contains(has) {
+            flags |= keep;
+        }
+    }
+    mount_remount(path, flags, "")
+}
+
+fn missing(what: &str, errno: Errno) -> NotRun {
+    NotRun::ProtectionMissing { protection: Protecting::Seal, reason: format!("{what}: {errno}") }
+}
+
+fn failed(path: &Path, errno: Errno) -> NotRun {
+    missing(&path.display().to_string(), errno)
+}
