@@ -80,6 +80,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         width: None,
         commit: false,
         mode: None,
+        headless: false,
     };
     let run = formwork.call::<Start>(&caller, params).await?.run;
     let outcome = formwork.wait(run).await?;

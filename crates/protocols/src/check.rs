@@ -20,14 +20,23 @@ pub enum Phase {
     Entry,
     /// After the body says that it is done.
     Exit,
+    /// After its exit checks have passed: what is done then, with the same evidence.
+    Success,
+    /// Before a further attempt: what is put in order, with the same evidence.
+    Retry,
 }
 
 impl Phase {
+    /// Every phase.
+    pub const ALL: [Self; 4] = [Self::Entry, Self::Exit, Self::Success, Self::Retry];
+
     /// Returns the phase's name, as it is stored and shown.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Entry => "entry",
             Self::Exit => "exit",
+            Self::Success => "success",
+            Self::Retry => "retry",
         }
     }
 }
@@ -93,6 +102,8 @@ pub enum CheckKind {
     Agent(AgentCheck),
     /// A function that the embedding program registered under this name decides.
     Native(NativeCheck),
+    /// What the body hands over follows this schema.
+    Output(OutputCheck),
 }
 
 /// A check by an agent.
@@ -194,6 +205,13 @@ pub enum Parser {
 #[expect(missing_docs, reason = "the type's sentence names its field")]
 pub struct UnchangedCheck {
     pub paths: Vec<String>,
+}
+
+/// What the body hands over, as its JSON Schema. The runtime judges it itself, without running anything.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the type's sentence names its field")]
+pub struct OutputCheck {
+    pub schema: serde_json::Value,
 }
 
 /// How much a task may change.

@@ -13,8 +13,8 @@ use crate::{
     check::{Phase, Verdict},
     context::{ContextCompacted, Purpose},
     id::{
-        AgentName, AttemptId, CallId, HoldId, ModelRef, NameError, Principal, RunId, SessionId,
-        TaskId, TaskName, WorkflowName,
+        AgentName, AttemptId, CallId, EventName, HoldId, ModelRef, NameError, Principal, RunId,
+        SessionId, TaskId, TaskName, WorkflowName,
     },
     message::Role,
     model::{ProviderError, ServedBy, StopReason},
@@ -364,6 +364,20 @@ bodies! {
     CommitMade(CommitMade) = "commit.made",
     /// What the workspace held was kept, to be compared with and gone back to.
     WorkspaceSnapshot(WorkspaceSnapshot) = "workspace.snapshot",
+    /// Somebody outside says that something has happened.
+    ExternalFired(ExternalFired) = "external.fired",
+    /// What a task waited for has happened.
+    WaitMet(WaitMet) = "wait.met",
+    /// A task asks a person.
+    InboxAsked(InboxAsked) = "inbox.asked",
+    /// A person has answered.
+    InboxAnswered(InboxAnswered) = "inbox.answered",
+    /// A person leaves the answer to whoever asked.
+    InboxSkipped(InboxClosed) = "inbox.skipped",
+    /// A person does not want what was asked about at all.
+    InboxRejected(InboxClosed) = "inbox.rejected",
+    /// Nobody has answered in time.
+    InboxExpired(InboxExpired) = "inbox.expired",
     /// Money was set aside for a model call.
     BudgetReserved(BudgetReserved) = "budget.reserved",
     /// What was set aside was replaced by what was used.
@@ -382,7 +396,13 @@ impl EventBody {
     pub const fn needs_lease(&self) -> bool {
         !matches!(
             self,
-            Self::RunPauseRequested(_) | Self::RunAbortRequested(_) | Self::RunSteered(_)
+            Self::RunPauseRequested(_)
+                | Self::RunAbortRequested(_)
+                | Self::RunSteered(_)
+                | Self::ExternalFired(_)
+                | Self::InboxAnswered(_)
+                | Self::InboxSkipped(_)
+                | Self::InboxRejected(_)
         )
     }
 }
@@ -905,6 +925,66 @@ pub struct WorkspaceSnapshot {
     /// with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub around: Option<CallId>,
+}
+
+/// Data of `external.fired`; the event's principal is who says so.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExternalFired {
+    /// What has happened.
+    pub name: EventName,
+    /// What there is to know of it; null where nothing.
+    #[serde(default)]
+    pub data: Value,
+}
+
+/// Data of `wait.met`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WaitMet {
+    /// The event that was waited for, by its place in the store.
+    pub event: Position,
+}
+
+/// Data of `inbox.asked`; the item is named after the task that asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InboxAsked {
+    /// What is asked.
+    pub question: String,
+    /// What can be answered.
+    pub options: Vec<String>,
+    /// Until when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// What is taken for the answer when nobody gives one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assume: Option<String>,
+}
+
+/// Data of `inbox.answered`; the event's principal is who answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InboxAnswered {
+    /// One of the options.
+    pub answer: String,
+}
+
+/// Data of `inbox.skipped` and `inbox.rejected`; the event's principal is who does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InboxClosed {
+    /// Why, in their words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// Data of `inbox.expired`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InboxExpired {
+    /// What is taken for the answer, if anything is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assumed: Option<String>,
+}
+
+/// The key under which an item of the inbox is resolved: whatever comes second returns the first.
+pub fn inbox_key(task: TaskId) -> String {
+    format!("inbox/{task}")
 }
 
 /// Data of `budget.reserved`.

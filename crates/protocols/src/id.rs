@@ -208,6 +208,8 @@ names! {
     ProviderName, "provider name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
     /// Names a tool, its namespace first: 1 to 64 characters of `a-z`, `0-9`, `_`, `-` and `.`.
     ToolName, "tool name", 64, "a-z 0-9 _ - .", dotted, "^[a-z0-9_.-]+$";
+    /// Names what is fired from outside: 1 to 64 characters of `a-z`, `0-9`, `_`, `-` and `.`.
+    EventName, "event name", 64, "a-z 0-9 _ - .", dotted, "^[a-z0-9_.-]+$";
     /// Names a model as its provider does: 1 to 200 printable characters without spaces.
     ModelName, "model name", 200, "printable characters", printable, "^\\S+$";
     /// Names who acts, as `kind:name`: `user:ada`, `agent:coder`, `system:scheduler`.

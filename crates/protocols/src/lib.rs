@@ -47,9 +47,9 @@ pub use {
     context::{CompactionCause, ContextCompacted, ContextEdit, Purpose},
     event::{BlobHash, Event, EventBody, NewEvent, Position},
     id::{
-        AgentName, AttemptId, CallId, CategoryName, HoldId, ModelName, ModelRef, NameError,
-        Principal, ProviderName, RunId, SessionId, TaskId, TaskName, ToolName, VariableName,
-        WorkflowName,
+        AgentName, AttemptId, CallId, CategoryName, EventName, HoldId, ModelName, ModelRef,
+        NameError, Principal, ProviderName, RunId, SessionId, TaskId, TaskName, ToolName,
+        VariableName, WorkflowName,
     },
     journal::Journal,
     message::{Message, Part, Role, ToolCall, ToolResult},
@@ -58,7 +58,7 @@ pub use {
     outcome::{Claim, Ending, OutcomeCode, RunOutcome, TaskOutcome},
     seam::{Clock, NoSecrets, Rng, Scrub, SeededRng, SystemClock, SystemRng},
     spec::{Body, TaskSpec},
-    state::{Cancellation, Escalation, RunSignal, RunState, TaskSignal, TaskState},
+    state::{Cancellation, Escalation, InboxState, RunSignal, RunState, TaskSignal, TaskState},
     store::{Append, Blob, EventStore, Live, Store, StoreError, Views},
     time::{Span, Timestamp},
     tool::{

@@ -1,12 +1,15 @@
 //! A task as it was asked for, with every name resolved.
 
+use std::num::NonZeroU32;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::{
     budget::Budget,
-    check::CheckSpec,
-    id::{AgentName, TaskName},
+    check::{CheckSpec, Phase},
+    id::{AgentName, EventName, TaskName},
     time::Span,
 };
 
@@ -26,12 +29,22 @@ pub struct TaskSpec {
     /// A condition in CEL over `vars` and `tasks`; where it is false the task is skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
+    /// What its prompts and commands may put in besides the variables of the workflow, for it and all below
+    /// it: the item that it is for.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub vars: Map<String, Value>,
     /// What must hold before it begins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prechecks: Vec<CheckSpec>,
     /// What must hold when it says that it is done.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub postchecks: Vec<CheckSpec>,
+    /// What is done once its exit checks have passed, in order. It has not completed before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_success: Vec<CheckSpec>,
+    /// What is put in order before each further attempt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before_retry: Vec<CheckSpec>,
     /// What happens when an exit check fails.
     #[serde(default)]
     pub retries: Retries,
@@ -58,13 +71,26 @@ impl TaskSpec {
             body,
             depends_on: Vec::new(),
             when: None,
+            vars: Map::new(),
             prechecks: Vec::new(),
             postchecks: Vec::new(),
+            on_success: Vec::new(),
+            before_retry: Vec::new(),
             retries: Retries { max: 0, ..Retries::default() },
             timeout: None,
             budget: Budget::default(),
             write_paths: Vec::new(),
             protected_paths: Vec::new(),
+        }
+    }
+
+    /// Returns what is run in a phase, in order.
+    pub fn checks(&self, phase: Phase) -> &[CheckSpec] {
+        match phase {
+            Phase::Entry => &self.prechecks,
+            Phase::Exit => &self.postchecks,
+            Phase::Success => &self.on_success,
+            Phase::Retry => &self.before_retry,
         }
     }
 }
@@ -86,6 +112,12 @@ pub enum Body {
     /// Children, ordered by what they depend on.
     #[expect(missing_docs, reason = "the sentence above names them")]
     Subtasks { tasks: Vec<TaskSpec>, on_failure: OnFailure },
+    /// The same task once for each item of a list, each a child of its own.
+    ForEach(Box<ForEach>),
+    /// Nothing until a matching event was fired from outside.
+    WaitFor(WaitFor),
+    /// Nothing until somebody has chosen among options.
+    Decision(Decision),
     /// A part of its parent's conversation, opened by `start_task` and closed by `end_task`.
     #[expect(missing_docs, reason = "the sentence above names them")]
     Inline { goal: String },
@@ -99,9 +131,72 @@ impl Body {
             Self::Command { .. } => "command",
             Self::Native { .. } => "native",
             Self::Subtasks { .. } => "subtasks",
+            Self::ForEach(_) => "for_each",
+            Self::WaitFor(_) => "wait_for",
+            Self::Decision(_) => "decision",
             Self::Inline { .. } => "inline",
         }
     }
+
+    /// Returns the tasks that are written down within it.
+    pub fn below(&self) -> &[TaskSpec] {
+        match self {
+            Self::Subtasks { tasks, .. } => tasks,
+            Self::ForEach(each) => std::slice::from_ref(&each.task),
+            _ => &[],
+        }
+    }
+
+    /// Returns the same, to be changed.
+    pub fn below_mut(&mut self) -> &mut [TaskSpec] {
+        match self {
+            Self::Subtasks { tasks, .. } => tasks,
+            Self::ForEach(each) => std::slice::from_mut(&mut each.task),
+            _ => &mut [],
+        }
+    }
+}
+
+/// The same task once for each item of a list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ForEach {
+    /// The list, as an expression in CEL over `vars` and `tasks`.
+    pub items: String,
+    /// What is done for an item. Its `vars` are `item` and `index`.
+    pub task: TaskSpec,
+    /// How many items are worked on at once; as many as the run is wide where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_concurrency: Option<NonZeroU32>,
+    /// What becomes of the other items when one fails.
+    pub on_failure: OnFailure,
+}
+
+/// Waits for an event that somebody fires.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WaitFor {
+    /// The name of the event.
+    pub event: EventName,
+    /// A condition in CEL over `data`, `vars` and `tasks`; an event for which it has no value does not match.
+    #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// How long it waits, whether a process works on the run or not; without end where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Span>,
+}
+
+/// Asks a question that a person answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Decision {
+    /// What is asked; variables and results are put in as into a prompt.
+    pub question: String,
+    /// What can be answered.
+    pub options: Vec<String>,
+    /// How long it waits, whether a process works on the run or not; without end where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Span>,
+    /// What is taken for the answer when nobody gives one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assume: Option<String>,
 }
 
 /// What becomes of the other children when one fails.
@@ -115,6 +210,8 @@ pub enum OnFailure {
     Halt,
     /// Those that run are cancelled; no other begins.
     AbortAll,
+    /// Those that do not depend on it go on, and the parent does without it: its own checks decide.
+    Ignore,
 }
 
 /// What happens when an exit check fails.

@@ -302,6 +302,41 @@ impl fmt::Display for RunState {
     }
 }
 
+/// Where a question to a person stands. All but the first are final.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum InboxState {
+    /// It waits.
+    Pending,
+    /// Somebody has answered.
+    Answered,
+    /// Somebody left it to whoever asked.
+    Skipped,
+    /// Somebody does not want what it is about at all.
+    Rejected,
+    /// Nobody has answered in time.
+    Expired,
+}
+
+impl InboxState {
+    /// Returns the state's name, as it is stored and shown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Answered => "answered",
+            Self::Skipped => "skipped",
+            Self::Rejected => "rejected",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+impl fmt::Display for InboxState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// Why a task was given up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "reason", rename_all = "snake_case")]

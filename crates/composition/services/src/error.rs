@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use formwork_protocols::{
-    AgentName, CategoryName, ModelRef, OutcomeCode, Principal, ProviderError, ProviderFault, RunId,
-    RunState, StoreError, document::Diagnostics,
+    AgentName, CategoryName, EventName, ModelRef, OutcomeCode, Principal, ProviderError,
+    ProviderFault, RunId, RunState, StoreError, TaskId, document::Diagnostics,
 };
 
 use crate::capability::Scope;
@@ -94,6 +94,12 @@ pub enum Error {
     /// A run has no such task, or several of that name.
     #[error("run {run} has no task {task:?} that could be meant: {reason}")]
     NoSuchTask { run: RunId, task: String, reason: String },
+    /// A question of a run cannot be resolved so.
+    #[error("item {item} {reason}")]
+    Inbox { item: TaskId, reason: String },
+    /// What was to be fired cannot be recorded.
+    #[error("event {name} cannot be fired: {reason}")]
+    Fired { name: EventName, reason: String },
     /// The run has ended before.
     #[error("run {run} is {state} and cannot be {wanted}")]
     Over { run: RunId, state: RunState, wanted: &'static str },
@@ -181,6 +187,8 @@ impl Error {
             Self::Bundle { .. } | Self::Checkpoint { .. } => OutcomeCode::Refused,
             Self::NotResumable { .. }
             | Self::NoSuchTask { .. }
+            | Self::Inbox { .. }
+            | Self::Fired { .. }
             | Self::Over { .. }
             | Self::Attached { .. }
             | Self::NotForkable { .. }
@@ -228,6 +236,7 @@ impl Error {
             Self::NoSuchTask { run, .. } => {
                 format!("`formwork tasks list {run}` lists them; a path as in build/test names one exactly")
             }
+            Self::Inbox { .. } => "`formwork inbox list` lists what waits".to_owned(),
             Self::NotForkable { run, .. } => {
                 format!("`formwork events {run}` lists its events with their places")
             }

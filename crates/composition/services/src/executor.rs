@@ -402,6 +402,10 @@ impl Workshop {
         let instructions = briefing.map_or(&[][..], |told| told.files.as_slice());
         let instructions = instructions.iter().map(repository::Told::instructed).collect();
         let mut user = self.prompt(prompt, job)?;
+        if let Some(schema) = schema_of(&job.spec).filter(|_| takes_tools) {
+            user.push_str("\n\nCall end_task with an `output` that follows this JSON Schema:\n");
+            user.push_str(&schema.to_string());
+        }
         if !evidence.is_empty() {
             user.push_str("\n\nAn earlier attempt was not accepted:\n");
             user.push_str(&evidence);
@@ -574,7 +578,14 @@ impl Workshop {
                 let output = self.scrub.scrub_text(&output).into_owned();
                 let told = formwork_protocols::text::tail(&output, CLAIM_BYTES).trim_end();
                 if finished.succeeded() {
-                    let claim = Claim { summary: told.to_owned(), output: None };
+                    // What a schema is held against has to be told apart from words.
+                    let mut output: Option<Value> = schema_of(&job.spec)
+                        .filter(|_| finished.stdout.left_out() == 0)
+                        .and_then(|_| serde_json::from_str(finished.stdout.preview().trim()).ok());
+                    if let Some(output) = &mut output {
+                        self.scrub.scrub_value(output);
+                    }
+                    let claim = Claim { summary: told.to_owned(), output };
                     AttemptEnd::Claimed { claim, session: None, files_changed: 0 }
                 } else {
                     let last = formwork_protocols::text::tail(told, 400);
@@ -789,6 +800,14 @@ fn broken(error: &Error) -> AttemptEnd {
 /// Says that a body gave up without a conversation to go on in.
 const fn failed(why: Escalation) -> AttemptEnd {
     AttemptEnd::Failed { why, session: None, files_changed: 0 }
+}
+
+/// Returns the schema that a task's result has to follow, if it has to follow one.
+fn schema_of(spec: &TaskSpec) -> Option<&Value> {
+    spec.postchecks.iter().find_map(|check| match &check.kind {
+        formwork_protocols::check::CheckKind::Output(output) => Some(&output.schema),
+        _ => None,
+    })
 }
 
 /// Says what the failed checks found, for the model to mend.

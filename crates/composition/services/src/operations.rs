@@ -7,6 +7,7 @@ pub mod bundles;
 pub mod check;
 pub mod db;
 pub mod events;
+pub mod inbox;
 pub mod models;
 pub mod runs;
 pub mod spend;

@@ -39,6 +39,9 @@ pub(crate) struct RunSetup {
     /// The conversation that goes on in the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) after: Option<After>,
+    /// Whether nobody is there to be asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) headless: bool,
     /// What was approved for good in the workspace when the run began.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) approvals: Vec<Cover>,

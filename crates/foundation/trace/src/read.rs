@@ -424,7 +424,7 @@ fn check_row(row: &Row) -> Result<CheckRow, Unreadable> {
     Ok(CheckRow {
         task: TaskId::from_uuid(row.id(0)?),
         phase: named(&row.text(1)?, |name| {
-            [Phase::Entry, Phase::Exit].into_iter().find(|phase| phase.as_str() == name)
+            Phase::ALL.into_iter().find(|phase| phase.as_str() == name)
         })?,
         index: small(row.int(2)?),
         at: Timestamp::from_micros(row.int(3)?),

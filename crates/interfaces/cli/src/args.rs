@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use formwork_protocols::{
-    AgentName, BlobHash, ModelRef, PermissionMode, Position, RunId, Span, Usd,
+    AgentName, BlobHash, EventName, ModelRef, PermissionMode, Position, RunId, Span, TaskId, Usd,
 };
 use formwork_services::{PublicKey, operations::runs::Point};
 
@@ -119,8 +119,11 @@ pub enum Verb {
     Trash(Trash),
     /// Carry a run out again from its recorded answers, offline, and name the first divergence.
     Replay(Replay),
-    /// Print the events of a run, or of all.
+    /// Print the events of a run, or of all; `events fire` tells runs that something has happened.
     Events(Events),
+    /// Answer what runs ask.
+    #[command(subcommand)]
+    Inbox(Inbox),
     /// Print the whole of an output or message by its hash.
     Blob(Blob),
     /// Check documents and list every fault; runs nothing.
@@ -196,6 +199,9 @@ pub struct RunOptions {
     /// Commit what the run has changed once it has completed, and nothing else.
     #[arg(long)]
     pub commit: bool,
+    /// Nobody is there to be asked: a decision takes what it assumes at once, and fails where it assumes nothing.
+    #[arg(long)]
+    pub headless: bool,
     /// Keep what models are asked and answer in this folder, without keys, to be replayed by a
     /// provider of kind "recorded".
     #[arg(long, value_name = "DIR")]
@@ -447,7 +453,11 @@ pub struct Replay {
 
 /// `formwork events`
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_precedence_over_arg = true)]
 pub struct Events {
+    /// What is done instead of printing.
+    #[command(subcommand)]
+    pub verb: Option<EventsVerb>,
     /// The run; all where absent.
     pub run: Option<RunId>,
     /// Only events after this position.
@@ -462,6 +472,60 @@ pub struct Events {
     /// Go on as they come.
     #[arg(short, long)]
     pub follow: bool,
+}
+
+/// `formwork events fire`
+#[derive(Debug, Subcommand)]
+pub enum EventsVerb {
+    /// Tell runs that something has happened; tasks that wait for it go on.
+    Fire {
+        /// What has happened, such as external.review.
+        name: EventName,
+        /// What there is to know of it, as JSON.
+        #[arg(long, value_name = "JSON")]
+        data: Option<String>,
+        /// The run that is told; all that wait for it where absent.
+        #[arg(long)]
+        run: Option<RunId>,
+    },
+}
+
+/// `formwork inbox`
+#[derive(Debug, Subcommand)]
+pub enum Inbox {
+    /// List what waits for an answer; of a run all that it ever asked.
+    List {
+        /// The run.
+        run: Option<RunId>,
+    },
+    /// Show a question and what became of it.
+    Get {
+        /// The item.
+        item: TaskId,
+    },
+    /// Answer by one of the options.
+    Answer {
+        /// The item.
+        item: TaskId,
+        /// The option, or its number in the list of options.
+        answer: String,
+    },
+    /// Leave the answer to whoever asked: what is assumed is taken.
+    Skip {
+        /// The item.
+        item: TaskId,
+        /// Why.
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// Say that what it is about is not wanted at all: the task that asks fails.
+    Reject {
+        /// The item.
+        item: TaskId,
+        /// Why.
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
 }
 
 /// `formwork blob`

@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod documents;
 mod events;
+mod inbox;
 mod init;
 mod lists;
 mod models;
@@ -66,6 +67,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Trash(args)) => undo::trash(&global, terminal, args),
         Some(Verb::Replay(args)) => runs::replay(&global, terminal, args.run),
         Some(Verb::Events(args)) => events::events(&global, terminal, args),
+        Some(Verb::Inbox(args)) => inbox::inbox(&global, terminal, args),
         Some(Verb::Blob(args)) => events::blob(&global, terminal, args),
         Some(Verb::Validate(args)) => documents::validate(&global, terminal, args),
         Some(Verb::Schema(args)) => documents::schema(terminal, args),

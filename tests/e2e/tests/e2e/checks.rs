@@ -351,6 +351,7 @@ async fn a_function_of_the_embedding_program_decides_as_a_check() {
         model: None,
         width: None,
         commit: false,
+        headless: false,
         mode: None,
     };
 

@@ -1,9 +1,13 @@
 //! `events.*`: the log, read from a cursor.
 
 use async_trait::async_trait;
-use formwork_protocols::{Event, Position, RunId, TaskId, store::Selection};
+use formwork_protocols::{
+    Append, Body, Event, EventBody, EventName, NewEvent, Position, RunId, Store, TaskId,
+    event::ExternalFired, store::Selection,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{
     Error, Formwork,
@@ -58,4 +62,108 @@ impl Operation for List {
         let next = events.last().map_or(after, |event| event.position);
         Ok(Page { events, next })
     }
+}
+
+/// The most bytes of what is known of a fired event, as JSON: it becomes the result of a task.
+const MAX_DATA: usize = 64 * 1024;
+
+/// What has happened.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FireParams {
+    /// Its name.
+    pub name: EventName,
+    /// What there is to know of it; null where absent.
+    #[serde(default)]
+    pub data: Value,
+    /// The run that is told; all that have a task that waits for it, or will, where absent.
+    #[serde(default)]
+    pub run: Option<RunId>,
+}
+
+/// Who was told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the type's sentence names its field")]
+pub struct Told {
+    pub runs: Vec<RunId>,
+}
+
+/// `events.fire`
+pub struct Fire;
+
+#[async_trait]
+impl Operation for Fire {
+    const NAME: &'static str = "events.fire";
+    const DOC: &'static str =
+        "Tells runs that something has happened outside; tasks that wait for it go on.";
+    const SCOPE: Scope = Scope::Run;
+    const EFFECT: Effect = Effect::Write;
+    type Params = FireParams;
+    type Output = Told;
+
+    async fn run(formwork: &Formwork, caller: &Caller, params: FireParams) -> Result<Told, Error> {
+        let FireParams { name, data, run } = params;
+        let store = &*formwork.inner.store;
+        let bytes = data.to_string().len();
+        if bytes > MAX_DATA {
+            let reason = format!("its data has {bytes} bytes, at most {MAX_DATA} are kept");
+            return Err(Error::Fired { name, reason });
+        }
+        let runs = match run {
+            Some(run) => {
+                let row = super::runs::named(store, run).await?;
+                if row.state.is_terminal() {
+                    return Err(Error::Over { run, state: row.state, wanted: "told of an event" });
+                }
+                vec![run]
+            }
+            None => {
+                let mut waiting = Vec::new();
+                for row in super::inbox::open_runs(store).await? {
+                    if waits(store, row.run, &name).await? {
+                        waiting.push(row.run);
+                    }
+                }
+                waiting
+            }
+        };
+        for run in &runs {
+            let event = NewEvent {
+                task: None,
+                principal: caller.principal().clone(),
+                at: formwork.now(),
+                body: EventBody::ExternalFired(ExternalFired {
+                    name: name.clone(),
+                    data: data.clone(),
+                }),
+                idempotency_key: None,
+            };
+            store
+                .append(Append { run: *run, token: None, events: vec![event], blobs: Vec::new() })
+                .await?;
+        }
+        Ok(Told { runs })
+    }
+}
+
+/// Tells whether a run has a task that waits for an event of that name, or will.
+async fn waits(store: &dyn Store, run: RunId, name: &EventName) -> Result<bool, Error> {
+    for task in store.tasks(run).await? {
+        if task.body != "wait_for" || task.state.is_terminal() {
+            continue;
+        }
+        let kinds = vec!["task.created".to_owned()];
+        let selection = Selection { run: Some(run), task: Some(task.task), kinds };
+        let created = store.read(Position::default(), &selection, 1).await?;
+        let waits = created.into_iter().any(|event| match event.body {
+            EventBody::TaskCreated(created) => {
+                matches!(created.spec.body, Body::WaitFor(wait) if wait.event == *name)
+            }
+            _ => false,
+        });
+        if waits {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -115,6 +115,10 @@ pub struct StartParams {
     /// What the run may do, in place of what is configured.
     #[serde(default)]
     pub mode: Option<PermissionMode>,
+    /// Whether nobody is there to be asked: what a decision would assume in the end is taken at once, and one
+    /// that assumes nothing fails.
+    #[serde(default)]
+    pub headless: bool,
 }
 
 /// A run that goes on.
@@ -141,7 +145,7 @@ impl Operation for Start {
         caller: &Caller,
         params: StartParams,
     ) -> Result<Started, Error> {
-        let StartParams { work, vars, model, width, commit, mode } = params;
+        let StartParams { work, vars, model, width, commit, mode, headless } = params;
         let commit = commit.then(|| commits::subject(&work));
         let mut config = formwork.inner.config.clone();
         if let Some(mode) = mode {
@@ -199,6 +203,7 @@ impl Operation for Start {
             agents: chosen,
             width,
             commit: commit.clone(),
+            headless,
             approvals,
             briefing,
             after: goes_on,
@@ -208,6 +213,7 @@ impl Operation for Start {
             workshop.check_rules(&agent.agent)?;
         }
         let (scheduler, present) = scheduler(formwork, workshop, setup.width)?;
+        let scheduler = scheduler.headless(headless);
         let recorded = match serde_json::to_value(&setup) {
             Ok(Value::Object(map)) => map,
             _ => Map::new(),
@@ -449,10 +455,11 @@ impl Operation for Resume {
         }
         let setup = recorded(&*formwork.inner.store, run).await?;
         let (keys, models) = formwork.models(&setup.config)?;
-        let width = setup.width;
+        let (width, headless) = (setup.width, setup.headless);
         let last = LastCommit::new(formwork, caller, run, setup.commit.clone());
         let workshop = workshop(formwork, setup, keys.registry, models)?;
         let (scheduler, present) = scheduler(formwork, workshop, width)?;
+        let scheduler = scheduler.headless(headless);
         leftover::sweep(&*formwork.inner.store, &formwork.inner.root, run).await?;
         let signals = Signals::default();
         let watched = signals.clone();

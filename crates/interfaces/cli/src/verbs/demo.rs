@@ -90,6 +90,7 @@ async fn play(
         width: None,
         commit: false,
         mode: None,
+        headless: false,
     };
     let code = super::run::start(&formwork, &caller, terminal, params, None).await;
     if terminal.format == Format::Text && code.is_ok() {

@@ -1,10 +1,10 @@
 //! `formwork events` and `formwork blob`: the log, and what it refers to.
 
-use formwork_protocols::{Event, OutcomeCode};
-use formwork_services::operations::events::{List, ListParams, Page};
+use formwork_protocols::{Event, EventName, OutcomeCode, RunId};
+use formwork_services::operations::events::{Fire, FireParams, List, ListParams, Page};
 
 use crate::{
-    args::{Blob, Events, Global},
+    args::{Blob, Events, EventsVerb, Global},
     fault::Fault,
     settings::Need,
     terminal::{Format, Terminal, harmless},
@@ -16,6 +16,9 @@ pub(super) fn events(
     terminal: &Terminal,
     args: Events,
 ) -> Result<OutcomeCode, Fault> {
+    if let Some(EventsVerb::Fire { name, data, run }) = args.verb {
+        return fire(global, terminal, (name, data, run));
+    }
     super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
         let mut params = ListParams {
             run: args.run,
@@ -45,6 +48,30 @@ pub(super) fn events(
                 () = interrupts.next() => return Ok(OutcomeCode::Completed),
             }
         }
+    })
+}
+
+/// Tells runs that something has happened.
+fn fire(
+    global: &Global,
+    terminal: &Terminal,
+    (name, data, run): (EventName, Option<String>, Option<RunId>),
+) -> Result<OutcomeCode, Fault> {
+    let data = match data {
+        None => serde_json::Value::Null,
+        Some(text) => serde_json::from_str(&text).map_err(|error| {
+            Fault::usage(format!("--data is no JSON: {error}"))
+                .hint("a text stands in quotes of its own, as in --data '\"merged\"'")
+        })?,
+    };
+    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+        let params = FireParams { name: name.clone(), data, run };
+        let told = formwork.call::<Fire>(&caller, params).await?;
+        terminal.result(&told, || match told.runs.as_slice() {
+            [] => format!("no run waits for {name}; nothing was recorded\n"),
+            runs => runs.iter().map(|run| format!("told run {run}\n")).collect(),
+        })?;
+        Ok(if told.runs.is_empty() { OutcomeCode::Failed } else { OutcomeCode::Completed })
     })
 }
 

@@ -493,7 +493,8 @@ fn params(settings: &Settings, task: Task, options: &RunOptions) -> Result<Start
         }
     };
     let (model, width, commit) = (options.model.clone(), options.width, options.commit);
-    Ok(StartParams { work, vars, model, width, commit, mode: None })
+    let headless = options.headless;
+    Ok(StartParams { work, vars, model, width, commit, mode: None, headless })
 }
 
 /// Finds a workflow: a file, or a name below .formwork/workflows.

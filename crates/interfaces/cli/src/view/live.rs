@@ -212,6 +212,22 @@ impl<W: Write> Live<W> {
             }
             EventBody::SessionSteered(_) => (Mark::Plain, line("has heard it".to_owned())),
             EventBody::ContextCompacted(done) => (Mark::Plain, line(done.to_string())),
+            EventBody::InboxAsked(asked) => {
+                let options = asked.options.join(" | ");
+                let item = event.task.map_or(String::new(), |task| task.to_string());
+                let how = format!("answer it by `formwork inbox answer {item} …`");
+                (Mark::Step, line(format!("asks: {} ({options}); {how}", asked.question)))
+            }
+            EventBody::InboxAnswered(said) => {
+                (Mark::Plain, line(format!("{} answers {}", event.principal, said.answer)))
+            }
+            EventBody::InboxExpired(expired) => {
+                let then = expired.assumed.as_ref().map_or_else(
+                    || "nobody has answered".to_owned(),
+                    |assumed| format!("nobody has answered; {assumed} is assumed"),
+                );
+                (Mark::Plain, line(then))
+            }
             EventBody::RunPaused(paused) => (Mark::Plain, format!("paused: {}", paused.reason)),
             EventBody::RunResumed(_) => (Mark::Plain, "resumed".to_owned()),
             _ => return None,

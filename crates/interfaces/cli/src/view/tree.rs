@@ -96,6 +96,9 @@ impl Tree {
                     node.state = moved.to;
                     node.ending.clone_from(&moved.ending);
                     node.started.get_or_insert(event.at);
+                    if moved.to == TaskState::Suspended {
+                        node.doing = "waits for an event".to_owned();
+                    }
                     if moved.to.is_terminal() {
                         node.ended = Some(event.at);
                         node.doing.clear();
@@ -111,6 +114,8 @@ impl Tree {
             EventBody::CheckStarted(check) => {
                 self.doing(task, format!("{} check {:?}", check.phase.as_str(), check.check));
             }
+            EventBody::InboxAsked(_) => self.doing(task, "waits for an answer".to_owned()),
+            EventBody::WaitMet(_) | EventBody::InboxAnswered(_) => self.doing(task, String::new()),
             EventBody::CheckFinished(_) => self.doing(task, String::new()),
             EventBody::ModelRequested(asked) => self.doing(task, format!("asks {}", asked.model)),
             EventBody::ModelRetried(retried) => {

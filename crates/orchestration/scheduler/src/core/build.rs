@@ -8,7 +8,7 @@ use std::{
 
 use formwork_protocols::{Body, Ending, TaskId, TaskName, TaskSpec, TaskState};
 
-use super::state::{State, TaskIndex};
+use super::state::{Expansion, State, TaskIndex};
 
 /// Why specs do not make a tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -83,6 +83,8 @@ pub struct Standing {
     pub attempt_open: bool,
     /// The place of the exit check that failed last.
     pub failed_check: u32,
+    /// Whether what it handed over did not follow its schema once.
+    pub repaired: bool,
 }
 
 /// Collects tasks and where they stand, and makes a [`State`] of them.
@@ -141,6 +143,7 @@ impl Builder {
         node.attempt = standing.attempt;
         node.attempt_open = standing.attempt_open;
         node.failed_check = standing.failed_check;
+        node.repaired = standing.repaired;
     }
 
     /// Links dependencies and counts what is open.
@@ -161,39 +164,67 @@ impl Builder {
 
 /// Turns dependencies by name into lists of dependents.
 fn link(state: &mut State) -> Result<(), BuildError> {
-    let mut pairs: Vec<(TaskIndex, TaskIndex)> = Vec::new();
+    let mut pairs = Vec::new();
     for parent in state.tasks() {
-        let mut names: HashMap<&TaskName, TaskIndex> = HashMap::new();
-        for child in state.children(parent) {
-            match names.entry(&state.spec(child).name) {
-                // A finished part of a conversation leaves its name to a later one.
-                Entry::Occupied(mut taken)
-                    if matches!(state.spec(child).body, Body::Inline { .. }) =>
-                {
-                    taken.insert(child);
-                }
-                Entry::Occupied(_) => {
-                    return Err(BuildError::SameName { name: state.spec(child).name.clone() });
-                }
-                Entry::Vacant(free) => {
-                    free.insert(child);
-                }
-            }
-        }
-        for child in state.children(parent) {
-            let spec = state.spec(child);
-            for wanted in &spec.depends_on {
-                let &before = names.get(wanted).ok_or_else(|| BuildError::NoSuchDependency {
-                    task: spec.name.clone(),
-                    wanted: wanted.clone(),
-                })?;
-                pairs.push((before, child));
-            }
-        }
+        pairs_below(state, parent, &mut pairs)?;
+    }
+    write_edges(state, pairs);
+    Ok(())
+}
+
+/// The same for the tasks that were added behind the first so many: those below each other.
+pub(super) fn link_from(state: &mut State, first: usize) -> Result<(), BuildError> {
+    let mut pairs = Vec::new();
+    for parent in state.tasks().skip(first) {
+        pairs_below(state, parent, &mut pairs)?;
     }
     pairs.sort_unstable();
     pairs.dedup();
-    let mut start = 0_u32;
+    for (_, after) in &pairs {
+        state.node_mut(*after).waiting += 1;
+    }
+    write_edges(state, pairs);
+    Ok(())
+}
+
+/// Finds who waits for whom among the children of a task, each pair once.
+fn pairs_below(
+    state: &State,
+    parent: TaskIndex,
+    pairs: &mut Vec<(TaskIndex, TaskIndex)>,
+) -> Result<(), BuildError> {
+    let mut names: HashMap<&TaskName, TaskIndex> = HashMap::new();
+    for child in state.children(parent) {
+        match names.entry(&state.spec(child).name) {
+            // A finished part of a conversation leaves its name to a later one.
+            Entry::Occupied(mut taken) if matches!(state.spec(child).body, Body::Inline { .. }) => {
+                taken.insert(child);
+            }
+            Entry::Occupied(_) => {
+                return Err(BuildError::SameName { name: state.spec(child).name.clone() });
+            }
+            Entry::Vacant(free) => {
+                free.insert(child);
+            }
+        }
+    }
+    for child in state.children(parent) {
+        let spec = state.spec(child);
+        for wanted in &spec.depends_on {
+            let &before = names.get(wanted).ok_or_else(|| BuildError::NoSuchDependency {
+                task: spec.name.clone(),
+                wanted: wanted.clone(),
+            })?;
+            pairs.push((before, child));
+        }
+    }
+    Ok(())
+}
+
+fn write_edges(state: &mut State, mut pairs: Vec<(TaskIndex, TaskIndex)>) {
+    pairs.sort_unstable();
+    pairs.dedup();
+    let mut start = u32::try_from(state.edges.len()).unwrap_or(u32::MAX);
     for group in pairs.chunk_by(|one, other| one.0 == other.0) {
         let count = u32::try_from(group.len()).unwrap_or(u32::MAX);
         if let Some((before, _)) = group.first() {
@@ -201,8 +232,7 @@ fn link(state: &mut State) -> Result<(), BuildError> {
         }
         start = start.saturating_add(count);
     }
-    state.edges = pairs.into_iter().map(|(_, after)| after).collect();
-    Ok(())
+    state.edges.extend(pairs.into_iter().map(|(_, after)| after));
 }
 
 fn refuse_cycles(state: &State) -> Result<(), BuildError> {
@@ -234,10 +264,13 @@ fn count(state: &mut State) {
             let after = state.edges[edge as usize];
             state.node_mut(after).waiting += u32::from(!met);
         }
+        if state.node(task).children > 0 {
+            state.node_mut(task).expansion = Expansion::Done;
+        }
         if state.node(task).state.is_terminal()
             && let Some(parent) = state.parent(task)
         {
-            let failed = !met && state.is_cause(task);
+            let failed = !met && state.is_cause(task) && state.minds(parent);
             let above = state.node_mut(parent);
             above.open -= 1;
             if failed && above.failed_child.get().is_none() {

@@ -7,7 +7,10 @@ use formwork_protocols::{
     check::Phase,
 };
 
-use super::state::{State, TaskIndex};
+use super::{
+    build::Planted,
+    state::{State, TaskIndex},
+};
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,8 +18,13 @@ use super::state::{State, TaskIndex};
 pub enum Input {
     /// The run is taken up, from its beginning or from where it was left.
     Start,
+    /// What a task waits for is there, or will not come.
+    Woken { task: TaskIndex, end: BodyEnd },
     /// Whether the condition of a task holds, or why nobody can tell.
     Judged { task: TaskIndex, holds: Result<bool, String> },
+    /// The items of a task, each with all below it, or why there are none. Those without a parent are its
+    /// children.
+    Expanded { task: TaskIndex, items: Result<Vec<Planted>, String> },
     /// All checks of a phase passed, or the one at place `failed` did not.
     Checked { task: TaskIndex, phase: Phase, failed: Option<u32> },
     /// The exit check of a task that fails now, or failed last, may not send it back once more.
@@ -64,6 +72,10 @@ pub enum Command {
     },
     /// Tell by [`Input::Judged`] whether the condition of a task holds. What it depends on has ended.
     Judge { task: TaskIndex },
+    /// Tell by [`Input::Woken`] when what a task waits for is there. It is told again when the run is taken up.
+    Wait { task: TaskIndex },
+    /// Tell by [`Input::Expanded`] for which items a task is done.
+    Expand { task: TaskIndex },
     /// Begin to measure a task's time.
     Timer { task: TaskIndex },
     /// Run the checks of a phase, one after the other, until one fails.
@@ -113,7 +125,9 @@ pub enum Refusal {
 pub fn decide(state: &mut State, input: Input, out: &mut Vec<Command>) -> Result<(), Refusal> {
     match input {
         Input::Start => state.take_up(out),
+        Input::Woken { task, end } => state.woken(task, end, out)?,
         Input::Judged { task, holds } => state.judged(task, holds, out)?,
+        Input::Expanded { task, items } => state.expanded(task, items, out)?,
         Input::Checked { task, phase, failed } => state.checked(task, phase, failed, out)?,
         Input::LastRound { task } => {
             if state.node(task).state.is_terminal() {

@@ -86,6 +86,7 @@ impl State {
             out.push(Command::Finish);
             return;
         };
+        self.make_room(parent, task);
         let well = self.satisfies(task);
         let (start, count) = self.node(task).edges;
         for edge in start..start.saturating_add(count) {
@@ -108,7 +109,7 @@ impl State {
             self.end_if_stopped(parent, out);
             return;
         };
-        if !well && self.is_cause(task) && self.node(parent).stop.is_none() {
+        if !well && self.is_cause(task) && self.minds(parent) && self.node(parent).stop.is_none() {
             let above = self.node_mut(parent);
             if above.failed_child.get().is_none() {
                 above.failed_child = task;
@@ -132,7 +133,7 @@ impl State {
         out: &mut Vec<Command>,
     ) {
         match policy {
-            OnFailure::ContinueIndependent => {}
+            OnFailure::ContinueIndependent | OnFailure::Ignore => {}
             OnFailure::AbortAll => self.stop_children(parent, out),
             OnFailure::Halt => {
                 let mut next = self.node(parent).first_child.get();
@@ -160,6 +161,11 @@ impl State {
         let to = from.after(signal).expect("the core only gives signals that its states allow");
         node.state = to;
         out.push(Command::Move { task, from, signal, to, ending });
+    }
+
+    /// Tells whether a parent fails because a child did.
+    pub(super) fn minds(&self, parent: TaskIndex) -> bool {
+        self.node(parent).kind != Kind::Parent(OnFailure::Ignore)
     }
 
     /// Tells whether a task failed by itself, and not because another did.

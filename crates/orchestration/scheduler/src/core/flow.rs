@@ -4,7 +4,7 @@ use formwork_protocols::{Cancellation, Ending, Escalation, TaskSignal, TaskState
 
 use super::{
     decide::{Command, Refusal},
-    state::{Condition, Kind, State, TaskIndex, Work},
+    state::{Condition, Expansion, Kind, State, TaskIndex, Work},
 };
 
 impl State {
@@ -12,6 +12,11 @@ impl State {
     pub(super) fn take_up(&mut self, out: &mut Vec<Command>) {
         self.paused = false;
         self.pause_told = false;
+        for task in self.tasks() {
+            if self.node(task).limit != u32::MAX {
+                self.recount(task);
+            }
+        }
         for task in self.tasks() {
             let node = self.node(task);
             if node.state.is_terminal() {
@@ -21,10 +26,17 @@ impl State {
                 }
                 continue;
             }
+            if node.state == TaskState::Suspended {
+                self.node_mut(task).woken = false;
+                out.push(Command::Wait { task });
+                continue;
+            }
             let begun = node.state != TaskState::Created;
             let parent_active = node.parent.get().is_none_or(|parent| {
                 let above = self.node(parent);
-                above.state == TaskState::Active && matches!(above.kind, Kind::Parent(_))
+                above.state == TaskState::Active
+                    && matches!(above.kind, Kind::Parent(_))
+                    && (above.limit == u32::MAX || node.released)
             });
             let can_go_on = match node.kind {
                 _ if node.work != Work::Idle => false,
@@ -32,7 +44,9 @@ impl State {
                 Kind::Parent(_) if node.state == TaskState::Active => {
                     node.open == 0 && node.failed_child.get().is_none()
                 }
-                Kind::Leaf | Kind::Parent(_) => begun || (parent_active && node.waiting == 0),
+                Kind::Leaf | Kind::Wait | Kind::Parent(_) => {
+                    begun || (parent_active && node.waiting == 0)
+                }
             };
             if can_go_on {
                 self.enqueue(task);
@@ -119,8 +133,15 @@ impl State {
         match (node.kind, node.state) {
             _ if node.holds_slot => false,
             (_, TaskState::Created) if node.condition != Condition::Holds => false,
-            (Kind::Parent(_), TaskState::Created) => !node.spec.prechecks.is_empty(),
-            (Kind::Parent(_), TaskState::Active) => !node.spec.postchecks.is_empty(),
+            (Kind::Parent(_) | Kind::Wait, TaskState::Created) => !node.spec.prechecks.is_empty(),
+            (Kind::Wait, TaskState::Suspended) => {
+                !node.spec.postchecks.is_empty() || !node.spec.on_success.is_empty()
+            }
+            (Kind::Parent(_), TaskState::Active) => {
+                let spec = &node.spec;
+                let is_checked = !spec.postchecks.is_empty() || !spec.on_success.is_empty();
+                node.expansion == Expansion::Done && is_checked
+            }
             _ => true,
         }
     }
@@ -146,9 +167,18 @@ impl State {
                 }
             }
             TaskState::Prechecking => self.check(task, Phase::Entry, out),
+            TaskState::Postchecking if node.spec.postchecks.is_empty() => {
+                self.check(task, Phase::Success, out);
+            }
             TaskState::Postchecking => self.check(task, Phase::Exit, out),
             TaskState::PostcheckFailed => self.retry_or_give_up(task, out),
-            TaskState::Active if matches!(node.kind, Kind::Parent(_)) => self.claim(task, out),
+            TaskState::Active if matches!(node.kind, Kind::Parent(_)) => {
+                if !self.expands(task, out) {
+                    self.claim(task, out);
+                }
+            }
+            TaskState::Active if node.kind == Kind::Wait => self.suspend(task, out),
+            TaskState::Suspended => self.wake(task, out),
             TaskState::Active if node.attempt_open => {
                 let number = node.attempt;
                 self.launch(task, Work::Body);
@@ -158,8 +188,7 @@ impl State {
                 let detail = "its last attempt failed".to_owned();
                 self.again_or_escalate(task, Escalation::BodyFailed { detail }, out);
             }
-            TaskState::Suspended
-            | TaskState::Completed
+            TaskState::Completed
             | TaskState::PrecheckFailed
             | TaskState::Escalated
             | TaskState::Cancelled => {}

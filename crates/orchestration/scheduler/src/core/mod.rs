@@ -31,9 +31,11 @@ mod conditions; // Whether a task is wanted at all.
 mod decide; // What happened, what to do, and the one function between them.
 mod ends; // How tasks end, and what becomes of those around them.
 mod flow; // What can go on, as far as the width allows.
+mod items; // The children of a task that has one for each item.
 mod parts; // Tasks that are added while their parent works.
 mod phases; // Checks and attempts, and what follows from each.
 mod state;
+mod waits; // What waits for somebody outside.
 
 #[cfg(test)]
 mod tests;
@@ -41,5 +43,6 @@ mod tests;
 pub use {
     build::{BuildError, Builder, Planted, Standing, flatten},
     decide::{BodyEnd, Command, Input, Refusal, decide},
+    parts::Growth,
     state::{State, TaskIndex},
 };

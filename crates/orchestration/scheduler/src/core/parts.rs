@@ -9,6 +9,19 @@ use super::{
     state::{Kind, State, TaskIndex},
 };
 
+/// Tasks that are to be added below one, all at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Growth {
+    /// Children of its own.
+    pub children: u32,
+    /// The most children that one of the others has.
+    pub widest: u32,
+    /// Tasks altogether.
+    pub tasks: u32,
+    /// Levels.
+    pub levels: u32,
+}
+
 impl State {
     /// Names the open children of a task, if it has any.
     pub(super) fn open_names(&self, task: TaskIndex) -> Option<String> {
@@ -41,7 +54,7 @@ impl State {
         if taken {
             return Err(Refusal::NameTaken { parent: name(), name: spec.name.clone() });
         }
-        self.refuse_growth(parent)?;
+        self.room_for(parent, Growth { children: 1, widest: 0, tasks: 1, levels: 1 })?;
         let task = self.push(id, parent, spec);
         out.push(Command::Create { task });
         self.shift(task, TaskSignal::Start, None, out);
@@ -49,9 +62,13 @@ impl State {
         Ok(())
     }
 
-    /// Holds one more task below `parent` against the caps of every task above it.
-    pub(super) fn refuse_growth(&self, parent: TaskIndex) -> Result<(), Refusal> {
-        let depth = self.node(parent).depth + 1;
+    /// Holds more tasks below `parent` against the caps of every task above it.
+    ///
+    /// # Errors
+    /// [`Refusal::Cap`] names the task that does not allow it.
+    pub fn room_for(&self, parent: TaskIndex, growth: Growth) -> Result<(), Refusal> {
+        let Growth { children, widest, tasks, levels } = growth;
+        let depth = self.node(parent).depth.saturating_add(levels);
         let mut ancestor = Some(parent);
         while let Some(task) = ancestor {
             let node = self.node(task);
@@ -67,8 +84,12 @@ impl State {
                     Err(Refusal::Cap { task: node.spec.name.clone(), limit, what })
                 };
                 over(caps.depth, depth - node.depth, "levels of tasks")?;
-                over(caps.fan_out, self.node(parent).children + 1, "children of one task")?;
-                over(caps.tasks, node.size + 1, "tasks altogether")?;
+                over(
+                    caps.fan_out,
+                    self.node(parent).children.saturating_add(children).max(widest),
+                    "children of one task",
+                )?;
+                over(caps.tasks, node.size.saturating_add(tasks), "tasks altogether")?;
             }
             ancestor = node.parent.get();
         }

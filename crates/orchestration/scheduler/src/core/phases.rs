@@ -2,7 +2,7 @@
 
 use formwork_protocols::{
     Ending, Escalation, TaskSignal, TaskState,
-    check::{CheckSpec, Phase},
+    check::{CheckKind, CheckSpec, Phase},
 };
 
 use super::{
@@ -23,19 +23,19 @@ impl State {
     /// Lets a task in whose entry checks passed.
     pub(super) fn enter(&mut self, task: TaskIndex, out: &mut Vec<Command>) {
         self.shift(task, TaskSignal::Pass, None, out);
+        if self.node(task).kind == Kind::Wait {
+            self.suspend(task, out);
+            return;
+        }
         if !matches!(self.node(task).kind, Kind::Parent(_)) {
             self.begin_attempt(task, out);
             return;
         }
         self.release_slot(task);
-        let mut next = self.node(task).first_child.get();
-        while let Some(child) = next {
-            let node = self.node(child);
-            next = node.next_sibling.get();
-            if node.state == TaskState::Created && node.waiting == 0 {
-                self.enqueue(child);
-            }
+        if self.expands(task, out) {
+            return;
         }
+        self.release_children(task);
         self.end_if_childless(task, out);
     }
 
@@ -75,11 +75,12 @@ impl State {
         out: &mut Vec<Command>,
     ) -> Result<(), Refusal> {
         let node = self.node(task);
-        let expected = match phase {
-            Phase::Entry => TaskState::Prechecking,
-            Phase::Exit => TaskState::Postchecking,
+        let fits = match phase {
+            Phase::Entry => node.state == TaskState::Prechecking,
+            Phase::Exit | Phase::Success => node.state == TaskState::Postchecking,
+            Phase::Retry => matches!(node.state, TaskState::PostcheckFailed | TaskState::Active),
         };
-        if node.work != Work::Checks || node.state != expected {
+        if node.work != Work::Checks || !fits {
             return Err(self.stale(task));
         }
         self.land(task);
@@ -93,7 +94,20 @@ impl State {
                 let check = check_name(&self.node(task).spec.prechecks, place);
                 self.stop(task, Ending::PrecheckFailed { check }, out);
             }
-            (Phase::Exit, None) => self.finish(task, Ending::Completed, out),
+            (Phase::Exit, None) if !self.node(task).spec.on_success.is_empty() => {
+                self.check(task, Phase::Success, out);
+            }
+            (Phase::Exit | Phase::Success, None) => self.finish(task, Ending::Completed, out),
+            (Phase::Retry, None) => self.attempt_again(task, out),
+            (Phase::Success | Phase::Retry, Some(place)) => {
+                let done = check_name(self.node(task).spec.checks(phase), place);
+                let detail = match phase {
+                    Phase::Retry => format!("{done:?} failed, which comes before another attempt"),
+                    _ => format!("{done:?} failed, which follows once the task has succeeded"),
+                };
+                let why = Escalation::BodyFailed { detail };
+                self.stop(task, Ending::Escalated { why }, out);
+            }
             (Phase::Exit, Some(place)) => {
                 self.node_mut(task).failed_check = place;
                 self.shift(task, TaskSignal::Fail, None, out);
@@ -107,15 +121,12 @@ impl State {
     pub(super) fn retry_or_give_up(&mut self, task: TaskIndex, out: &mut Vec<Command>) {
         let node = self.node(task);
         // The ends of children are final, so a parent has no second attempt.
-        let can_retry =
-            node.kind == Kind::Leaf && node.attempt <= node.spec.retries.max && !node.is_last_round;
+        let can_repair = !node.repaired && self.is_misshapen(task);
+        let can_retry = node.kind == Kind::Leaf
+            && (can_repair || (self.has_attempts_left(task) && !node.is_last_round));
         if can_retry {
-            if self.paused {
-                self.release_slot(task);
-                return;
-            }
-            self.shift(task, TaskSignal::Retry, None, out);
-            self.begin_attempt(task, out);
+            self.node_mut(task).repaired |= can_repair;
+            self.retry(task, out);
             return;
         }
         let check = check_name(&node.spec.postchecks, node.failed_check);
@@ -131,11 +142,49 @@ impl State {
     ) {
         let node = self.node(task);
         let is_again = matches!(why, Escalation::BodyFailed { .. });
-        if is_again && node.attempt <= node.spec.retries.max {
-            self.begin_attempt(task, out);
+        if is_again && node.kind == Kind::Leaf && self.has_attempts_left(task) {
+            self.retry(task, out);
         } else {
             self.stop(task, Ending::Escalated { why }, out);
         }
+    }
+
+    /// Tells whether a task may be tried once more. A repair of the form of its result takes no attempt away.
+    fn has_attempts_left(&self, task: TaskIndex) -> bool {
+        let node = self.node(task);
+        node.attempt <= node.spec.retries.max.saturating_add(u32::from(node.repaired))
+    }
+
+    /// Tells whether the exit check that failed was about the form of the result.
+    fn is_misshapen(&self, task: TaskIndex) -> bool {
+        let node = self.node(task);
+        let check = node.spec.postchecks.get(node.failed_check as usize);
+        check.is_some_and(|check| matches!(check.kind, CheckKind::Output(_)))
+    }
+
+    /// Tells whether another attempt only has to put right the form of a result.
+    pub fn is_repairing(&self, task: TaskIndex) -> bool {
+        self.node(task).repaired && self.is_misshapen(task)
+    }
+
+    /// Puts in order what another attempt needs, and makes it.
+    fn retry(&mut self, task: TaskIndex, out: &mut Vec<Command>) {
+        if self.node(task).spec.before_retry.is_empty() {
+            self.attempt_again(task, out);
+        } else {
+            self.check(task, Phase::Retry, out);
+        }
+    }
+
+    fn attempt_again(&mut self, task: TaskIndex, out: &mut Vec<Command>) {
+        if self.paused {
+            self.release_slot(task);
+            return;
+        }
+        if self.node(task).state == TaskState::PostcheckFailed {
+            self.shift(task, TaskSignal::Retry, None, out);
+        }
+        self.begin_attempt(task, out);
     }
 
     pub(super) fn body_ended(
@@ -171,10 +220,11 @@ impl State {
     /// Takes a body at its word: the exit checks are next.
     pub(super) fn claim(&mut self, task: TaskIndex, out: &mut Vec<Command>) {
         self.shift(task, TaskSignal::End, None, out);
-        if self.node(task).spec.postchecks.is_empty() {
-            self.finish(task, Ending::Completed, out);
-        } else {
-            self.check(task, Phase::Exit, out);
+        let spec = &self.node(task).spec;
+        match (spec.postchecks.is_empty(), spec.on_success.is_empty()) {
+            (true, true) => self.finish(task, Ending::Completed, out),
+            (true, false) => self.check(task, Phase::Success, out),
+            (false, _) => self.check(task, Phase::Exit, out),
         }
     }
 }

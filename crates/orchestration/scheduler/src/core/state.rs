@@ -46,6 +46,8 @@ pub(super) enum Kind {
     Leaf,
     /// By its children.
     Parent(OnFailure),
+    /// By somebody outside.
+    Wait,
     /// Within the attempt of the task above.
     Inline,
 }
@@ -54,6 +56,8 @@ impl Kind {
     pub(super) const fn of(body: &Body) -> Self {
         match body {
             Body::Subtasks { on_failure, .. } => Self::Parent(*on_failure),
+            Body::ForEach(each) => Self::Parent(each.on_failure),
+            Body::WaitFor(_) | Body::Decision(_) => Self::Wait,
             Body::Inline { .. } => Self::Inline,
             _ => Self::Leaf,
         }
@@ -69,6 +73,17 @@ pub(super) enum Condition {
     Asked,
     /// It holds, or there is none.
     Holds,
+}
+
+/// Whether the children of a task are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expansion {
+    /// There will be one for each item of a list that nobody has been asked for.
+    Unknown,
+    /// The list was asked for.
+    Asked,
+    /// They are all there.
+    Done,
 }
 
 /// A task and its links. One cache line and a half, so that a hundred thousand of them are cheap.
@@ -93,6 +108,11 @@ pub(super) struct Node {
     pub(super) children: u32,
     /// Children that have not ended.
     pub(super) open: u32,
+    /// How many of its children may be worked on at once, and how many are.
+    pub(super) limit: u32,
+    pub(super) running: u32,
+    /// The first child whose turn has not come.
+    pub(super) next_child: TaskIndex,
     /// Levels above.
     pub(super) depth: u32,
     /// Tasks of its subtree, itself included.
@@ -105,6 +125,13 @@ pub(super) struct Node {
     pub(super) kind: Kind,
     pub(super) work: Work,
     pub(super) condition: Condition,
+    pub(super) expansion: Expansion,
+    /// Whether it counts among the children that its parent works on.
+    pub(super) released: bool,
+    /// Whether what it waited for is there.
+    pub(super) woken: bool,
+    /// Whether it was let try again once because of the form of what it handed over.
+    pub(super) repaired: bool,
     /// Whether the latest attempt has not ended.
     pub(super) attempt_open: bool,
     /// Whether it occupies a place of the width.
@@ -270,6 +297,13 @@ impl State {
         let place = TaskIndex(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
         let depth = parent.get().map_or(0, |parent| self.node(parent).depth + 1);
         let kind = Kind::of(&spec.body);
+        let (limit, expansion) = match &spec.body {
+            Body::ForEach(each) => {
+                let limit = each.max_concurrency.map_or(u32::MAX, std::num::NonZeroU32::get);
+                (limit, Expansion::Unknown)
+            }
+            _ => (u32::MAX, Expansion::Done),
+        };
         let condition = if spec.when.is_some() { Condition::Unknown } else { Condition::Holds };
         self.nodes.push(Node {
             id,
@@ -293,6 +327,13 @@ impl State {
             kind,
             work: Work::Idle,
             condition,
+            expansion,
+            released: false,
+            woken: false,
+            repaired: false,
+            limit,
+            running: 0,
+            next_child: TaskIndex::NONE,
             attempt_open: false,
             holds_slot: false,
             queued: false,

@@ -10,8 +10,8 @@ use formwork_protocols::{
     Body, Cancellation, Ending, Escalation, Rng as _, SeededRng, Span, SystemClock, TaskId,
     TaskName, TaskSpec, TaskState,
     budget::TreeCaps,
-    check::{CheckKind, CheckSpec, DiffCheck, Phase},
-    spec::{OnFailure, Retries},
+    check::{CheckKind, CheckSpec, DiffCheck, OutputCheck, Phase},
+    spec::{ForEach, OnFailure, Retries, WaitFor},
 };
 use proptest::prelude::*;
 
@@ -81,7 +81,9 @@ impl Tree {
                 }
                 Command::Attempt { task, .. }
                 | Command::Check { task, .. }
-                | Command::Judge { task } => {
+                | Command::Judge { task }
+                | Command::Wait { task }
+                | Command::Expand { task } => {
                     let name = self.state.spec(*task).name.to_string();
                     self.under_way.push((name, command));
                 }
@@ -123,6 +125,9 @@ impl Tree {
             }
             Command::Judge { task } => {
                 self.input(Input::Judged { task, holds: Ok(true) }).unwrap();
+            }
+            Command::Wait { task } => {
+                self.input(Input::Woken { task, end: BodyEnd::Claimed }).unwrap();
             }
             other => panic!("{other:?} is no work"),
         }
@@ -549,7 +554,11 @@ fn drive(
                 Command::Interrupt { task } => interrupted.push(*task),
                 Command::Finish => finished = true,
                 Command::Paused => prop_assert!(work.is_empty(), "paused with work under way"),
-                Command::Judge { .. } | Command::Create { .. } | Command::Timer { .. } => {}
+                Command::Wait { .. }
+                | Command::Judge { .. }
+                | Command::Expand { .. }
+                | Command::Create { .. }
+                | Command::Timer { .. } => {}
             }
             all.push(command);
         }
@@ -668,6 +677,7 @@ fn a_cancel_that_a_crash_cut_short_is_carried_on_and_the_parent_does_not_complet
         attempt,
         attempt_open: attempt > 0,
         failed_check: 0,
+        repaired: false,
     };
     let ended = Ending::Cancelled { why: Cancellation::ParentEnded };
     builder.stand(builder.at(0).unwrap(), standing(TaskState::Active, 0, None));
@@ -759,4 +769,259 @@ fn a_condition_that_was_asked_during_a_crash_is_asked_again() {
     tree.input(Input::Start).unwrap();
 
     assert_eq!(tree.working(), ["a"]);
+}
+
+fn each(text: &str, limit: u32, on_failure: OnFailure, one: TaskSpec) -> TaskSpec {
+    let items = ForEach {
+        items: "vars.list".to_owned(),
+        task: one,
+        max_concurrency: std::num::NonZeroU32::new(limit),
+        on_failure,
+    };
+    TaskSpec { body: Body::ForEach(Box::new(items)), ..leaf(text) }
+}
+
+/// Gives a task so many items, each named after its place.
+fn give(tree: &mut Tree, text: &str, count: usize) {
+    let rng = SeededRng::new(40 + count as u64);
+    let task = tree.named(text);
+    let spec = Arc::clone(tree.state.spec(task));
+    let Body::ForEach(each) = &spec.body else { panic!("{text} has no items") };
+    let items = (0..count).flat_map(|place| {
+        let one = TaskSpec { name: name(&format!("i{place}")), ..each.task.clone() };
+        flatten(one, || TaskId::generate(&SystemClock, &rng))
+    });
+    let items = Ok(items.collect());
+    tree.take(text);
+    tree.input(Input::Expanded { task, items }).unwrap();
+}
+
+#[test]
+fn each_item_is_a_child_and_no_more_are_worked_on_at_once_than_allowed() {
+    let mut tree = Tree::begin(each("all", 2, OnFailure::default(), leaf("one")), 8);
+
+    assert_eq!(tree.working(), ["all"]);
+    give(&mut tree, "all", 4);
+    assert_eq!(tree.working(), ["i0", "i1"]);
+    tree.pass("i1");
+    assert_eq!(tree.working(), ["i0", "i2"]);
+    tree.pass("i0");
+    tree.pass("i2");
+    tree.pass("i3");
+
+    assert!(tree.finished);
+    assert_eq!(tree.ending("all"), "completed");
+}
+
+#[test]
+fn no_item_at_all_is_done_at_once_and_its_checks_decide() {
+    let checked = TaskSpec {
+        postchecks: vec![check("out")],
+        ..each("all", 1, OnFailure::default(), leaf("x"))
+    };
+    let mut tree = Tree::begin(checked, 1);
+
+    give(&mut tree, "all", 0);
+    tree.pass("all");
+
+    assert_eq!(tree.ending("all"), "completed");
+}
+
+#[test]
+fn a_failed_item_leaves_the_others_ends_them_or_is_done_without() {
+    let ended = |policy: OnFailure| {
+        let mut tree = Tree::begin(each("all", 2, policy, leaf("one")), 8);
+        give(&mut tree, "all", 3);
+        tree.fail("i0");
+        while let Some(name) = tree.working().first().map(|name| (*name).to_owned()) {
+            tree.pass(&name);
+        }
+        (tree.ending("all"), tree.ending("i1"), tree.ending("i2"))
+    };
+    let all = |all: &str, one: &str, two: &str| (all.to_owned(), one.to_owned(), two.to_owned());
+
+    assert_eq!(
+        ended(OnFailure::ContinueIndependent),
+        all("task i0 failed", "completed", "completed")
+    );
+    assert_eq!(
+        ended(OnFailure::AbortAll),
+        all("task i0 failed", "its parent ended", "its parent ended")
+    );
+    assert_eq!(ended(OnFailure::Ignore), all("completed", "completed", "completed"));
+}
+
+#[test]
+fn items_with_subtasks_keep_their_order_each_for_itself() {
+    let tasks = vec![leaf("a"), after("b", &["a"])];
+    let one = parent("one", OnFailure::default(), tasks);
+    let mut tree = Tree::begin(each("all", 0, OnFailure::default(), one), 8);
+
+    give(&mut tree, "all", 2);
+    assert_eq!(tree.working(), ["a", "a"]);
+    tree.pass("a");
+    assert_eq!(tree.working(), ["a", "b"]);
+    tree.pass("b");
+    tree.pass("a");
+    tree.pass("b");
+
+    assert_eq!(tree.ending("all"), "completed");
+}
+
+#[test]
+fn more_items_than_the_caps_allow_are_none_and_the_task_says_why() {
+    let mut capped = each("all", 0, OnFailure::default(), leaf("one"));
+    capped.budget.tree = Some(TreeCaps { depth: 3, fan_out: 2, tasks: 100 });
+    let mut tree = Tree::begin(capped, 8);
+
+    give(&mut tree, "all", 3);
+
+    assert_eq!(tree.ending("all"), "task all allows at most 2 children of one task");
+    assert_eq!(tree.state.len(), 1);
+}
+
+#[test]
+fn items_that_cannot_be_had_fail_their_task() {
+    let mut tree = Tree::begin(each("all", 0, OnFailure::default(), leaf("one")), 8);
+    let task = tree.named("all");
+
+    tree.take("all");
+    tree.input(Input::Expanded { task, items: Err("it is no list".to_owned()) }).unwrap();
+
+    assert_eq!(tree.ending("all"), "it is no list");
+}
+
+#[test]
+fn items_that_a_crash_left_are_not_asked_for_again() {
+    let rng = SeededRng::new(7);
+    let mut builder = Builder::new(NonZeroUsize::new(8).unwrap());
+    let spec = each("all", 1, OnFailure::default(), leaf("one"));
+    let root = TaskId::generate(&SystemClock, &rng);
+    builder.add(root, None, Arc::new(spec)).unwrap();
+    for place in 0..3 {
+        let one = Arc::new(leaf(&format!("i{place}")));
+        builder.add(TaskId::generate(&SystemClock, &rng), Some(root), one).unwrap();
+    }
+    let standing = |state: TaskState, ending: Option<Ending>| Standing {
+        state,
+        ending,
+        attempt: 1,
+        attempt_open: state == TaskState::Active,
+        failed_check: 0,
+        repaired: false,
+    };
+    let all = builder.find(root).unwrap();
+    builder.stand(
+        all,
+        Standing { attempt: 0, attempt_open: false, ..standing(TaskState::Active, None) },
+    );
+    builder.stand(builder.at(1).unwrap(), standing(TaskState::Completed, Some(Ending::Completed)));
+    builder.stand(builder.at(2).unwrap(), standing(TaskState::Active, None));
+    let mut state = builder.build().unwrap();
+
+    let mut out = Vec::new();
+    decide(&mut state, Input::Start, &mut out).unwrap();
+
+    let second = state.find(state.id(TaskIndex(2))).unwrap();
+    assert_eq!(out, [Command::Attempt { task: second, number: 1, continues: true }]);
+}
+
+#[test]
+fn what_follows_success_is_done_before_the_task_has_completed() {
+    let spec =
+        TaskSpec { postchecks: vec![check("out")], on_success: vec![check("tag")], ..leaf("a") };
+    let mut tree = Tree::begin(spec.clone(), 1);
+    tree.pass("a");
+    tree.pass("a");
+    assert_eq!(tree.ending("a"), "");
+    tree.pass("a");
+    assert_eq!(tree.ending("a"), "completed");
+
+    let mut tree = Tree::begin(spec, 1);
+    tree.pass("a");
+    tree.pass("a");
+    tree.fail("a");
+    assert_eq!(tree.ending("a"), "\"tag\" failed, which follows once the task has succeeded");
+}
+
+#[test]
+fn what_comes_before_another_attempt_is_done_first_and_has_to_succeed() {
+    let mut spec = TaskSpec {
+        postchecks: vec![check("out")],
+        before_retry: vec![check("clean")],
+        ..leaf("a")
+    };
+    spec.retries.max = 2;
+    let mut tree = Tree::begin(spec, 1);
+
+    tree.fail("a"); // The body gives up.
+    assert!(matches!(tree.under_way[0].1, Command::Check { phase: Phase::Retry, .. }));
+    tree.pass("a");
+    tree.pass("a");
+    tree.fail("a"); // The exit check.
+    assert!(matches!(tree.under_way[0].1, Command::Check { phase: Phase::Retry, .. }));
+    tree.fail("a");
+
+    assert_eq!(tree.ending("a"), "\"clean\" failed, which comes before another attempt");
+    assert_eq!(tree.state.attempts(tree.named("a")), 2);
+}
+
+#[test]
+fn a_result_of_the_wrong_form_is_put_right_once_without_using_an_attempt() {
+    let kind = CheckKind::Output(OutputCheck { schema: true.into() });
+    let form = CheckSpec { kind, ..check("output") };
+    let spec = TaskSpec { postchecks: vec![form, check("out")], ..leaf("a") };
+    let mut tree = Tree::begin(spec, 1);
+
+    tree.pass("a");
+    tree.fail("a");
+    assert!(tree.state.is_repairing(tree.named("a")));
+    tree.pass("a");
+    tree.fail("a");
+
+    assert_eq!(tree.ending("a"), "check \"output\" failed in the last of 2 attempts");
+}
+
+fn waiting(text: &str) -> TaskSpec {
+    let wait = WaitFor { event: "review".parse().unwrap(), filter: None, timeout: None };
+    TaskSpec { body: Body::WaitFor(wait), ..leaf(text) }
+}
+
+#[test]
+fn a_task_that_waits_takes_no_place_and_goes_on_to_its_checks_once_woken() {
+    let review = TaskSpec { postchecks: vec![check("out")], ..waiting("review") };
+    let tasks = vec![review, leaf("a"), after("b", &["review"])];
+    let mut tree = Tree::begin(parent("root", OnFailure::default(), tasks), 1);
+
+    assert_eq!(tree.working(), ["review", "a"]);
+    assert_eq!(tree.state.state_of(tree.named("review")), TaskState::Suspended);
+    tree.pass("review"); // It is woken, and there is no place for its check.
+    assert_eq!(tree.working(), ["a"]);
+    tree.pass("a");
+    tree.pass("review");
+    tree.pass("b");
+
+    assert_eq!(tree.ending("root"), "completed");
+}
+
+#[test]
+fn a_wait_ends_as_it_is_told_and_with_its_parent_and_is_told_of_again_after_a_pause() {
+    let mut tree = Tree::begin(parent("root", OnFailure::default(), vec![waiting("w")]), 1);
+    let task = tree.named("w");
+
+    tree.input(Input::Pause).unwrap();
+    assert!(tree.paused, "nothing is under way");
+    let early = tree.input(Input::Woken { task, end: BodyEnd::Claimed });
+    assert!(matches!(early, Err(Refusal::Stale { .. })), "{early:?}");
+    tree.take("w");
+    tree.input(Input::Start).unwrap();
+    assert_eq!(tree.working(), ["w"]);
+    let why = Escalation::TimedOut { after: Span::from_secs(9) };
+    tree.input(Input::Woken { task, end: BodyEnd::Failed(why) }).unwrap();
+    assert_eq!(tree.ending("root"), "task w failed");
+
+    let mut tree = Tree::begin(parent("root", OnFailure::default(), vec![waiting("w")]), 1);
+    let task = tree.state.root();
+    tree.input(Input::Cancel { task }).unwrap();
+    assert_eq!(tree.ending("w"), "its parent ended");
 }

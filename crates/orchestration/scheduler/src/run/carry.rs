@@ -3,21 +3,22 @@
 use std::{cmp::Reverse, sync::Arc};
 
 use formwork_protocols::{
-    AttemptId, Body, Ending, EventBody, SessionId, Span, TaskId, TaskName, TaskSignal, TaskSpec,
-    TaskState,
-    check::Phase,
+    AttemptId, Body, Ending, Escalation, EventBody, SessionId, Span, TaskId, TaskName, TaskSignal,
+    TaskSpec, TaskState,
+    check::{CheckKind, Phase},
     event::{AttemptStarted, CheckStarted, RunPaused, SessionEnded, TaskCreated, TaskMoved},
 };
 use tokio::time::Instant;
 
 use super::{
     drive::{Drive, End},
+    judge::Question,
     tree::one_line,
-    work::Effect,
+    work::{Effect, failed_verdict},
 };
 use crate::{
     core::{Command, TaskIndex},
-    executor::{AttemptJob, CheckJob},
+    executor::{AttemptEnd, AttemptJob, CheckJob},
 };
 
 impl Drive {
@@ -33,10 +34,14 @@ impl Drive {
             Command::Move { task, from, signal, to, ending } => {
                 self.moved(task, TaskMoved { from, signal, to, ending, claim: None });
             }
-            Command::Judge { task } => self.questions.push_back(task),
+            Command::Judge { task } => self.questions.push_back(Question::Condition(task)),
+            Command::Expand { task } => self.questions.push_back(Question::Items(task)),
+            Command::Wait { task } => self.begin_wait(task),
             Command::Timer { task } => self.set_timer(task),
             Command::Check { task, phase } => {
-                self.tree.of_mut(task).verdicts.clear();
+                if matches!(phase, Phase::Entry | Phase::Exit) {
+                    self.tree.of_mut(task).verdicts.clear();
+                }
                 self.begin_check(task, phase, 0);
             }
             Command::Attempt { task, number, continues } => {
@@ -59,13 +64,24 @@ impl Drive {
 
     pub(super) fn moved(&mut self, task: TaskIndex, mut moved: TaskMoved) {
         let id = self.tree.state.id(task);
-        let now = self.worked_so_far();
+        let (now, wall) = (self.worked_so_far(), self.scheduler.clock.now());
+        if moved.to.is_terminal() {
+            self.waits.remove(&task);
+        }
+        if moved.signal == TaskSignal::End
+            && let Some(claim) = self.tree.claim_of_parent(task)
+        {
+            self.tree.of_mut(task).claim = Some(Box::new(claim));
+        }
         let progress = self.tree.of_mut(task);
         if moved.signal == TaskSignal::Start {
             progress.began = Some(now);
         }
         if moved.signal == TaskSignal::End {
             moved.claim = progress.claim.as_deref().cloned();
+        }
+        if moved.to == TaskState::Suspended {
+            progress.waits_since.get_or_insert(wall);
         }
         let left = match moved.to.is_terminal() {
             true => {
@@ -127,14 +143,23 @@ impl Drive {
 
     pub(super) fn begin_check(&mut self, task: TaskIndex, phase: Phase, index: u32) {
         let spec = Arc::clone(self.tree.state.spec(task));
-        let checks = match phase {
-            Phase::Entry => &spec.prechecks,
-            Phase::Exit => &spec.postchecks,
-        };
-        let Some(check) = checks.get(index as usize).cloned() else { return };
+        let Some(mut check) = spec.checks(phase).get(index as usize).cloned() else { return };
         let id = self.tree.state.id(task);
         let started = CheckStarted { phase, index, check: check.name.clone() };
         self.record(Some(id), EventBody::CheckStarted(started));
+        let ready = match &mut check.kind {
+            CheckKind::Output(_) => {
+                self.questions.push_back(Question::Output { task, index });
+                return;
+            }
+            CheckKind::Command(command) => self.fill(task, &mut command.argv),
+            _ => Ok(()),
+        };
+        if let Err(reason) = ready {
+            let verdict = failed_verdict(check.name, &reason);
+            self.questions.push_back(Question::Verdict { task, phase, index, verdict });
+            return;
+        }
         let job = CheckJob {
             run: self.run,
             task: id,
@@ -149,7 +174,7 @@ impl Drive {
                 .of(task)
                 .filter(|_| phase == Phase::Exit)
                 .and_then(|progress| progress.claim.as_deref().cloned()),
-            variables: Arc::clone(&self.variables),
+            variables: self.variables_of(task),
             results: self.tree.results(task),
             ledger: Arc::clone(&self.tree.accounts) as _,
             token: Some(self.lease.token),
@@ -158,15 +183,19 @@ impl Drive {
     }
 
     pub(super) fn begin_attempt(&mut self, task: TaskIndex, number: u32, continues: bool) {
-        let spec = Arc::clone(self.tree.state.spec(task));
+        let mut spec = Arc::clone(self.tree.state.spec(task));
         let id = self.tree.state.id(task);
         let known = self.tree.of(task).cloned().unwrap_or_default();
+        // What only has the wrong form is put right where it was made.
+        let is_repair = known.verdicts.last().is_some_and(|last| !last.passed)
+            && self.tree.state.is_repairing(task);
         let (attempt, resumes) = match known.attempt.filter(|_| continues) {
             Some(attempt) => (attempt, known.session),
             None => {
                 let (clock, rng) = (&*self.scheduler.clock, &*self.scheduler.rng);
                 let attempt = AttemptId::generate(clock, rng);
-                let resumes = known.session.filter(|_| number > 1 && spec.retries.resume);
+                let resumes =
+                    known.session.filter(|_| number > 1 && (spec.retries.resume || is_repair));
                 let started = AttemptStarted { attempt, number, resumes };
                 self.record(Some(id), EventBody::AttemptStarted(started));
                 if let Some(before) = known.session.filter(|_| resumes.is_none()) {
@@ -175,8 +204,31 @@ impl Drive {
                 (attempt, resumes)
             }
         };
-        let shows = number > 1 && spec.retries.inject_failure;
+        let shows = number > 1 && (spec.retries.inject_failure || is_repair);
         let evidence = known.verdicts.into_iter().filter(|verdict| shows && !verdict.passed);
+        if let Body::Command { argv } = &spec.body
+            && argv.iter().any(|word| word.contains("{{"))
+        {
+            let mut argv = argv.clone();
+            match self.fill(task, &mut argv) {
+                Ok(()) => {
+                    spec = Arc::new(TaskSpec {
+                        body: Body::Command { argv },
+                        ..TaskSpec::clone(&spec)
+                    });
+                }
+                Err(detail) => {
+                    let end = AttemptEnd::Failed {
+                        why: Escalation::CannotBegin { detail },
+                        session: None,
+                        files_changed: 0,
+                    };
+                    self.tree.of_mut(task).attempt = Some(attempt);
+                    self.questions.push_back(Question::Failed { task, end });
+                    return;
+                }
+            }
+        }
         let job = AttemptJob {
             run: self.run,
             task: id,
@@ -186,7 +238,7 @@ impl Drive {
             continues,
             resumes,
             evidence: evidence.collect(),
-            variables: Arc::clone(&self.variables),
+            variables: self.variables_of(task),
             results: self.tree.results(task),
             control: Arc::clone(&self.control) as _,
             ledger: Arc::clone(&self.tree.accounts) as _,

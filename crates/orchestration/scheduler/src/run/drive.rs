@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, HashMap, VecDeque},
+    collections::{BTreeMap, BinaryHeap, HashMap, VecDeque},
     sync::Arc,
 };
 
@@ -10,6 +10,7 @@ use formwork_protocols::{
     Append, Blob, Cancel, EventBody, Ledger as _, NewEvent, Position, Principal, RunId, RunOutcome,
     Span, TaskId, TaskState, Timestamp, Usage,
     budget::Crossing,
+    check::Phase,
     event::{BudgetExhausted, BudgetSettled, RunFinished, RunResumed, RunStarted},
     store::{Lease, Selection},
 };
@@ -23,7 +24,8 @@ use tokio::{
 use super::{
     control::{Active, Control, Request, WAITING},
     fold::Folded,
-    judge::Expressions,
+    judge::{Expressions, Question},
+    mail::{self, Mail},
     scheduler::{Report, Scheduler, Signals},
     tree::{Progress, Tree, one_line},
     work::{Done, Effect},
@@ -63,7 +65,13 @@ pub(super) struct Drive {
     /// Kept between decisions so that they allocate once.
     pub(super) commands: Vec<Command>,
     /// What the core has asked and waits for.
-    pub(super) questions: VecDeque<TaskIndex>,
+    pub(super) questions: VecDeque<Question>,
+    pub(super) is_answering: bool,
+    /// Those that wait for somebody outside, each until when, and what was said.
+    pub(super) waits: BTreeMap<TaskIndex, Option<Timestamp>>,
+    pub(super) mail: Mail,
+    /// Grows each time somebody looks at what was said.
+    pub(super) round: u64,
     pub(super) expressions: Expressions,
     pub(super) events: Vec<NewEvent>,
     pub(super) blobs: Vec<Blob>,
@@ -105,6 +113,10 @@ impl Drive {
             principal: Principal::system("scheduler"),
             commands: Vec::new(),
             questions: VecDeque::new(),
+            is_answering: false,
+            waits: BTreeMap::new(),
+            mail: folded.mail,
+            round: 0,
             expressions: Expressions::default(),
             events: Vec::new(),
             blobs: Vec::new(),
@@ -219,17 +231,27 @@ impl Drive {
     }
 
     /// Does what was asked of the run in the log, by whatever process.
-    async fn heed(&mut self) -> Result<(), Error> {
-        let kinds = ["run.pause_requested", "run.abort_requested"].map(str::to_owned);
-        let selection = Selection { run: Some(self.run), task: None, kinds: kinds.to_vec() };
+    pub(super) async fn heed(&mut self) -> Result<(), Error> {
+        while self.heed_some().await? == ASKED {}
+        self.look_for_all();
+        Ok(())
+    }
+
+    /// Reads a page of it and tells how many there were.
+    async fn heed_some(&mut self) -> Result<usize, Error> {
+        let kinds = ["run.pause_requested", "run.abort_requested"].into_iter().chain(mail::KINDS);
+        let kinds = kinds.map(str::to_owned).collect();
+        let selection = Selection { run: Some(self.run), task: None, kinds };
         let asked = self
             .scheduler
             .store
             .read(self.heeded, &selection, ASKED)
             .await
             .map_err(|source| Error::Store { run: self.run, source })?;
+        let count = asked.len();
         for event in asked {
             self.heeded = event.position;
+            self.mail.take(&event);
             match event.body {
                 EventBody::RunAbortRequested(_) if !self.is_aborting => self.abort(),
                 EventBody::RunPauseRequested(asked) if !self.is_pausing && !self.is_aborting => {
@@ -239,13 +261,17 @@ impl Drive {
                 _ => {}
             }
         }
-        Ok(())
+        Ok(count)
     }
 
     /// Waits for the next thing to happen and decides on it, and on all else that has happened.
     async fn wait(&mut self, signals: &Signals) -> Result<(), Error> {
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
-        let wake = timer.map_or(self.renewal, |timer| timer.min(self.renewal));
+        let mut wake = timer.map_or(self.renewal, |timer| timer.min(self.renewal));
+        if let Some(deadline) = self.next_deadline() {
+            let left = deadline.since(self.scheduler.clock.now());
+            wake = wake.min(Instant::now() + left.as_duration());
+        }
         tokio::select! {
             biased; // Who stops the run is heard before those who would go on.
             () = signals.abort.cancelled(), if !self.is_aborting => {
@@ -270,6 +296,7 @@ impl Drive {
         }
         // A busy run never gets to its sleep, so what is due is looked at after every step.
         self.time_out();
+        self.expire().await?;
         let now = Instant::now();
         if self.renewal <= now {
             self.lease = self
@@ -306,15 +333,42 @@ impl Drive {
 
     pub(super) fn decide(&mut self, input: Input) -> Result<(), Refusal> {
         let result = self.decide_once(input);
-        while let Some(task) = self.questions.pop_front() {
-            let holds = self.judge(task);
-            // It may have ended since it was asked.
-            let _late = self.decide_once(Input::Judged { task, holds });
-        }
+        self.answer_questions();
         result
     }
 
-    fn decide_once(&mut self, input: Input) -> Result<(), Refusal> {
+    /// Answers what the core has asked and what needs nobody else, until nothing is open.
+    pub(super) fn answer_questions(&mut self) {
+        // What an answer leads to is answered by whoever began, however much it is.
+        if std::mem::replace(&mut self.is_answering, true) {
+            return;
+        }
+        while let Some(question) = self.questions.pop_front() {
+            match question {
+                // It may have ended since it was asked.
+                Question::Condition(task) => {
+                    let holds = self.judge(task);
+                    let _late = self.decide_once(Input::Judged { task, holds });
+                }
+                Question::Items(task) => {
+                    let items = self.items(task);
+                    let _late = self.decide_once(Input::Expanded { task, items });
+                }
+                Question::Wait { task, round } => self.look_for(task, round),
+                Question::Output { task, index } => {
+                    let verdict = self.judge_output(task, index);
+                    self.check_done(task, Phase::Exit, index, verdict);
+                }
+                Question::Verdict { task, phase, index, verdict } => {
+                    self.check_done(task, phase, index, verdict);
+                }
+                Question::Failed { task, end } => self.attempt_done(task, end),
+            }
+        }
+        self.is_answering = false;
+    }
+
+    pub(super) fn decide_once(&mut self, input: Input) -> Result<(), Refusal> {
         let mut commands = std::mem::take(&mut self.commands);
         let result = core::decide(&mut self.tree.state, input, &mut commands);
         for command in commands.drain(..) {

@@ -8,11 +8,15 @@ use std::{
 
 use formwork_protocols::{
     Ask, CallId, EventBody, HoldId, Ledger as _, Position, RunId, Span, Store, TaskId, TaskState,
-    Timestamp, check::Phase, event::Decided, store::Selection,
+    Timestamp,
+    check::{CheckKind, Phase},
+    event::Decided,
+    store::Selection,
 };
 use serde_json::{Map, Value};
 
 use super::{
+    mail::Mail,
     tree::{Progress, Tree},
     work::{BROKEN_OFF, failed_body},
 };
@@ -40,6 +44,8 @@ pub(crate) struct Folded {
     pub(super) is_abort_asked: bool,
     /// Whether it was paused and nobody has taken it up since.
     pub(super) is_paused: bool,
+    /// What was said from outside.
+    pub(super) mail: Mail,
 }
 
 /// Reads a run.
@@ -63,6 +69,7 @@ pub(super) async fn fold(
         after = last.position;
         let is_last = page.len() < PAGE;
         for event in page {
+            folding.mail.take(&event);
             folding.take(event.task, event.at, event.body)?;
         }
         if is_last {
@@ -88,6 +95,9 @@ pub(crate) struct Folding {
     files: HashSet<(TaskId, String)>,
     is_abort_asked: bool,
     is_paused: bool,
+    mail: Mail,
+    /// The exit checks that are about the form of a result.
+    outputs: HashSet<(usize, u32)>,
 }
 
 impl Folding {
@@ -104,6 +114,8 @@ impl Folding {
             was_started: false,
             calls: HashMap::new(),
             files: HashSet::new(),
+            mail: Mail::default(),
+            outputs: HashSet::new(),
             is_abort_asked: false,
             is_paused: false,
         }
@@ -150,6 +162,11 @@ impl Folding {
             EventBody::TaskCreated(created) => {
                 let Some(id) = task else { return Ok(()) };
                 self.accounts.open(id, created.parent, &created.spec.budget);
+                for (index, check) in (0..).zip(&created.spec.postchecks) {
+                    if matches!(check.kind, CheckKind::Output(_)) {
+                        self.outputs.insert((self.standings.len(), index));
+                    }
+                }
                 self.builder
                     .add(id, created.parent, Arc::new(created.spec))
                     .map_err(|source| Error::Tree { run: self.run, source })?;
@@ -160,6 +177,7 @@ impl Folding {
                     attempt: 0,
                     attempt_open: false,
                     failed_check: 0,
+                    repaired: false,
                 });
             }
             EventBody::BudgetReserved(reserved) => {
@@ -180,14 +198,14 @@ impl Folding {
             }
             body => {
                 if let Some(place) = self.place(task) {
-                    self.of_task(place, task, body);
+                    self.of_task(place, task, at, body);
                 }
             }
         }
         Ok(())
     }
 
-    fn of_task(&mut self, task: TaskIndex, id: Option<TaskId>, body: EventBody) {
+    fn of_task(&mut self, task: TaskIndex, id: Option<TaskId>, at: Timestamp, body: EventBody) {
         let place = task.position();
         let (Some(standing), Some(progress)) =
             (self.standings.get_mut(place), self.progress.get_mut(place))
@@ -202,6 +220,9 @@ impl Folding {
                     progress.claim = Some(Box::new(claim));
                 }
                 progress.began.get_or_insert(self.worked);
+                if moved.to == TaskState::Suspended {
+                    progress.waits_since.get_or_insert(at);
+                }
                 if moved.to.is_terminal() {
                     progress.ended = Some(self.worked);
                 }
@@ -218,17 +239,27 @@ impl Folding {
                     progress.verdicts = vec![failed_body(&ended.reason)];
                 }
             }
+            EventBody::InboxAsked(_) => progress.was_asked = true,
+            EventBody::WaitMet(met) => progress.met = Some(met.event),
             // One that a check has is not the task's own.
             EventBody::SessionStarted(started) if standing.state == TaskState::Active => {
                 progress.session = Some(started.session);
             }
-            EventBody::CheckStarted(started) if started.index == 0 => progress.verdicts.clear(),
+            EventBody::CheckStarted(started)
+                if started.index == 0 && matches!(started.phase, Phase::Entry | Phase::Exit) =>
+            {
+                progress.verdicts.clear();
+            }
             EventBody::CheckFinished(finished) => {
                 if finished.phase == Phase::Exit && !finished.verdict.passed {
                     standing.failed_check = finished.index;
                     progress.count_failure(finished.index);
+                    standing.repaired |=
+                        standing.attempt > 0 && self.outputs.contains(&(place, finished.index));
                 }
-                progress.verdicts.push(finished.verdict);
+                if matches!(finished.phase, Phase::Entry | Phase::Exit) {
+                    progress.verdicts.push(finished.verdict);
+                }
             }
             EventBody::FileChanged(change) => {
                 if let Some(id) = id
@@ -259,6 +290,7 @@ impl Folding {
             last: Position(0),
             is_abort_asked: self.is_abort_asked,
             is_paused: self.is_paused,
+            mail: self.mail,
         })
     }
 }

@@ -3,10 +3,14 @@
 mod carry; // What the core decides, written down and made ready.
 mod control; // Tasks within a conversation.
 mod drive; // The loop that owns the state.
+mod fill; // Words with variables in them.
 pub(crate) mod fold; // From the log back to where the run was left.
 mod judge; // What expressions say of the results so far.
+mod mail; // What was said from outside.
+pub(crate) mod output; // Whether a result has its form.
 mod scheduler; // The front door.
 mod tree; // The state, with what the record adds to it.
+mod waiting; // Tasks that wait for somebody outside.
 mod work; // What is under way outside the loop.
 
 pub use scheduler::{NewRun, Report, Scheduler, Setup, Signals};

@@ -41,6 +41,7 @@ pub struct Scheduler {
     pub(super) width: NonZeroUsize,
     pub(super) owner: String,
     pub(super) lease: Span,
+    pub(super) is_headless: bool,
     gone: Arc<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
@@ -121,7 +122,17 @@ impl Scheduler {
         let owner = format!("scheduler-{:016x}", rng.next_u64());
         let gone = Arc::new(|_: &str| false);
         let clock = Arc::new(SystemClock);
-        Self { store, executor, clock, rng, width: WIDTH, owner, lease: LEASE, gone }
+        Self {
+            store,
+            executor,
+            clock,
+            rng,
+            width: WIDTH,
+            owner,
+            lease: LEASE,
+            is_headless: false,
+            gone,
+        }
     }
 
     /// Takes another clock and another source of chance.
@@ -151,6 +162,14 @@ impl Scheduler {
     #[must_use]
     pub const fn with_lease(mut self, lease: Span) -> Self {
         self.lease = lease;
+        self
+    }
+
+    /// Says that nobody is there to be asked: what would be assumed in the end is assumed at once, and a question
+    /// without an assumed answer fails.
+    #[must_use]
+    pub const fn headless(mut self, is_headless: bool) -> Self {
+        self.is_headless = is_headless;
         self
     }
 
@@ -239,6 +258,7 @@ impl Scheduler {
             last: Position(0),
             is_abort_asked: false,
             is_paused: false,
+            mail: Default::default(),
         };
         self.carry_out(new.id, signals, async { Ok(folded) }).await
     }

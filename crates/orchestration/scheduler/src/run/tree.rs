@@ -3,9 +3,10 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use formwork_protocols::{
-    AttemptId, Body, Cancellation, Claim, Ending, Escalation, OutcomeCode, SessionId, Span,
-    TaskOutcome,
+    AttemptId, Body, Cancellation, Claim, Ending, Escalation, OutcomeCode, Position, SessionId,
+    Span, TaskOutcome, Timestamp,
     check::{AgentCheck, CheckKind, Fix, Verdict},
+    text,
 };
 use serde_json::{Map, Value, json};
 
@@ -13,6 +14,9 @@ use crate::{
     core::{State, TaskIndex},
     ledger::Accounts,
 };
+
+/// How much an item says of itself in the result of all.
+const ITEM_TEXT: usize = 2_000;
 
 /// What the record knows of a task, beyond where it stands.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +32,10 @@ pub(crate) struct Progress {
     pub(super) files_changed: u64,
     /// How often each of its exit checks has failed, by their places.
     failures: Vec<(u32, u32)>,
+    /// Since when it waits for somebody outside, whether its question was put, and what it has met.
+    pub(super) waits_since: Option<Timestamp>,
+    pub(super) was_asked: bool,
+    pub(super) met: Option<Position>,
 }
 
 impl Progress {
@@ -142,7 +150,8 @@ impl Tree {
             let spec = self.state.spec(task);
             match self.state.ending(task) {
                 Some(Ending::Completed) => {
-                    tasks += usize::from(!matches!(spec.body, Body::Subtasks { .. }));
+                    tasks +=
+                        usize::from(!matches!(spec.body, Body::Subtasks { .. } | Body::ForEach(_)));
                     checks += spec.prechecks.len() + spec.postchecks.len();
                 }
                 Some(Ending::Cancelled { why: Cancellation::Skipped { .. } }) => skipped += 1,
@@ -179,6 +188,52 @@ impl Tree {
         self.results_of(task, &names, Form::Texts)
     }
 
+    /// Collects the results that a text names.
+    pub(super) fn results_in(&self, task: TaskIndex, text: &str) -> Map<String, Value> {
+        self.results_of(task, &named(text).collect(), Form::Texts)
+    }
+
+    /// Says what a task hands over whose children have done its work: of items the list of their results, of
+    /// other children their outputs by name.
+    pub(super) fn claim_of_parent(&self, task: TaskIndex) -> Option<Claim> {
+        let is_items = match &self.state.spec(task).body {
+            // Of the whole run its outcome tells.
+            _ if task == self.state.root() => return None,
+            Body::Subtasks { .. } => false,
+            Body::ForEach(_) => true,
+            _ => return None,
+        };
+        let (mut done, mut all) = (0_usize, 0_usize);
+        let (mut items, mut outputs) = (Vec::new(), Map::new());
+        for child in self.state.children(task) {
+            let Some(outcome) = self.outcome(child) else { continue };
+            let is_skipped =
+                matches!(outcome.ending, Ending::Cancelled { why: Cancellation::Skipped { .. } });
+            all += usize::from(!is_skipped);
+            done += usize::from(outcome.ending == Ending::Completed);
+            let claim = outcome.claim.unwrap_or_default();
+            if is_items {
+                let item = self.state.spec(child).vars.get("item");
+                items.push(json!({
+                    "item": item,
+                    "passed": outcome.ending == Ending::Completed,
+                    "ending": one_line(&outcome.ending.to_string()),
+                    "text": text::head(&claim.summary, ITEM_TEXT),
+                    "output": claim.output,
+                }));
+            } else if let Some(output) = claim.output {
+                outputs.insert(outcome.name.to_string(), output);
+            }
+        }
+        let noun = if is_items { "items" } else { "tasks" };
+        let output = match (is_items, outputs.is_empty()) {
+            (true, _) => Some(Value::Array(items)),
+            (false, true) => None,
+            (false, false) => Some(Value::Object(outputs)),
+        };
+        Some(Claim { summary: format!("{done} of {all} {noun} done"), output })
+    }
+
     /// Collects the results of the tasks of these names, beside a task or beside one of those above it; the
     /// nearest of a name counts. One that has not ended has none.
     pub(super) fn results_of(
@@ -192,7 +247,9 @@ impl Tree {
         while let Some(above) = self.state.parent(below)
             && results.len() < names.len()
         {
-            for sibling in self.state.children(above) {
+            // Items stand beside each other without knowing of each other.
+            let beside = !matches!(self.state.spec(above).body, Body::ForEach(_));
+            for sibling in self.state.children(above).filter(|_| beside) {
                 let name = self.state.spec(sibling).name.as_str();
                 if sibling != below
                     && names.contains(name)

@@ -110,6 +110,7 @@ impl Drive {
                 self.check_done(task, phase, index, verdict);
             }
         }
+        self.answer_questions();
     }
 
     pub(super) fn check_done(
@@ -121,14 +122,12 @@ impl Drive {
     ) {
         let id = self.tree.state.id(task);
         let passed = verdict.passed;
-        self.tree.of_mut(task).verdicts.push(verdict.clone());
+        if matches!(phase, Phase::Entry | Phase::Exit) {
+            self.tree.of_mut(task).verdicts.push(verdict.clone());
+        }
         let finished = CheckFinished { phase, index, verdict };
         self.record(Some(id), EventBody::CheckFinished(finished));
-        let spec = self.tree.state.spec(task);
-        let count = match phase {
-            Phase::Entry => spec.prechecks.len(),
-            Phase::Exit => spec.postchecks.len(),
-        };
+        let count = self.tree.state.spec(task).checks(phase).len();
         if passed && (index as usize) + 1 < count {
             self.begin_check(task, phase, index + 1);
         } else {
@@ -202,7 +201,7 @@ pub(super) fn failed_body(reason: &str) -> Verdict {
     failed_verdict("body".to_owned(), reason)
 }
 
-fn failed_verdict(check: String, reason: &str) -> Verdict {
+pub(super) fn failed_verdict(check: String, reason: &str) -> Verdict {
     let evidence = Evidence { excerpt: reason.to_owned(), ..Evidence::default() };
     Verdict {
         check,

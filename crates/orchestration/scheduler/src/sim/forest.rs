@@ -1,12 +1,12 @@
 //! Trees by chance, and how kind the world is to each.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 
 use formwork_protocols::{
     Body, Budget, Span, TaskName, TaskSpec, Usd,
     budget::TreeCaps,
-    check::{CheckKind, CheckSpec, DiffCheck},
-    spec::{OnFailure, Retries},
+    check::{CheckKind, CheckSpec, DiffCheck, OutputCheck},
+    spec::{ForEach, OnFailure, Retries, WaitFor},
 };
 
 use super::chance::Chance;
@@ -72,7 +72,8 @@ pub(super) fn tree(chance: &Chance) -> TaskSpec {
 
 fn nested(chance: &Chance, place: u32, levels: u32) -> TaskSpec {
     if levels == 0 || (levels < 4 && chance.happens(600)) {
-        return task(chance, place, leaf());
+        let body = leaf_or_wait(chance);
+        return task(chance, place, body);
     }
     let count = chance.below(7);
     let mut tasks: Vec<TaskSpec> =
@@ -83,7 +84,31 @@ fn nested(chance: &Chance, place: u32, levels: u32) -> TaskSpec {
         let others = if is_backwards { own + 1..count } else { 0..own };
         task.depends_on = others.filter(|_| chance.happens(250)).map(name).collect();
     }
+    if chance.happens(200)
+        && let Some(one) = tasks.pop()
+    {
+        return task(chance, place, each(chance, one));
+    }
     task(chance, place, parent(chance, tasks))
+}
+
+fn each(chance: &Chance, one: TaskSpec) -> Body {
+    let one = TaskSpec { depends_on: Vec::new(), ..one };
+    Body::ForEach(Box::new(ForEach {
+        items: "by chance".to_owned(),
+        task: one,
+        max_concurrency: NonZeroU32::new(chance.below(4)),
+        on_failure: policy(chance),
+    }))
+}
+
+fn policy(chance: &Chance) -> OnFailure {
+    chance.one_of([
+        OnFailure::ContinueIndependent,
+        OnFailure::Halt,
+        OnFailure::AbortAll,
+        OnFailure::Ignore,
+    ])
 }
 
 fn task(chance: &Chance, place: u32, body: Body) -> TaskSpec {
@@ -92,7 +117,9 @@ fn task(chance: &Chance, place: u32, body: Body) -> TaskSpec {
     TaskSpec {
         when: chance.happens(100).then(|| "by chance".to_owned()),
         prechecks: checks("in", chance.one_of([0, 0, 0, 1, 2])),
-        postchecks: checks("out", chance.one_of([0, 0, 1, 2])),
+        postchecks: (0..chance.one_of([0, 0, 1, 2])).map(|n| exit_check(chance, n)).collect(),
+        on_success: checks("done", chance.one_of([0, 0, 0, 0, 1])),
+        before_retry: checks("again", chance.one_of([0, 0, 0, 1, 2])),
         retries: Retries { max: chance.below(4), ..Retries::default() },
         timeout: chance.happens(60).then(|| span(chance)),
         budget: budget(chance),
@@ -100,14 +127,20 @@ fn task(chance: &Chance, place: u32, body: Body) -> TaskSpec {
     }
 }
 
+fn leaf_or_wait(chance: &Chance) -> Body {
+    if chance.happens(60) {
+        let event = "simulated".parse().expect("letters are a name");
+        return Body::WaitFor(WaitFor { event, filter: None, timeout: None });
+    }
+    leaf()
+}
+
 fn leaf() -> Body {
     Body::Native { function: "simulated".to_owned() }
 }
 
 fn parent(chance: &Chance, tasks: Vec<TaskSpec>) -> Body {
-    let on_failure =
-        chance.one_of([OnFailure::ContinueIndependent, OnFailure::Halt, OnFailure::AbortAll]);
-    Body::Subtasks { tasks, on_failure }
+    Body::Subtasks { tasks, on_failure: policy(chance) }
 }
 
 fn budget(chance: &Chance) -> Budget {
@@ -135,6 +168,15 @@ fn span(chance: &Chance) -> Span {
 
 fn check(name: &str) -> CheckSpec {
     CheckSpec::new(name.to_owned(), CheckKind::Diff(DiffCheck::default()), Span::from_secs(1))
+}
+
+fn exit_check(chance: &Chance, number: u32) -> CheckSpec {
+    let check = check(&format!("out{number}"));
+    if chance.happens(300) {
+        let kind = CheckKind::Output(OutputCheck { schema: serde_json::Value::Bool(true) });
+        return CheckSpec { kind, ..check };
+    }
+    check
 }
 
 /// Returns the name of the task at that place among its siblings.

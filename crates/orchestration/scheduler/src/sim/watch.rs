@@ -1,7 +1,9 @@
 //! The promises, held against books that know nothing of how the core keeps its.
 
 use formwork_protocols::{
-    Body, Cancellation, Ending, TaskSignal, TaskState, budget::TreeCaps, check::Phase,
+    Body, Cancellation, Ending, TaskSignal, TaskState,
+    budget::TreeCaps,
+    check::{CheckKind, Phase},
     spec::OnFailure,
 };
 
@@ -157,20 +159,37 @@ impl Watch {
                 kept(may_ask, || format!("{task:?} is judged, and has nothing to be judged by"))?;
                 self.may_begin(state, *task)
             }
+            Command::Wait { task } => {
+                let waits = self.of(*task).state == TaskState::Suspended;
+                kept(waits, || format!("{task:?} is to wait, and is {}", self.of(*task).state))
+            }
+            Command::Expand { task } => {
+                let seen = self.of(*task);
+                let may_ask = matches!(state.spec(*task).body, Body::ForEach(_))
+                    && seen.state == TaskState::Active
+                    && seen.children.is_empty();
+                kept(may_ask, || format!("{task:?} is asked for its items"))
+            }
             Command::Timer { task } => kept(state.deadline(*task).is_some(), || {
                 format!("{task:?} has a timer and no time limit")
             }),
             Command::Check { task, phase } => {
                 let wanted = match phase {
                     Phase::Entry => TaskState::Prechecking,
-                    Phase::Exit => TaskState::Postchecking,
+                    Phase::Exit | Phase::Success => TaskState::Postchecking,
+                    // After a failed check, or after a body that gave up.
+                    Phase::Retry if self.of(*task).state == TaskState::Active => TaskState::Active,
+                    Phase::Retry => TaskState::PostcheckFailed,
                 };
                 self.launched(*task, Work::Check(*phase), wanted)
             }
             Command::Attempt { task, number, continues } => {
                 let before = self.of(*task).attempts;
                 let wanted = if *continues { before } else { before + 1 };
-                let most = state.spec(*task).retries.max + 1;
+                let spec = state.spec(*task);
+                let can_repair =
+                    spec.postchecks.iter().any(|check| matches!(check.kind, CheckKind::Output(_)));
+                let most = spec.retries.max + 1 + u32::from(can_repair);
                 kept(*number == wanted && *number <= most, || {
                     format!("attempt {number} of {task:?} comes after {before}, of at most {most}")
                 })?;
@@ -245,9 +264,18 @@ impl Watch {
         kept(above.state == TaskState::Active, || {
             format!("{task:?} begins below {parent:?}, which is {}", above.state)
         })?;
-        if let Body::Subtasks { on_failure: OnFailure::Halt | OnFailure::AbortAll, .. } =
-            state.spec(parent).body
+        if let Body::ForEach(each) = &state.spec(parent).body
+            && let Some(limit) = each.max_concurrency
         {
+            let begun = above.children.iter().filter(|child| {
+                let child = self.of(**child);
+                child.state != TaskState::Created && !child.state.is_terminal()
+            });
+            kept(begun.count() < limit.get() as usize, || {
+                format!("{task:?} begins beside {limit} others, and no more may")
+            })?;
+        }
+        if matches!(on_failure(state, parent), Some(OnFailure::Halt | OnFailure::AbortAll)) {
             let failed = above.children.iter().find(|child| self.failed_by_itself(**child));
             kept(failed.is_none(), || format!("{task:?} begins, and {failed:?} failed beside it"))?;
         }
@@ -266,7 +294,9 @@ impl Watch {
         if let Some(asked) = &seen.asked {
             kept(asked == ending, || format!("{task:?} ends as {ending}, wanted {asked}"))?;
         }
-        if *ending == Ending::Completed && matches!(state.spec(task).body, Body::Subtasks { .. }) {
+        if *ending == Ending::Completed
+            && on_failure(state, task).is_some_and(|policy| policy != OnFailure::Ignore)
+        {
             let bad = seen.children.iter().find(|child| !self.ended_well(**child));
             kept(bad.is_none(), || format!("{task:?} completes, and {bad:?} below it did not"))?;
         }
@@ -299,7 +329,9 @@ impl Watch {
             let seen = self.of(ancestor);
             let own = state.spec(ancestor).budget.tree;
             let caps = own.or_else(|| seen.parent.is_none().then(TreeCaps::default));
-            if let Some(TreeCaps { depth, fan_out: most, tasks }) = caps {
+            // What was written down below a task that has not begun came with it.
+            let is_new = seen.state == TaskState::Created;
+            if let Some(TreeCaps { depth, fan_out: most, tasks }) = caps.filter(|_| !is_new) {
                 let holds = new.depth - seen.depth <= depth
                     && fan_out <= most as usize
                     && seen.size <= tasks;
@@ -344,12 +376,25 @@ impl Watch {
         }
         let waits = state.tasks().find(|task| {
             let seen = self.of(*task);
+            let is_limited = seen.parent.is_some_and(|parent| {
+                matches!(&state.spec(parent).body, Body::ForEach(each) if each.max_concurrency.is_some())
+            });
             seen.state == TaskState::Created
+                && !is_limited
                 && !state.is_stopping(*task)
                 && seen.depends_on.iter().all(|before| self.ended_well(*before))
                 && seen.parent.is_none_or(|parent| state.is_acting(parent))
         });
         kept(waits.is_none(), || format!("{waits:?} is ready, and there is room for it"))
+    }
+}
+
+/// Returns what becomes of the children of a task beside one that failed, of a task that lives by its children.
+fn on_failure(state: &State, task: TaskIndex) -> Option<OnFailure> {
+    match &state.spec(task).body {
+        Body::Subtasks { on_failure, .. } => Some(*on_failure),
+        Body::ForEach(each) => Some(each.on_failure),
+        _ => None,
     }
 }
 

@@ -1,16 +1,16 @@
 //! The workflow as a person writes it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroU32};
 
 use formwork_protocols::{
-    AgentName, Budget, Span, TaskName, VariableName, WorkflowName,
+    AgentName, Budget, EventName, Span, TaskName, VariableName, WorkflowName,
     check::{DiffCheck, Expect, Parser, Severity},
     document::{DocumentType, Reserved},
     spec::{OnFailure, Retries},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A workflow: tasks with their checks, in the order of what they depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -48,7 +48,7 @@ pub struct VariableDocument {
     pub default: Option<Value>,
 }
 
-/// A task: exactly one of `agent`, `command`, `native` and `subtasks`, and what surrounds it.
+/// A task: exactly one of `agent`, `command`, `native`, `subtasks`, `wait_for` and `decision`, and what surrounds it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskDocument {
@@ -68,6 +68,7 @@ pub struct TaskDocument {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
     /// What the agent is asked; `{{name}}` puts a variable in, `{{tasks.NAME.text}}` what a task said.
+    /// The words of a command take the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
     /// A program and its arguments; no shell is involved.
@@ -76,9 +77,34 @@ pub struct TaskDocument {
     /// A function that the embedding program registered under this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
+    /// An event that has to be fired from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_for: Option<WaitForDocument>,
+    /// A question that a person answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<DecisionDocument>,
     /// Tasks of the same shape, one level down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subtasks: Option<Vec<TaskDocument>>,
+    /// A list, as an expression in CEL: the task is done once for each item of it. `{{item}}` and `{{index}}` put
+    /// it in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_each: Option<String>,
+    /// How many items are worked on at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_concurrency: Option<NonZeroU32>,
+    /// What becomes of the other items when one fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_item_failure: Option<OnItemFailure>,
+    /// The JSON Schema of what it hands over as `output`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Map<String, Value>>,
+    /// What is run once its exit checks have passed; it has not completed before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_success: Vec<ExecutionDocument>,
+    /// What is run before each further attempt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before_retry: Vec<ExecutionDocument>,
     /// What becomes of the other subtasks when one fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
@@ -104,6 +130,63 @@ pub struct TaskDocument {
     /// when it ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub protected_paths: Vec<String>,
+}
+
+/// An event that a task waits for; `formwork events fire NAME` fires one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WaitForDocument {
+    /// Its name.
+    pub event: EventName,
+    /// A condition in CEL over `data`, `vars` and `tasks.NAME`; an event for which it has no value does not match.
+    #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// How long it waits, whether a process works on the run or not; without end where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Span>,
+}
+
+/// A question that a person answers; `formwork inbox answer` answers it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DecisionDocument {
+    /// What is asked; variables and results are put in as into a prompt.
+    pub question: String,
+    /// What can be answered.
+    #[schemars(length(min = 2))]
+    pub options: Vec<String>,
+    /// How long it waits, whether a process works on the run or not; without end where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Span>,
+    /// What is taken for the answer when nobody gives one in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assume: Option<String>,
+}
+
+/// What becomes of the other items when one fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnItemFailure {
+    /// They go on, and the task fails at the end.
+    Continue,
+    /// They are cancelled, and the task fails.
+    Abort,
+    /// They go on, and so does the task: its result says which items failed, and its own checks decide.
+    Ignore,
+}
+
+/// Something that is run: it has to succeed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExecutionDocument {
+    /// What it is called in messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// A program and its arguments; no shell is involved.
+    pub command: Vec<String>,
+    /// How long it may take; ten minutes where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Span>,
 }
 
 /// A check: exactly one of `command`, `agent`, `native`, `unchanged`, `diff`, `constraint` and
@@ -215,17 +298,9 @@ pub enum ControlWord {
 /// The keys of the format whose ability does not exist yet.
 const RESERVED: &[Reserved] = &[
     Reserved::key("services"),
-    Reserved::key("tasks.**.for_each"),
-    Reserved::key("tasks.**.max_concurrency"),
-    Reserved::key("tasks.**.on_item_failure"),
-    Reserved::key("tasks.**.wait_for"),
-    Reserved::key("tasks.**.decision"),
     Reserved::key("tasks.**.isolation"),
     Reserved::key("tasks.**.target"),
     Reserved::key("tasks.**.output"),
-    Reserved::key("tasks.**.output_schema"),
-    Reserved::key("tasks.**.on_success"),
-    Reserved::key("tasks.**.before_retry"),
     Reserved::key("tasks.**.prechecks.*.workflow"),
     Reserved::key("tasks.**.postchecks.*.workflow"),
 ];

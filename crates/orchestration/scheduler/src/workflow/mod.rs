@@ -3,18 +3,21 @@
 mod check; // Checks, and what is wrong with them.
 mod document; // What a person writes.
 mod graph; // What depends on what, and whether in a circle.
+mod items; // The same task for each item of a list.
 mod plan; // What can be run.
 mod prompt; // The names that a prompt puts in.
 mod refer; // What prompts and expressions refer to.
-mod scope; // What a task may write, and all below it.
+mod scope;
+mod wait; // What waits for somebody outside. // What a task may write, and all below it.
 
 #[cfg(test)]
 mod tests;
 
 pub use {
     document::{
-        CheckDocument, Constraint, ControlDocument, ControlWord, FixDocument, TaskDocument,
-        VariableDocument, WorkflowDocument,
+        CheckDocument, Constraint, ControlDocument, ControlWord, DecisionDocument,
+        ExecutionDocument, FixDocument, OnItemFailure, TaskDocument, VariableDocument,
+        WaitForDocument, WorkflowDocument,
     },
     plan::{Known, Plan, ProjectCommands, SingleTask},
 };

@@ -6,7 +6,7 @@ use formwork_protocols::{
     AgentName, Body, Budget, TaskName, TaskSpec, Usd, WorkflowName,
     check::{CheckKind, CheckSpec, CommandCheck, Fix, Phase},
     document::{self, Diagnostic, Diagnostics, Document, Parsed, nearest_hint},
-    spec::Retries,
+    spec::{OnFailure, Retries},
     time::Span,
 };
 use serde_json::{Map, Value};
@@ -15,7 +15,7 @@ use super::{
     check,
     document::{TaskDocument, WorkflowDocument},
     graph,
-    refer::Level,
+    refer::{Level, Side},
     scope,
 };
 
@@ -152,8 +152,7 @@ impl Plan {
                 Body::Agent { agent, .. } => {
                     found.insert(agent);
                 }
-                Body::Subtasks { tasks, .. } => tasks.iter().for_each(|task| collect(task, found)),
-                _ => {}
+                body => body.below().iter().for_each(|task| collect(task, found)),
             }
         }
         let mut found = BTreeSet::new();
@@ -180,8 +179,7 @@ impl Plan {
                         tighten(&mut task.budget, budget);
                     }
                 }
-                Body::Subtasks { tasks, .. } => open.extend(tasks),
-                _ => {}
+                body => open.extend(body.below_mut()),
             }
         }
     }
@@ -206,6 +204,10 @@ fn meaning(
     let (document, workflow) = (&parsed.document, &parsed.value);
     let mut reader = Reader { document, known, workflow, faults: Vec::new() };
     let variables = reader.variables(values);
+    if workflow.on_failure == OnFailure::Ignore {
+        let hint = "let a task around its subtasks do without them".to_owned();
+        reader.fault("/on_failure", "a workflow cannot do without its tasks", Some(hint));
+    }
     let tasks = reader.tasks("/tasks", &workflow.tasks, &[], &workflow.budget);
     (variables, tasks, reader.faults)
 }
@@ -342,26 +344,33 @@ impl Reader<'_> {
             check::globs(self.document, &format!("{place}/{key}"), globs, &mut self.faults);
         }
         let prechecks = self.checks(place, task, Phase::Entry, levels);
-        let postchecks = self.checks(place, task, Phase::Exit, levels);
+        let checks = self.checks(place, task, Phase::Exit, levels);
+        let postchecks = self.output(place, task).into_iter().chain(checks).collect();
+        let around = format!("{place}/on_success");
+        let on_success = self.executions(&around, &task.on_success, levels, Side::Around);
+        let within = format!("{place}/before_retry");
+        let before_retry = self.executions(&within, &task.before_retry, levels, Side::Within);
         self.one_scope(place, task);
         if let Some(when) = &task.when {
-            self.expression(&format!("{place}/when"), when, levels);
+            self.expression(&format!("{place}/when"), when, levels, Side::Around);
         }
         let body = self.body(place, task, levels, budget)?;
-        Some(TaskSpec {
-            name: task.name.clone(),
+        let spec = TaskSpec {
             description: task.description.clone(),
-            body,
             depends_on: task.depends_on.clone(),
             when: task.when.clone(),
             prechecks,
             postchecks,
+            on_success,
+            before_retry,
             retries: task.retries,
             timeout: task.timeout,
             budget: task.budget.clone(),
             write_paths: task.write_paths.clone(),
             protected_paths: task.protected_paths.clone(),
-        })
+            ..TaskSpec::new(task.name.clone(), body)
+        };
+        Some(self.each(place, task, levels, spec))
     }
 
     /// What may be written is said once on the way from the root to a task: two lists of globs have no
@@ -386,7 +395,7 @@ impl Reader<'_> {
     ) -> Vec<CheckSpec> {
         let (key, checks) = match phase {
             Phase::Entry => ("prechecks", &task.prechecks),
-            Phase::Exit => ("postchecks", &task.postchecks),
+            _ => ("postchecks", &task.postchecks),
         };
         let around = check::Around { document: self.document, known: self.known, phase };
         let mut specs = Vec::new();
@@ -396,11 +405,13 @@ impl Reader<'_> {
                 continue;
             };
             if let CheckKind::Agent(asked) = &spec.kind {
-                self.template(&format!("{place}/prompt"), &asked.prompt, levels);
+                self.template(&format!("{place}/prompt"), &asked.prompt, levels, Side::Around);
             }
             if let Some(Fix::Agent { prompt, .. }) = &spec.fix {
-                self.template(&format!("{place}/fix/prompt"), prompt, levels);
+                self.template(&format!("{place}/fix/prompt"), prompt, levels, Side::Around);
             }
+            let argv = written.command.as_deref().unwrap_or_default();
+            self.words(&format!("{place}/command"), argv, levels, Side::Around);
             specs.push(spec);
         }
         specs
@@ -437,13 +448,15 @@ impl Reader<'_> {
             ("command", task.command.is_some()),
             ("native", task.native.is_some()),
             ("subtasks", task.subtasks.is_some()),
+            ("wait_for", task.wait_for.is_some()),
+            ("decision", task.decision.is_some()),
         ];
         let given: Vec<&str> =
             bodies.iter().filter(|(_, given)| *given).map(|(body, _)| *body).collect();
         if given.len() != 1 {
             let found = if given.is_empty() { "none".to_owned() } else { given.join(" and ") };
             let message = format!(
-                "a task is exactly one of agent, command, native and subtasks; found {found}"
+                "a task is exactly one of agent, command, native, subtasks, wait_for and decision; found {found}"
             );
             self.fault(place, message, None);
         }
@@ -457,6 +470,7 @@ impl Reader<'_> {
         let agent = task.agent.as_ref().and_then(|agent| self.agent(place, task, agent, levels));
         let command = task.command.as_ref().and_then(|argv| {
             let place = format!("{place}/command");
+            self.words(&place, argv, levels, Side::Within);
             check::argv_is_sound(self.document, &place, argv, &mut self.faults)
                 .then(|| Body::Command { argv: argv.clone() })
         });
@@ -484,7 +498,12 @@ impl Reader<'_> {
             let on_failure = task.on_failure.unwrap_or_default();
             Body::Subtasks { tasks, on_failure }
         });
-        agent.or(command).or(native).or(subtasks)
+        let wait = task.wait_for.as_ref();
+        let wait = wait.map(|wait| self.wait_for(&format!("{place}/wait_for"), wait, levels));
+        let decision = task.decision.as_ref();
+        let decision =
+            decision.map(|asked| self.decision(&format!("{place}/decision"), asked, levels));
+        agent.or(command).or(native).or(subtasks).or(wait).or(decision)
     }
 }
 

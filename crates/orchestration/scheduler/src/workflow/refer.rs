@@ -18,6 +18,26 @@ pub(super) struct Level<'a> {
     pub(super) task: &'a TaskDocument,
 }
 
+impl Level<'_> {
+    /// Tells whether there is an item on this side of a task's own list.
+    fn has_item(levels: &[Level<'_>], side: Side) -> bool {
+        let around = levels.len() - usize::from(side == Side::Around && !levels.is_empty());
+        levels.iter().take(around).any(|level| level.task.for_each.is_some())
+    }
+}
+
+/// On which side of its own list something of a task stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    /// It is of the task as a whole.
+    Around,
+    /// It is of each item.
+    Within,
+}
+
+/// The names of what an item puts in.
+const ITEM: [&str; 2] = ["item", "index"];
+
 impl Reader<'_> {
     pub(super) fn agent(
         &mut self,
@@ -35,12 +55,12 @@ impl Reader<'_> {
             self.fault(place, "an agent needs a prompt", None);
             return None;
         };
-        self.template(&format!("{place}/prompt"), text, levels);
+        self.template(&format!("{place}/prompt"), text, levels, Side::Within);
         Some(Body::Agent { agent: agent.clone(), prompt: text.clone() })
     }
 
     /// Finds names within a template that lead nowhere, or to what is not done by then.
-    pub(super) fn template(&mut self, place: &str, text: &str, levels: &[Level<'_>]) {
+    pub(super) fn template(&mut self, place: &str, text: &str, levels: &[Level<'_>], side: Side) {
         let found = match prompt::references(text) {
             Ok(found) => found,
             Err(error) => {
@@ -49,7 +69,9 @@ impl Reader<'_> {
             }
         };
         for name in found.variables {
-            self.variable(place, &name);
+            if !(ITEM.contains(&name.as_str()) && Level::has_item(levels, side)) {
+                self.variable(place, &name);
+            }
         }
         for name in found.tasks {
             self.result_of(place, &name, levels);
@@ -62,7 +84,20 @@ impl Reader<'_> {
         place: &str,
         source: &str,
         levels: &[Level<'_>],
-    ) -> Option<Expression> {
+        side: Side,
+    ) {
+        self.expression_with(place, source, levels, side, &[]);
+    }
+
+    /// The same, where `more` names are known.
+    pub(super) fn expression_with(
+        &mut self,
+        place: &str,
+        source: &str,
+        levels: &[Level<'_>],
+        side: Side,
+        more: &[&str],
+    ) {
         let parsed = match Expression::parse(source) {
             Ok(parsed) => parsed,
             Err(error) => {
@@ -74,13 +109,15 @@ impl Reader<'_> {
                     _ => None,
                 };
                 self.fault(place, error.to_string(), hint);
-                return None;
+                return;
             }
         };
         for reference in parsed.references() {
-            self.reference(place, reference, levels);
+            let is_item = ITEM.contains(&reference.name()) && Level::has_item(levels, side);
+            if !is_item && !more.contains(&reference.name()) {
+                self.reference(place, reference, levels);
+            }
         }
-        Some(parsed)
     }
 
     fn reference(&mut self, place: &str, reference: &Reference, levels: &[Level<'_>]) {

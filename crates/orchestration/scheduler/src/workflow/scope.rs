@@ -17,6 +17,12 @@ pub(super) fn handed_down(mut task: TaskSpec) -> TaskSpec {
                 tasks.push(handed_down(within(below, &task.write_paths, &task.protected_paths)));
             }
         }
+        Body::ForEach(each) => {
+            let hollow =
+                TaskSpec::new(each.task.name.clone(), Body::Inline { goal: String::new() });
+            let below = std::mem::replace(&mut each.task, hollow);
+            each.task = handed_down(within(below, &task.write_paths, &task.protected_paths));
+        }
         _ => hold(&mut task),
     }
     task

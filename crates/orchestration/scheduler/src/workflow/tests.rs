@@ -77,8 +77,8 @@ fn a_task_has_exactly_one_body() {
     assert_eq!(
         found,
         [
-            "w.toml:3:1: tasks[0]: a task is exactly one of agent, command, native and subtasks; found none",
-            "w.toml:5:1: tasks[1]: a task is exactly one of agent, command, native and subtasks; found command and native",
+            "w.toml:3:1: tasks[0]: a task is exactly one of agent, command, native, subtasks, wait_for and decision; found none",
+            "w.toml:5:1: tasks[1]: a task is exactly one of agent, command, native, subtasks, wait_for and decision; found command and native",
         ]
     );
 }
@@ -461,4 +461,107 @@ when = "tasks.a.files_changed > 0 && vars.languages.exists(it, it == 'rust')"
         tasks(&plan)[1].when.as_deref(),
         Some("tasks.a.files_changed > 0 && vars.languages.exists(it, it == 'rust')")
     );
+}
+
+#[test]
+fn what_is_wrong_with_items_schemas_and_executions_is_told_at_once() {
+    let found = faults(
+        r#"on_failure = "ignore"
+variables = { list = { default = [1] } }
+[[tasks]]
+name = "a"
+command = ["echo", "{{item}}", "{{list}}", "{{nothing}}", "{{#if"]
+max_concurrency = 2
+on_item_failure = "abort"
+[[tasks]]
+name = "b"
+for_each = "vars.lst"
+command = ["echo", "{{item}}", "{{index}}"]
+before_retry = [{ command = ["echo", "{{item}}"] }]
+on_success = [{ command = ["echo", "{{item}}"] }]
+[[tasks]]
+name = "c"
+for_each = "item"
+agent = "coder"
+prompt = "Port to {{item}}."
+output_schema = { type = "array" }
+[[tasks]]
+name = "d"
+native = "deploy"
+output_schema = { type = "nonsense" }
+before_retry = [{ command = [] }]
+"#,
+    );
+
+    insta::assert_snapshot!(found.join("\n"));
+}
+
+#[test]
+fn an_item_bears_what_is_tried_again_and_the_whole_what_is_checked() {
+    let plan = plan(
+        r#"[[tasks]]
+name = "port"
+for_each = "['rust', 'zig']"
+command = ["port", "{{item}}"]
+retries = { max = 5 }
+output_schema = { type = "object" }
+write_paths = ["src/**"]
+protected_paths = ["tests/**"]
+  [[tasks.postchecks]]
+  command = ["all-there"]
+"#,
+        json!({}),
+    );
+
+    let whole = &tasks(&plan)[0];
+    let Body::ForEach(each) = &whole.body else { panic!("{whole:?}") };
+    assert_eq!((whole.postchecks.len(), whole.retries.max), (1, Retries::default().max));
+    assert_eq!(
+        (each.task.retries.max, each.task.write_paths.as_slice()),
+        (5, &["src/**".to_owned()][..])
+    );
+    let checks: Vec<_> = each.task.postchecks.iter().map(|check| check.name.as_str()).collect();
+    assert_eq!(checks, ["unchanged tests/**", "output"]);
+}
+
+#[test]
+fn what_is_wrong_with_the_shape_of_waits_and_decisions_is_told() {
+    let found = faults(
+        "[[tasks]]\nname = \"a\"\nwait_for = { event = \"Review\", timout = \"1h\" }\n\
+         [[tasks]]\nname = \"b\"\ndecision = { question = \"x\", options = [\"yes\"] }\n",
+    );
+
+    assert_eq!(
+        found,
+        [
+            "w.toml:5:22: tasks[0].wait_for.event: \"Review\" is no event name: 'R' is not one of a-z 0-9 _ - .",
+            "w.toml:5:32: tasks[0].wait_for: unknown key \"timout\"; nearest is \"timeout\"",
+            "w.toml:8:40: tasks[1].decision.options: wanted at least 2 items, found 1",
+        ]
+    );
+}
+
+#[test]
+fn what_is_wrong_with_waits_and_decisions_is_told_at_once() {
+    let found = faults(
+        r#"[[tasks]]
+name = "a"
+wait_for = { event = "review", where = "data.pr == vars.pr" }
+[[tasks]]
+name = "b"
+wait_for = { event = "review", where = "dta.pr == 1", timeout = "1h" }
+[[tasks]]
+name = "c"
+decision = { question = " ", options = ["yes", "no"], assume = "ye" }
+[[tasks]]
+name = "d"
+decision = { question = "Go to {{place}}?", options = ["yes", "yes", ""], timeout = "1h" }
+[[tasks]]
+name = "e"
+command = ["true"]
+wait_for = { event = "x" }
+"#,
+    );
+
+    insta::assert_snapshot!(found.join("\n"));
 }

@@ -4,4 +4,5 @@
 
 mod flow; // Conditions, nesting, items, retries.
 mod runs; // Driven, broken off, and taken up again.
+mod waits; // Events from outside, and questions to people.
 mod world; // A store, a clock, a scheduler.

@@ -31,6 +31,7 @@ impl World<'_> {
             self.now = self.now.max(at);
             match event {
                 Event::Timer(task) => return self.time_is_over(task),
+                Event::Wake(task) => return self.wakes(task),
                 Event::Work(task, number) => {
                     let Some(work) = place(&mut self.work, task) else { continue };
                     if work.number != number {
@@ -97,12 +98,20 @@ impl World<'_> {
         }
     }
 
-    fn check(&mut self, task: TaskIndex, phase: Phase, index: u32, is_told_to_stop: bool) -> Kept {
-        let spec = self.state.spec(task);
-        let checks = match phase {
-            Phase::Entry => &spec.prechecks,
-            Phase::Exit => &spec.postchecks,
+    /// Lets somebody outside say what a task waits for, or that it will not come. It may come too late, or
+    /// during a pause.
+    fn wakes(&mut self, task: TaskIndex) -> Kept {
+        let detail = "by chance".to_owned();
+        let end = match self.chance.below(5) {
+            0 => BodyEnd::Failed(Escalation::Refused { detail }),
+            _ => BodyEnd::Claimed,
         };
+        let _late = self.decide(Input::Woken { task, end })?;
+        Ok(())
+    }
+
+    fn check(&mut self, task: TaskIndex, phase: Phase, index: u32, is_told_to_stop: bool) -> Kept {
+        let checks = self.state.spec(task).checks(phase);
         let is_last = index as usize + 1 >= checks.len();
         if is_told_to_stop && !(is_last && self.chance.happens(250)) {
             self.lands(task);

@@ -1,9 +1,9 @@
 //! Carries out what the core decides, and records it as the driver does.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, sync::Arc};
 
 use formwork_protocols::{
-    Ask, EventBody, HoldId, Ledger as _, Span, TaskSpec, TaskState, Usage, Usd,
+    Ask, Body, EventBody, HoldId, Ledger as _, Span, TaskId, TaskSpec, TaskState, Usage, Usd,
     check::Phase,
     event::{
         AttemptStarted, BudgetSettled, CheckStarted, RunPaused, RunResumed, RunStarted,
@@ -11,8 +11,11 @@ use formwork_protocols::{
     },
 };
 
-use super::{Event, Kept, Kind, Pause, Work, World};
-use crate::core::{Command, Input, Refusal, TaskIndex, decide};
+use super::{Asked, Event, Kept, Kind, Pause, Work, World};
+use crate::{
+    core::{Command, Input, Planted, Refusal, TaskIndex, decide, flatten},
+    sim::{chance::StandsAt, forest},
+};
 
 impl World<'_> {
     /// Begins the run, or takes it up where it was left.
@@ -75,7 +78,12 @@ impl World<'_> {
     /// Lets the core decide, and carries out what it says. The inner result is the core's.
     pub(super) fn decide(&mut self, input: Input) -> Kept<Result<(), Refusal>> {
         let result = self.decide_once(input)?;
-        while let Some(task) = self.questions.pop_front() {
+        while let Some((task, asked)) = self.questions.pop_front() {
+            if asked == Asked::Items {
+                let items = self.items(task);
+                let _late = self.decide_once(Input::Expanded { task, items })?;
+                continue;
+            }
             let holds = match self.chance.below(10) {
                 0 => Err("by chance".to_owned()),
                 1..4 => Ok(false),
@@ -88,8 +96,31 @@ impl World<'_> {
         Ok(result)
     }
 
+    /// Makes some items of a task by chance, or none.
+    fn items(&mut self, task: TaskIndex) -> Result<Vec<Planted>, String> {
+        let spec = Arc::clone(self.state.spec(task));
+        let Body::ForEach(each) = &spec.body else { return Err("it has none".to_owned()) };
+        if self.chance.happens(50) {
+            return Err("by chance".to_owned());
+        }
+        let mut planted = Vec::new();
+        for number in 0..self.chance.below(6) {
+            let one = TaskSpec { name: forest::name(number), ..each.task.clone() };
+            let (now, rng) = (StandsAt(self.now), self.chance.rng());
+            planted.extend(flatten(one, || TaskId::generate(&now, rng)));
+        }
+        Ok(planted)
+    }
+
     fn decide_once(&mut self, input: Input) -> Kept<Result<(), Refusal>> {
-        self.series.note(format_args!("{} {input:?}", self.now.as_micros()));
+        match &input {
+            Input::Expanded { task, items } => {
+                let items = items.as_ref().map(|items| items.iter().map(|item| item.id));
+                let items: Result<Vec<_>, _> = items.map(Iterator::collect);
+                self.series.note(format_args!("{} {task:?} has {items:?}", self.now.as_micros()));
+            }
+            input => self.series.note(format_args!("{} {input:?}", self.now.as_micros())),
+        }
         let mut commands = std::mem::take(&mut self.commands);
         let result = decide(&mut self.state, input, &mut commands);
         if result.is_err() && !commands.is_empty() {
@@ -116,7 +147,9 @@ impl World<'_> {
                 let moved = TaskMoved { from, signal, to, ending, claim: None };
                 self.write(Some(task), EventBody::TaskMoved(moved));
             }
-            Command::Judge { task } => self.questions.push_back(task),
+            Command::Judge { task } => self.questions.push_back((task, Asked::Condition)),
+            Command::Expand { task } => self.questions.push_back((task, Asked::Items)),
+            Command::Wait { task } => self.schedule_soon(90_000, Event::Wake(task)),
             Command::Timer { task } => {
                 if let Some((after, _)) = self.state.deadline(task) {
                     self.schedule(after, Event::Timer(task));

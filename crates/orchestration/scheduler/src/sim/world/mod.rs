@@ -89,6 +89,8 @@ enum Event {
     /// Work goes on, if it is the same still.
     Work(TaskIndex, u64),
     Timer(TaskIndex),
+    /// Somebody outside says something.
+    Wake(TaskIndex),
 }
 
 /// Work that is under way.
@@ -105,6 +107,13 @@ enum Kind {
     Check(Phase, u32),
     /// A body, and the model call that it waits for: who pays, and what is held.
     Body(Option<(TaskIndex, HoldId, Ask)>),
+}
+
+/// What the core asks of whoever drives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Condition,
+    Items,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +143,7 @@ struct World<'a> {
     whims: u32,
     is_finished: bool,
     commands: Vec<Command>,
-    questions: VecDeque<TaskIndex>,
+    questions: VecDeque<(TaskIndex, Asked)>,
     watch: Watch,
     report: &'a mut Report,
     series: &'a mut Series,

@@ -1,0 +1,298 @@
+//! `inbox.*`: what runs ask people, and what these answer, from whatever process.
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    Append, EventBody, InboxState, NewEvent, Position, Principal, RunId, RunState, Store, TaskId,
+    TaskState, Timestamp, WorkflowName,
+    document::nearest_hint,
+    event::{InboxAnswered, InboxClosed, inbox_key},
+    store::{RunRow, Selection},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Error, Formwork,
+    capability::{Caller, Effect, Operation, Scope},
+};
+
+/// How many runs are looked at in one page.
+const PAGE: usize = 200;
+
+/// The most bytes of a reason.
+const MAX_REASON: usize = 2_000;
+
+/// A question of a run, and what became of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Item {
+    /// Its id: that of the task that asks.
+    pub item: TaskId,
+    /// The run that asks.
+    pub run: RunId,
+    /// The run's workflow.
+    pub workflow: WorkflowName,
+    /// What is asked.
+    pub question: String,
+    /// What can be answered.
+    pub options: Vec<String>,
+    /// Since when.
+    pub asked: Timestamp,
+    /// Until when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// What is taken for the answer when nobody gives one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assume: Option<String>,
+    /// Where it stands.
+    pub state: InboxState,
+    /// The answer, given or assumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+    /// Who resolved it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Principal>,
+    /// Why it was skipped or rejected, in their words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// Lists the runs that have not ended.
+pub(super) async fn open_runs(store: &dyn Store) -> Result<Vec<RunRow>, Error> {
+    let (mut open, mut before) = (Vec::new(), None);
+    loop {
+        let page = store.runs(before, PAGE).await?;
+        let Some(last) = page.last() else { return Ok(open) };
+        before = Some(last.run);
+        open.extend(page.into_iter().filter(|row| !row.state.is_terminal()));
+    }
+}
+
+/// Reads an item from the events of its task.
+async fn read(store: &dyn Store, item: TaskId) -> Result<Option<Item>, Error> {
+    let kinds = vec!["inbox.".to_owned()];
+    let selection = Selection { run: None, task: Some(item), kinds };
+    let events = store.read(Position::default(), &selection, 10).await?;
+    let mut found: Option<Item> = None;
+    for event in events {
+        match (event.body, &mut found) {
+            (EventBody::InboxAsked(asked), None) => {
+                let row = store.run(event.run).await?;
+                let Some(row) = row else { continue };
+                found = Some(Item {
+                    item,
+                    run: event.run,
+                    workflow: row.name,
+                    question: asked.question,
+                    options: asked.options,
+                    asked: event.at,
+                    deadline: asked.deadline,
+                    assume: asked.assume,
+                    state: InboxState::Pending,
+                    answer: None,
+                    by: None,
+                    reason: String::new(),
+                });
+            }
+            (body, Some(item)) if item.state == InboxState::Pending => {
+                match body {
+                    EventBody::InboxAnswered(said) => {
+                        (item.state, item.answer) = (InboxState::Answered, Some(said.answer));
+                    }
+                    EventBody::InboxSkipped(said) => {
+                        (item.state, item.reason) = (InboxState::Skipped, said.reason);
+                        item.answer.clone_from(&item.assume);
+                    }
+                    EventBody::InboxRejected(said) => {
+                        (item.state, item.reason) = (InboxState::Rejected, said.reason);
+                    }
+                    EventBody::InboxExpired(expired) => {
+                        (item.state, item.answer) = (InboxState::Expired, expired.assumed);
+                    }
+                    _ => continue,
+                }
+                item.by = Some(event.principal);
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+async fn named(store: &dyn Store, item: TaskId) -> Result<Item, Error> {
+    let missing = || Error::Inbox { item, reason: "is none that was ever asked".to_owned() };
+    read(store, item).await?.ok_or_else(missing)
+}
+
+/// Which items.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListParams {
+    /// All of this run, resolved ones included; those that wait, of all runs, where absent.
+    pub run: Option<RunId>,
+}
+
+/// Items, the oldest first.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the type's sentence names its field")]
+pub struct Listed {
+    pub items: Vec<Item>,
+}
+
+/// `inbox.list`
+pub struct List;
+
+#[async_trait]
+impl Operation for List {
+    const NAME: &'static str = "inbox.list";
+    const DOC: &'static str = "Lists what runs ask people.";
+    const SCOPE: Scope = Scope::Read;
+    const EFFECT: Effect = Effect::Read;
+    type Params = ListParams;
+    type Output = Listed;
+
+    async fn run(formwork: &Formwork, _: &Caller, params: ListParams) -> Result<Listed, Error> {
+        let store = &*formwork.inner.store;
+        let runs = match params.run {
+            Some(run) => vec![super::runs::named(store, run).await?.run],
+            None => open_runs(store).await?.into_iter().map(|row| row.run).collect(),
+        };
+        let mut items = Vec::new();
+        for run in runs {
+            for task in store.tasks(run).await? {
+                let waits = task.state == TaskState::Suspended;
+                if task.body == "decision" && (waits || params.run.is_some()) {
+                    items.extend(read(store, task.task).await?);
+                }
+            }
+        }
+        // One that was answered stays with its task until somebody takes the run up.
+        items.retain(|item| params.run.is_some() || item.state == InboxState::Pending);
+        items.sort_by_key(|item| item.asked);
+        Ok(Listed { items })
+    }
+}
+
+/// Which item.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GetParams {
+    /// The item.
+    pub item: TaskId,
+}
+
+/// `inbox.get`
+pub struct Get;
+
+#[async_trait]
+impl Operation for Get {
+    const NAME: &'static str = "inbox.get";
+    const DOC: &'static str = "Shows a question of a run and what became of it.";
+    const SCOPE: Scope = Scope::Read;
+    const EFFECT: Effect = Effect::Read;
+    type Params = GetParams;
+    type Output = Item;
+
+    async fn run(formwork: &Formwork, _: &Caller, params: GetParams) -> Result<Item, Error> {
+        named(&*formwork.inner.store, params.item).await
+    }
+}
+
+/// What becomes of an item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[expect(missing_docs, reason = "their fields' names say it")]
+pub enum Resolution {
+    /// It is answered by one of its options.
+    Answer { answer: String },
+    /// It is left to whoever asked: what is assumed is taken.
+    Skip { reason: String },
+    /// What it is about is not wanted at all: the task that asks fails.
+    Reject { reason: String },
+}
+
+/// What becomes of which item.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResolveParams {
+    /// The item.
+    pub item: TaskId,
+    /// What becomes of it.
+    pub resolution: Resolution,
+}
+
+/// An item that was resolved.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Resolved {
+    /// The item as it is now.
+    pub item: Item,
+    /// Where its run stands: one that is paused goes on once it is resumed.
+    pub run_state: RunState,
+}
+
+/// `inbox.resolve`
+pub struct Resolve;
+
+#[async_trait]
+impl Operation for Resolve {
+    const NAME: &'static str = "inbox.resolve";
+    const DOC: &'static str = "Answers, skips or rejects a question of a run, once.";
+    const SCOPE: Scope = Scope::Run;
+    const EFFECT: Effect = Effect::Write;
+    type Params = ResolveParams;
+    type Output = Resolved;
+
+    async fn run(
+        formwork: &Formwork,
+        caller: &Caller,
+        params: ResolveParams,
+    ) -> Result<Resolved, Error> {
+        let (inner, id) = (&formwork.inner, params.item);
+        let item = named(&*inner.store, id).await?;
+        let row = super::runs::named(&*inner.store, item.run).await?;
+        let refused = |reason: String| Error::Inbox { item: id, reason };
+        let over = |item: &Item| {
+            let by = item.by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
+            Error::Inbox { item: id, reason: format!("is {}{by} already", item.state) }
+        };
+        if item.state != InboxState::Pending {
+            return Err(over(&item));
+        }
+        if row.state.is_terminal() {
+            return Err(refused(format!("cannot be resolved: its run is {}", row.state)));
+        }
+        let short =
+            |reason: String| formwork_protocols::text::head(reason.trim(), MAX_REASON).to_owned();
+        let body = match params.resolution {
+            Resolution::Answer { answer } => {
+                if !item.options.contains(&answer) {
+                    let hint = nearest_hint(&answer, item.options.iter().map(String::as_str));
+                    let hint = hint
+                        .unwrap_or_else(|| format!("choose one of {}", item.options.join(", ")));
+                    return Err(refused(format!("has no option {answer:?}; {hint}")));
+                }
+                EventBody::InboxAnswered(InboxAnswered { answer })
+            }
+            Resolution::Skip { reason } => {
+                EventBody::InboxSkipped(InboxClosed { reason: short(reason) })
+            }
+            Resolution::Reject { reason } => {
+                EventBody::InboxRejected(InboxClosed { reason: short(reason) })
+            }
+        };
+        let event = NewEvent {
+            task: Some(id),
+            principal: caller.principal().clone(),
+            at: inner.clock.now(),
+            body,
+            // Whoever comes second, at the same moment even, changes nothing.
+            idempotency_key: Some(inbox_key(id)),
+        };
+        let batch = Append { run: item.run, token: None, events: vec![event], blobs: Vec::new() };
+        let recorded = inner.store.append(batch).await?;
+        let item = named(&*inner.store, id).await?;
+        if recorded.iter().any(|recorded| recorded.duplicate) {
+            return Err(over(&item));
+        }
+        Ok(Resolved { item, run_state: row.state })
+    }
+}

@@ -1,0 +1,98 @@
+//! `formwork inbox`: what runs ask, and the answers.
+
+use formwork_protocols::{InboxState, OutcomeCode, RunState, TaskId};
+use formwork_services::operations::inbox::{
+    Get, GetParams, Item, List, ListParams, Resolution, Resolve, ResolveParams, Resolved,
+};
+
+use crate::{
+    args::{Global, Inbox},
+    fault::Fault,
+    settings::Need,
+    terminal::Terminal,
+    view::visible,
+};
+
+pub(super) fn inbox(
+    global: &Global,
+    terminal: &Terminal,
+    args: Inbox,
+) -> Result<OutcomeCode, Fault> {
+    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+        let resolve = async |item: TaskId, resolution: Resolution| {
+            formwork.call::<Resolve>(&caller, ResolveParams { item, resolution }).await
+        };
+        let resolved = match args {
+            Inbox::List { run } => {
+                let found = formwork.call::<List>(&caller, ListParams { run }).await?;
+                terminal.result(&found, || match found.items.is_empty() {
+                    true => "nothing waits for an answer\n".to_owned(),
+                    false => found.items.iter().map(shown).collect::<Vec<_>>().join("\n"),
+                })?;
+                return Ok(OutcomeCode::Completed);
+            }
+            Inbox::Get { item } => {
+                let found = formwork.call::<Get>(&caller, GetParams { item }).await?;
+                terminal.result(&found, || shown(&found))?;
+                return Ok(OutcomeCode::Completed);
+            }
+            Inbox::Answer { item, answer } => {
+                let found = formwork.call::<Get>(&caller, GetParams { item }).await?;
+                let answer = option(&found, answer);
+                resolve(item, Resolution::Answer { answer }).await?
+            }
+            Inbox::Skip { item, reason } => resolve(item, Resolution::Skip { reason }).await?,
+            Inbox::Reject { item, reason } => resolve(item, Resolution::Reject { reason }).await?,
+        };
+        terminal.result(&resolved, || told(&resolved))?;
+        Ok(OutcomeCode::Completed)
+    })
+}
+
+/// Returns the option that is meant: by its words, else by its number.
+fn option(item: &Item, answer: String) -> String {
+    if item.options.contains(&answer) {
+        return answer;
+    }
+    let number = answer.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+    number.and_then(|at| item.options.get(at)).cloned().unwrap_or(answer)
+}
+
+fn told(resolved: &Resolved) -> String {
+    let item = &resolved.item;
+    let answer =
+        item.answer.as_ref().map_or(String::new(), |answer| format!(": {}", visible(answer)));
+    let next = match resolved.run_state {
+        RunState::Paused => format!("; `formwork runs resume {}` goes on with it", item.run),
+        _ => String::new(),
+    };
+    format!("{}{answer}{next}\n", item.state)
+}
+
+fn shown(item: &Item) -> String {
+    let mut text = format!(
+        "{}\n  asks     {}\n  run      {} ({}), since {}\n",
+        item.item,
+        visible(&item.question),
+        item.run,
+        item.workflow,
+        item.asked,
+    );
+    for (at, option) in item.options.iter().enumerate() {
+        text.push_str(&format!("  {:<8} {}\n", at + 1, visible(option)));
+    }
+    if let (InboxState::Pending, Some(deadline)) = (item.state, item.deadline) {
+        let then = item.assume.as_ref().map_or_else(
+            || "then the task fails".to_owned(),
+            |assume| format!("then {} is assumed", visible(assume)),
+        );
+        text.push_str(&format!("  until    {deadline}; {then}\n"));
+    }
+    let by = item.by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
+    let answer =
+        item.answer.as_ref().map_or(String::new(), |answer| format!(": {}", visible(answer)));
+    let reason =
+        if item.reason.is_empty() { String::new() } else { format!(", {}", visible(&item.reason)) };
+    text.push_str(&format!("  state    {}{by}{answer}{reason}\n", item.state));
+    text
+}

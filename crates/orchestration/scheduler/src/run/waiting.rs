@@ -1,0 +1,234 @@
+//! Tasks that wait for somebody outside.
+
+use formwork_protocols::{
+    Append, Body, Claim, Escalation, EventBody, Span, Timestamp,
+    event::{InboxAsked, InboxExpired, WaitMet, inbox_key},
+    spec::{Decision, WaitFor},
+};
+use serde_json::{Value, json};
+
+use super::{drive::Drive, fill, judge::Question, mail::Reply};
+use crate::{
+    core::{BodyEnd, Input, TaskIndex},
+    error::Error,
+};
+
+/// What a task that waits has come to.
+enum Found {
+    Claim(Claim),
+    Failed(Escalation),
+}
+
+impl Drive {
+    /// Begins to wait, or goes on waiting.
+    pub(super) fn begin_wait(&mut self, task: TaskIndex) {
+        let since = self.tree.of(task).and_then(|known| known.waits_since);
+        let since = since.unwrap_or_else(|| self.scheduler.clock.now());
+        let deadline = self.limit(task).map(|limit| since.after(limit));
+        self.waits.insert(task, deadline);
+        self.round += 1;
+        self.questions.push_back(Question::Wait { task, round: self.round });
+    }
+
+    /// Puts a question, once.
+    fn ask(&mut self, task: TaskIndex, decision: &Decision) -> Result<(), Found> {
+        if self.tree.of(task).is_some_and(|known| known.was_asked) {
+            return Ok(());
+        }
+        let mut words = [decision.question.clone()];
+        fill::all(self, task, &mut words).map_err(|error| {
+            let detail = format!("its question cannot be put together: {error}");
+            Found::Failed(Escalation::CannotBegin { detail })
+        })?;
+        let [question] = words;
+        self.tree.of_mut(task).was_asked = true;
+        let asked = InboxAsked {
+            question,
+            options: decision.options.clone(),
+            deadline: self.waits.get(&task).copied().flatten(),
+            assume: decision.assume.clone(),
+        };
+        self.record(Some(self.tree.state.id(task)), EventBody::InboxAsked(asked));
+        Ok(())
+    }
+
+    fn limit(&self, task: TaskIndex) -> Option<Span> {
+        match &self.tree.state.spec(task).body {
+            Body::WaitFor(wait) => wait.timeout,
+            Body::Decision(decision) => decision.timeout,
+            _ => None,
+        }
+    }
+
+    /// Looks whether what a task waits for is there.
+    pub(super) fn look_for(&mut self, task: TaskIndex, round: u64) {
+        if self.is_pausing || !self.waits.contains_key(&task) {
+            return;
+        }
+        let spec = std::sync::Arc::clone(self.tree.state.spec(task));
+        let found = match &spec.body {
+            Body::WaitFor(wait) => self.fired(task, wait, round),
+            Body::Decision(decision) => match self.ask(task, decision) {
+                Ok(()) => self.replied(task, decision),
+                Err(found) => Some(found),
+            },
+            _ => None,
+        };
+        if let Some(found) = found {
+            self.end_wait(task, found);
+        }
+    }
+
+    /// Finds the first event that a task waits for.
+    fn fired(&mut self, task: TaskIndex, wait: &WaitFor, round: u64) -> Option<Found> {
+        let met = self.tree.of(task).and_then(|known| known.met);
+        let matching: Vec<usize> = (0..self.mail.fired.len())
+            .filter(|place| {
+                let fired = &self.mail.fired[*place];
+                // What the record says it has met is what it has met.
+                let is_free = fired.used.is_none_or(|used| used == round);
+                met.map_or(is_free && fired.name == wait.event, |met| fired.at == met)
+            })
+            .collect();
+        let place = matching.into_iter().find(|place| {
+            met.is_some() || self.matches(task, wait, &self.mail.fired[*place].data.clone())
+        })?;
+        let fired = self.mail.fired[place].clone();
+        if met.is_none() {
+            self.mail.used(fired.at, round);
+            self.tree.of_mut(task).met = Some(fired.at);
+            let met = WaitMet { event: fired.at };
+            self.record(Some(self.tree.state.id(task)), EventBody::WaitMet(met));
+        }
+        let summary = format!("{} by {}", fired.name, fired.by);
+        Some(Found::Claim(Claim { summary, output: Some(fired.data) }))
+    }
+
+    fn matches(&mut self, task: TaskIndex, wait: &WaitFor, data: &Value) -> bool {
+        let Some(filter) = &wait.filter else { return true };
+        // What does not have what is asked about is not what is waited for.
+        self.holds_of(task, filter, data).unwrap_or(false)
+    }
+
+    /// Returns what became of a question.
+    fn replied(&self, task: TaskIndex, decision: &Decision) -> Option<Found> {
+        let chosen = |answer: &str, by: &str, is_assumed: bool| {
+            let output = json!({ "answer": answer, "by": by, "assumed": is_assumed });
+            Found::Claim(Claim { summary: answer.to_owned(), output: Some(output) })
+        };
+        let assumed = |by: &str, otherwise: Escalation| match &decision.assume {
+            Some(answer) => chosen(answer, by, true),
+            None => Found::Failed(otherwise),
+        };
+        Some(match self.mail.replies.get(&self.tree.state.id(task)) {
+            None if self.scheduler.is_headless => {
+                let detail = "nobody is there to decide".to_owned();
+                assumed("nobody", Escalation::Refused { detail })
+            }
+            None => return None,
+            Some(Reply::Answered { answer, by }) if decision.options.contains(answer) => {
+                chosen(answer, by.as_str(), false)
+            }
+            Some(Reply::Answered { answer, by }) => {
+                let detail = format!("{by} answered {answer:?}, which is none of the options");
+                Found::Failed(Escalation::Refused { detail })
+            }
+            Some(Reply::Skipped { by }) => {
+                let detail = format!("{by} left the answer open, and none is assumed");
+                assumed(by.as_str(), Escalation::Refused { detail })
+            }
+            Some(Reply::Rejected { by, reason }) => {
+                let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+                let detail = format!("rejected by {by}{reason}");
+                Found::Failed(Escalation::Refused { detail })
+            }
+            Some(Reply::Expired) => {
+                let after = decision.timeout.unwrap_or_default();
+                assumed("nobody", Escalation::TimedOut { after })
+            }
+        })
+    }
+
+    fn end_wait(&mut self, task: TaskIndex, found: Found) {
+        self.waits.remove(&task);
+        let end = match found {
+            Found::Claim(claim) => {
+                self.tree.of_mut(task).claim = Some(Box::new(claim));
+                BodyEnd::Claimed
+            }
+            Found::Failed(why) => BodyEnd::Failed(why),
+        };
+        self.decide_late(Input::Woken { task, end });
+    }
+
+    /// Looks at all that wait, after something was said.
+    pub(super) fn look_for_all(&mut self) {
+        // One event wakes all who wait for it now, and nobody who comes later.
+        self.round += 1;
+        let round = self.round;
+        let waiting: Vec<TaskIndex> = self.waits.keys().copied().collect();
+        self.questions.extend(waiting.into_iter().map(|task| Question::Wait { task, round }));
+        self.answer_questions();
+    }
+
+    /// Returns when the next of them has waited long enough.
+    pub(super) fn next_deadline(&self) -> Option<Timestamp> {
+        self.waits.values().flatten().min().copied()
+    }
+
+    /// Ends the waits whose time is over.
+    pub(super) async fn expire(&mut self) -> Result<(), Error> {
+        let now = self.scheduler.clock.now();
+        let is_over = |deadline: &Option<Timestamp>| deadline.is_some_and(|at| at <= now);
+        if self.is_pausing || !self.waits.values().any(is_over) {
+            return Ok(());
+        }
+        // What was said in time counts.
+        self.heed().await?;
+        let over: Vec<TaskIndex> = self
+            .waits
+            .iter()
+            .filter(|(_, deadline)| is_over(deadline))
+            .map(|(task, _)| *task)
+            .collect();
+        for task in over {
+            let body = self.tree.state.spec(task).body.clone();
+            match body {
+                Body::Decision(decision) => {
+                    self.flush().await?;
+                    self.expire_question(task, decision.assume).await?;
+                }
+                _ => {
+                    let after = self.limit(task).unwrap_or_default();
+                    self.end_wait(task, Found::Failed(Escalation::TimedOut { after }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes a question that nobody has answered, unless somebody does at this very moment.
+    async fn expire_question(
+        &mut self,
+        task: TaskIndex,
+        assumed: Option<String>,
+    ) -> Result<(), Error> {
+        let id = self.tree.state.id(task);
+        self.record(Some(id), EventBody::InboxExpired(InboxExpired { assumed }));
+        let mut events = std::mem::take(&mut self.events);
+        for event in &mut events {
+            event.idempotency_key = Some(inbox_key(id));
+        }
+        let token = Some(self.lease.token);
+        let batch = Append { run: self.run, token, events, blobs: Vec::new() };
+        let recorded = self.scheduler.store.append(batch).await;
+        let recorded = recorded.map_err(|source| Error::Store { run: self.run, source })?;
+        if recorded.iter().any(|recorded| recorded.duplicate) {
+            return self.heed().await;
+        }
+        self.mail.replies.entry(id).or_insert(Reply::Expired);
+        self.round += 1;
+        self.look_for(task, self.round);
+        Ok(())
+    }
+}
