@@ -5,8 +5,8 @@ mod layers;
 
 pub use {
     document::{
-        Config, InstructionsConfig, ModelConfig, Permissions, PriceConfig, PriceWord,
-        ProviderConfig, SandboxMode, ToolCallsConfig,
+        Config, HookConfig, HookEvent, InstructionsConfig, ModelConfig, Permissions, PriceConfig,
+        PriceWord, ProviderConfig, SandboxMode, ToolCallsConfig,
     },
     layers::{Layer, Layered, Layers, Origin},
 };

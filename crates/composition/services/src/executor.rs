@@ -24,7 +24,7 @@ use formwork_scheduler::{AttemptEnd, AttemptJob, CheckJob, Executor, LastWords, 
 use formwork_session::{
     Carried, Farewell, Heard, Limits, Opening, Seams, Session, SessionEnd, SessionSpec,
 };
-use formwork_tool::{Around, LOAD_TOOLS, Parts, Pipeline, Registry, builtin};
+use formwork_tool::{Around, Gate, LOAD_TOOLS, Parts, Pipeline, Registry, builtin};
 use formwork_write_safety::{Reads, Root, Sealing, Snapshots, Trash, Workspace, WriteRules};
 use serde_json::{Map, Value};
 use tokio::sync::OnceCell;
@@ -37,6 +37,7 @@ use crate::{
     bounds::Bounds,
     checks::Shares,
     commits::Committer,
+    gates::{Gates, TapedGate},
     inbox::FromLog,
     models::Models,
     repository::{self, LOAD_SKILL, LoadSkill, Repository, load_skill},
@@ -210,11 +211,23 @@ impl Workshop {
         if let (Some(tape), Some(talk)) = (&self.tape, &talk) {
             tools_allowed = tape::played(tools_allowed, tape, talk, &pairs);
         }
+        let hooks = &self.setup.config.hooks;
+        let mut gate: Option<Arc<dyn Gate>> = None;
+        if talk.is_none()
+            && let Some(gates) =
+                Gates::new(hooks, (&self.sandbox, self.protection.clone()), self.root.path())?
+        {
+            gate = Some(Arc::new(gates));
+        }
         let mut approver = Arc::clone(&self.approver);
         let mut around: Option<Arc<dyn Around>> = None;
         match &talk {
             Some(talk) => {
                 let (talk, pairs) = (Arc::clone(talk), Arc::clone(&pairs));
+                if !hooks.is_empty() {
+                    let (talk, pairs) = (Arc::clone(&talk), Arc::clone(&pairs));
+                    gate = Some(Arc::new(TapedGate { talk, pairs }));
+                }
                 approver = Arc::new(Taped { talk, pairs });
             }
             None => {
@@ -233,6 +246,7 @@ impl Workshop {
             loaded: self.loaded(job).await?,
             policy: Arc::new(policy),
             approver,
+            gate,
             grants: Grants::new(self.setup.approvals.iter().cloned().chain(approved)),
             around,
             control: Arc::clone(&job.control),

@@ -40,6 +40,7 @@ mod checks; // How a check is decided.
 mod commits; // And commits of it.
 pub mod course; // What happened, as it can be compared.
 mod executor; // The work of tasks.
+mod gates; // Programs that are asked about calls.
 mod inbox; // The word of people on its way to conversations.
 mod leftover; // What a killed process left in the workspace.
 mod models; // From config to models.

@@ -81,6 +81,8 @@ pub struct Hooks {
     cwd: PathBuf,
     protection: Protection,
     hooks: Vec<Hook>,
+    /// The files below the folder that the commands name, and what these held at first.
+    own: Vec<(PathBuf, blake3::Hash)>,
 }
 
 /// What a gate reads.
@@ -123,14 +125,19 @@ enum Verdict {
 }
 
 impl Hooks {
-    /// Runs `hooks` in the folder `cwd` under `protection`.
+    /// Runs `hooks` in the folder `cwd` under `protection`. A script below that folder which is changed from then on
+    /// fails: whoever is to be held by a gate must not be able to rewrite it.
     pub fn new(
         sandbox: Sandbox,
         cwd: impl Into<PathBuf>,
         protection: Protection,
         hooks: Vec<Hook>,
     ) -> Self {
-        Self { sandbox, cwd: cwd.into(), protection, hooks }
+        let cwd = cwd.into();
+        let words = hooks.iter().flat_map(|hook| &hook.command).map(|word| cwd.join(word));
+        let own = words.filter(|path| path.starts_with(&cwd) && path.is_file());
+        let own = own.filter_map(|path| Some((path.clone(), hash_of(&path)?))).collect();
+        Self { sandbox, cwd, protection, hooks, own }
     }
 
     /// Asks every gate for `call`, in their order; each sees what the one before it replaced.
@@ -189,6 +196,9 @@ impl Hooks {
         document: String,
         cancel: &CancellationToken,
     ) -> Result<Finished, String> {
+        if let Some((path, _)) = self.own.iter().find(|(path, hash)| hash_of(path) != Some(*hash)) {
+            return Err(format!("{} was changed since it was taken up", path.display()));
+        }
         let mut command = Command::new(&hook.command, &self.cwd, self.protection.clone());
         command.stdin = Some(document.into_bytes().into());
         command.timeout = hook.timeout;
@@ -196,6 +206,10 @@ impl Hooks {
         let run = self.sandbox.run(command, cancel.clone(), None);
         Box::pin(run).await.map_err(|error| chain(&error))
     }
+}
+
+fn hash_of(path: &std::path::Path) -> Option<blake3::Hash> {
+    std::fs::read(path).ok().map(|bytes| blake3::hash(&bytes))
 }
 
 fn document(call: &HookCall<'_>, arguments: &Value) -> String {

@@ -38,6 +38,6 @@ pub mod builtin;
 pub use {
     deferred::LOAD_TOOLS,
     error::Error,
-    pipeline::{Around, PREVIEW_BYTES, Parts, Pipeline},
+    pipeline::{Around, Gate, PREVIEW_BYTES, Parts, Pipeline},
     registry::Registry,
 };

@@ -12,7 +12,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use formwork_policy::{Decision, Denials, Grants, Policy};
+use formwork_policy::{Answer, Decision, Denials, Grants, HookCall, Policy};
 use formwork_protocols::{
     Approver, Blob, Cancel, Clock, EventBody, Journal, Ledger, NewEvent, Principal, Scrub, Span,
     Tool, ToolCall, ToolClass, ToolError, ToolErrorKind, ToolName, ToolOutput, ToolResult,
@@ -54,6 +54,8 @@ pub struct Parts {
     pub policy: Arc<Policy>,
     /// Is asked about what the rules leave open.
     pub approver: Arc<dyn Approver>,
+    /// Is asked about every call that the rules do not refuse, if anything is.
+    pub gate: Option<Arc<dyn Gate>>,
     /// What this session has been allowed beyond the rules.
     pub grants: Grants,
     /// Looks at the world around calls that run programs, if anybody does.
@@ -91,6 +93,13 @@ pub trait Around: Send + Sync {
     async fn after(&self, context: &CallContext, journal: &Journal);
 }
 
+/// Decides on calls that the rules do not refuse, by programs of the operator's. It can only take away.
+#[async_trait]
+pub trait Gate: Send + Sync {
+    /// Decides on a call. When `cancel` is raised, that is a denial.
+    async fn decide(&self, call: &HookCall<'_>, cancel: &Cancel) -> Answer;
+}
+
 /// The tools of one session behind the one way in.
 pub struct Pipeline {
     parts: Parts,
@@ -113,6 +122,8 @@ struct Offered {
 struct Admitted<'a> {
     tool: &'a Arc<dyn Tool>,
     arguments: Value,
+    /// Whether the gate put these arguments in the place of the model's.
+    replaced: bool,
 }
 
 impl Pipeline {
@@ -171,14 +182,17 @@ impl Pipeline {
         };
         let spec = offered.tool.spec();
         offered.validator.check(&spec.definition.name, &arguments)?;
-        let question =
-            approval::Question { context, call, tool: &*offered.tool, arguments: &arguments };
-        self.judge(&question, (journal, cancel)).await?;
+        let question = approval::Question { context, call, offered, arguments: &arguments };
+        let replaced = self.judge(&question, (journal, cancel)).await?;
+        let (arguments, replaced) = match replaced {
+            Some(replaced) => (replaced, true),
+            None => (arguments, false),
+        };
         self.parts
             .ledger
             .count_tool_call(context.task)
             .map_err(|over| ToolError::new(ToolErrorKind::OverBudget, over.to_string()))?;
-        Ok(Admitted { tool: &offered.tool, arguments })
+        Ok(Admitted { tool: &offered.tool, arguments, replaced })
     }
 
     /// Finds a tool by its name, or by the form without dots in which some providers show names: a call of
@@ -284,7 +298,11 @@ impl Pipeline {
         admitted: Admitted<'_>,
         (journal, cancel): (&Journal, &Cancel),
     ) -> (Result<String, ToolError>, Control) {
-        let Admitted { tool, mut arguments } = admitted;
+        let Admitted { tool, mut arguments, replaced } = admitted;
+        // The record tells what is done.
+        let done = replaced
+            .then(|| ToolCall { arguments: Arguments::Json(arguments.clone()), ..call.clone() });
+        let call = done.as_ref().unwrap_or(call);
         let class = tool.spec().class;
         let around = self.parts.around.as_ref();
         if let Some(around) = around

@@ -25,6 +25,7 @@ mod fallback; // Another model in the place of one that gave up.
 mod faults; // What a machine does to the log in the middle of a run.
 mod fleet; // Many runs, and processes that come and go.
 mod flow; // Conditions, items and commands, without any model.
+mod gates; // Programs that are asked about calls.
 mod heard; // Instructions, skills, and people who speak up.
 mod interrupt; // Ctrl-C, and the run taken up again.
 mod log; // The log as a whole: moved, archived, verified.

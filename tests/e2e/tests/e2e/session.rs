@@ -278,6 +278,7 @@ impl World {
             approver: Arc::new(Unattended),
             grants: Grants::default(),
             around: None,
+            gate: None,
             control: Arc::new(OneTask),
             ledger: Arc::clone(&ledger),
             secrets: Arc::default(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use formwork_protocols::{
-    Budget, CategoryName, ModelRef, PermissionMode, Price, ProviderName,
+    Budget, CategoryName, ModelRef, PermissionMode, Price, ProviderName, Span,
     document::{DocumentType, Reserved},
     model::ToolCalls,
 };
@@ -40,6 +40,9 @@ pub struct Config {
     /// Whether processes are confined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxMode>,
+    /// Programs that are asked about calls, those of every layer one after the other.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<HookConfig>,
     /// What of the repository's own instructions agents are told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instructions: Option<InstructionsConfig>,
@@ -56,6 +59,39 @@ pub struct InstructionsConfig {
     /// How many tokens of them one conversation is told at the most, and never more than an eighth of its window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u32>,
+}
+
+/// A program that is asked about calls.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HookConfig {
+    /// When it is asked.
+    pub event: HookEvent,
+    /// About which tools: a name, a `namespace.*`, a `#tag` or `*`. All where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    /// The program and its arguments. It is run in the workspace, and reads the call as JSON on its standard input.
+    pub command: Vec<String>,
+    /// How long it may take; ten seconds where absent. One that takes longer has denied the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Span>,
+}
+
+/// When a hook is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum HookEvent {
+    /// Before a call that the rules allow or leave open: a gate, which allows only by saying so.
+    #[serde(rename = "tool.before")]
+    ToolBefore,
+}
+
+impl HookEvent {
+    /// Returns its name, as it is written and told to the program.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ToolBefore => "tool.before",
+        }
+    }
 }
 
 /// An endpoint at which models are asked.
@@ -190,7 +226,6 @@ impl DocumentType for Config {
     fn reserved() -> &'static [Reserved] {
         const RESERVED: &[Reserved] = &[
             Reserved::key("autonomy"),
-            Reserved::key("hooks"),
             Reserved::key("mcp"),
             Reserved::key("permissions.network"),
         ];

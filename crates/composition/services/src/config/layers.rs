@@ -119,8 +119,14 @@ impl Layer {
         const REACHING: [&str; 6] =
             ["database_url", "models", "permissions", "providers", "sandbox", "secrets"];
         let mut keys = Vec::new();
-        leaves("", &Value::Object(self.values.clone()), &mut |key, _| {
-            if REACHING.iter().any(|reaching| key.split('.').next() == Some(*reaching)) {
+        leaves("", &Value::Object(self.values.clone()), &mut |key, value| {
+            if key == "hooks" {
+                // Whoever trusts them sees what runs.
+                let hooks = value.as_array().into_iter().flatten();
+                keys.extend(
+                    hooks.map(|hook| format!("hooks: {} runs {}", hook["event"], hook["command"])),
+                );
+            } else if REACHING.iter().any(|reaching| key.split('.').next() == Some(*reaching)) {
                 keys.push(key.to_owned());
             }
         });
@@ -237,6 +243,10 @@ fn overlay(below: &mut Map<String, Value>, above: &Map<String, Value>) {
         match (below.get_mut(key), value) {
             (Some(Value::Object(below)), Value::Object(above)) if !is_whole(key) => {
                 overlay(below, above);
+            }
+            // A layer adds gates and takes away none.
+            (Some(Value::Array(below)), Value::Array(above)) if key == "hooks" => {
+                below.extend(above.iter().cloned());
             }
             _ => {
                 below.insert(key.clone(), value.clone());

@@ -150,6 +150,7 @@ impl World {
             approver: setup.approver,
             grants: Grants::default(),
             around: None,
+            gate: None,
             control: Arc::clone(&tasks) as _,
             ledger: Arc::new(Calls(AtomicU32::new(setup.tool_calls))),
             secrets: Arc::new(secrets),

@@ -1,0 +1,87 @@
+//! The operator's gates: programs that are asked about calls, as the config names them.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use formwork_policy::{Answer, Decision, Hook, HookCall, Hooks, ToolPatterns};
+use formwork_protocols::{Cancel, ToolErrorKind};
+use formwork_sandbox::{Protection, Sandbox};
+use formwork_tool::Gate;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Error,
+    config::HookConfig,
+    tape::{Pairs, Talk, lock},
+};
+
+/// How long a gate may take, unless its entry says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Gates as programs.
+pub(crate) struct Gates(Hooks);
+
+impl Gates {
+    /// Takes the hooks of a config; nothing where it has none.
+    ///
+    /// # Errors
+    /// [`Error::Rules`] when a hook names no program or a pattern does not parse.
+    pub(crate) fn new(
+        hooks: &[HookConfig],
+        (sandbox, protection): (&Sandbox, Protection),
+        root: &Path,
+    ) -> Result<Option<Self>, Error> {
+        let hook = |hook: &HookConfig| {
+            let rules = |reason: String| Error::Rules { reason: format!("a hook: {reason}") };
+            if hook.command.is_empty() {
+                return Err(rules("its command names no program".to_owned()));
+            }
+            let tools = hook.tools.as_ref().map(ToolPatterns::parse).transpose();
+            Ok(Hook {
+                event: hook.event.as_str().to_owned(),
+                tools: tools.map_err(|error| rules(error.to_string()))?,
+                command: hook.command.clone(),
+                timeout: hook.timeout.map_or(TIMEOUT, |span| span.as_duration()),
+            })
+        };
+        let hooks: Vec<Hook> = hooks.iter().map(hook).collect::<Result<_, _>>()?;
+        Ok(match hooks.is_empty() {
+            true => None,
+            false => Some(Self(Hooks::new(sandbox.clone(), root, protection, hooks))),
+        })
+    }
+}
+
+#[async_trait]
+impl Gate for Gates {
+    async fn decide(&self, call: &HookCall<'_>, cancel: &Cancel) -> Answer {
+        let token = CancellationToken::new();
+        let asking = Box::pin(self.0.gate(call, &token));
+        tokio::pin!(asking);
+        tokio::select! {
+            answer = &mut asking => answer,
+            () = cancel.cancelled() => {
+                token.cancel();
+                asking.await
+            }
+        }
+    }
+}
+
+/// Refuses what was refused, in a run that is carried out again without any program.
+pub(crate) struct TapedGate {
+    pub(crate) talk: Arc<Talk>,
+    pub(crate) pairs: Pairs,
+}
+
+#[async_trait]
+impl Gate for TapedGate {
+    async fn decide(&self, call: &HookCall<'_>, _: &Cancel) -> Answer {
+        let pair = lock(&self.pairs).get(&call.context.call).cloned().unwrap_or_default();
+        let decision = match self.talk.failed(&pair) {
+            Some((ToolErrorKind::Denied, why)) => Decision::Deny { why },
+            _ => Decision::Allow,
+        };
+        Answer { decision, arguments: None }
+    }
+}
