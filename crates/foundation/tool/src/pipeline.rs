@@ -188,10 +188,13 @@ impl Pipeline {
             Some(replaced) => (replaced, true),
             None => (arguments, false),
         };
-        self.parts
-            .ledger
-            .count_tool_call(context.task)
-            .map_err(|over| ToolError::new(ToolErrorKind::OverBudget, over.to_string()))?;
+        // To say that a task is done is no work: who has used the last call must be able to.
+        if offered.tool.spec().class != ToolClass::Lifecycle {
+            self.parts
+                .ledger
+                .count_tool_call(context.task)
+                .map_err(|over| ToolError::new(ToolErrorKind::OverBudget, over.to_string()))?;
+        }
         Ok(Admitted { tool: &offered.tool, arguments, replaced })
     }
 

@@ -192,6 +192,16 @@ async fn a_call_beyond_the_budget_is_not_carried_out() {
 }
 
 #[tokio::test]
+async fn a_task_that_has_used_its_last_call_can_still_be_ended() {
+    let world = World::with(Setup { tool_calls: 1, ..Setup::default() });
+
+    world.done("fs.write", json!({ "path": "a", "content": "a" })).await;
+    let told = world.call("end_task", json!({ "summary": "a is there" })).await;
+
+    assert!(matches!(told.control, Control::End(_)), "{told:?}");
+}
+
+#[tokio::test]
 async fn a_refused_call_is_not_counted() {
     let world = World::with(Setup { tool_calls: 1, ..Setup::default() });
 

@@ -8,7 +8,7 @@ use std::{
 
 use formwork_protocols::{
     Ask, CallId, EventBody, HoldId, Ledger as _, Position, RunId, Span, Store, TaskId, TaskState,
-    Timestamp,
+    Timestamp, ToolClass,
     check::{CheckKind, Phase},
     event::Decided,
     store::Selection,
@@ -191,7 +191,10 @@ impl Folding {
                 self.accounts.settle(settled.hold, &settled.usage, settled.usd);
                 self.calls.remove(&settled.hold);
             }
-            EventBody::ToolRequested(requested) if requested.decision == Decided::Allowed => {
+            EventBody::ToolRequested(requested)
+                if requested.decision == Decided::Allowed
+                    && requested.class != Some(ToolClass::Lifecycle) =>
+            {
                 if let Some(task) = task {
                     self.accounts.restore_tool_call(task);
                 }
