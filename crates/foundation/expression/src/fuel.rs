@@ -21,6 +21,30 @@ const BYTES: u64 = 64;
 /// The name of the function that counts. No expression can call it: it is no name of the language.
 pub(crate) const TICK: &str = "@tick";
 
+/// The name of our own `matches`, which stands in for the engine's: that one reads its pattern anew each time.
+pub(crate) const MATCHES: &str = "@matches";
+
+/// What goes through all that it is given, and so costs by the size of that.
+const BY_SIZE: &[&str] = &[
+    operators::EQUALS,
+    operators::NOT_EQUALS,
+    operators::LESS,
+    operators::LESS_EQUALS,
+    operators::GREATER,
+    operators::GREATER_EQUALS,
+    operators::IN,
+    "bytes",
+    "contains",
+    "endsWith",
+    "lines",
+    "matches",
+    "size",
+    "split",
+    "startsWith",
+    "string",
+    "trim",
+];
+
 /// What is left.
 #[derive(Debug, Clone)]
 pub(crate) struct Fuel(Arc<AtomicU64>);
@@ -34,15 +58,20 @@ impl Fuel {
         self.0.load(Ordering::Relaxed) == 0
     }
 
-    /// Pays for a turn and for what it made.
+    /// Pays for a turn and for what it made, or is given.
     pub(crate) fn burn(&self, made: Value) -> Result<Value, ExecutionError> {
-        let cost = cost(&made);
+        self.pay(cost(&made))?;
+        Ok(made)
+    }
+
+    /// Pays for what is about to be done.
+    pub(crate) fn pay(&self, cost: u64) -> Result<(), ExecutionError> {
         let left = self.0.load(Ordering::Relaxed).saturating_sub(cost);
         self.0.store(left, Ordering::Relaxed);
         if left == 0 {
             return Err(ExecutionError::function_error("tick", "too many steps"));
         }
-        Ok(made)
+        Ok(())
     }
 }
 
@@ -66,11 +95,15 @@ pub(crate) fn meter(tree: &mut IdedExpr) {
         Expr::Call(call) => {
             call.target.iter_mut().for_each(|target| meter(target));
             call.args.iter_mut().for_each(meter);
+            if BY_SIZE.contains(&call.func_name.as_str()) {
+                let given = call.target.iter_mut().map(|target| &mut **target);
+                given.chain(&mut call.args).filter(|given| !is_own(given)).for_each(wrap);
+            }
+            if call.func_name == "matches" {
+                MATCHES.clone_into(&mut call.func_name);
+            }
             // Texts and lists that are put together grow as fast as they are written down.
-            let is_step = matches!(
-                call.args.first().map(|first| &first.expr),
-                Some(Expr::Ident(name)) if name.starts_with('@')
-            );
+            let is_step = call.args.first().is_some_and(is_own);
             if call.func_name == operators::ADD && !is_step {
                 wrap(tree);
             }
@@ -132,6 +165,11 @@ fn meter_list(step: &mut IdedExpr, made: &str) -> bool {
         },
         _ => false,
     }
+}
+
+/// Tells whether it is a name of the engine's own, by which it knows the form of a turn.
+fn is_own(tree: &IdedExpr) -> bool {
+    matches!(&tree.expr, Expr::Ident(name) if name.starts_with('@'))
 }
 
 fn wrap(tree: &mut IdedExpr) {

@@ -137,6 +137,26 @@ fn hostile_expressions_end_as_errors() {
     assert!(value(&nested("true ? 1 : ", "", 150)).is_err());
     assert!(value(&format!("a{}", ".b".repeat(900))).is_err());
 
+    let long = json!({ "vars": { "t": "a".repeat(900_000), "l": vec!["x"; 300], "n": (0..300).collect::<Vec<_>>() } });
+    let over =
+        |source: &str| Expression::parse(source).unwrap().evaluate(long.as_object().unwrap());
+    for dear in [
+        format!("size([{}]) > 0", vec!["vars.t.split('a')"; 100].join(",")),
+        format!("size([{}]) > 0", vec!["vars.t.split('b')"; 100].join(",")),
+        "vars.l.all(a, vars.l.all(b, 'x'.matches('\\\\w{200}') || true))".to_owned(),
+        "vars.n.all(a, 'x'.matches(string(a)) || true)".to_owned(),
+        "vars.l.all(a, vars.l.all(b, vars.t.contains('b') || true))".to_owned(),
+        "vars.l.all(a, vars.l.all(b, vars.t == vars.t + 'b' || true))".to_owned(),
+        "vars.l.all(a, vars.l.all(b, size(vars.t) > 0))".to_owned(),
+        "vars.l.all(a, vars.l.all(b, 'y' in vars.l || true))".to_owned(),
+    ] {
+        assert!(matches!(over(&dear), Err(Error::TooDear { .. })), "{dear}: {:?}", over(&dear));
+    }
+    let large = over("'x'.matches('\\\\w{2000}')").unwrap_err().to_string();
+    assert!(large.contains("size limit"), "{large}");
+    assert_eq!(over("vars.l.filter(x, x.matches('^[xyz]$')).size()"), Ok(json!(300)));
+    assert_eq!(over("vars.t.contains('b') || size(vars.l) == 300"), Ok(json!(true)));
+
     let huge = json!({ "vars": "x".repeat(2_000_000) });
     let seen = Expression::parse("size(vars) > 1").unwrap().test(huge.as_object().unwrap());
     assert!(matches!(seen, Err(Error::TooMuch { .. })));
