@@ -102,6 +102,8 @@ pub enum Verb {
     Ask(OneTask),
     /// Make a change within the scope, and nothing beyond it.
     Edit(OneTask),
+    /// Talk with an agent at the terminal; also what `formwork` alone does there.
+    Chat(Chat),
     /// Watch a broken repository being fixed; needs no set-up.
     Demo(Demo),
     /// List, show, pause, resume, abort, fork, rewind, export and import runs.
@@ -247,6 +249,23 @@ pub struct OneTask {
     /// How it runs.
     #[command(flatten)]
     pub options: RunOptions,
+}
+
+/// `formwork chat`
+#[derive(Debug, Default, Args)]
+pub struct Chat {
+    /// Go on with a chat: the one that a turn belongs to, or the newest of this workspace.
+    #[arg(long, value_name = "RUN")]
+    pub resume: Option<Option<RunId>>,
+    /// The model of every turn, in place of what the agent asks for.
+    #[arg(long, value_name = "PROVIDER/MODEL")]
+    pub model: Option<ModelRef>,
+    /// What the agent may do: ask, plan, edit or auto. It asks about what that leaves open.
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub mode: Option<PermissionMode>,
+    /// The agent that is spoken to; partner where absent.
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<AgentName>,
 }
 
 /// `formwork demo`

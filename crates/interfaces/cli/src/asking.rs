@@ -75,6 +75,12 @@ pub(crate) struct Desk {
     lines: Lines,
 }
 
+/// Makes both ends for whoever has a terminal of their own.
+pub(crate) fn pair(by: &Principal) -> (Arc<dyn Approver>, mpsc::Receiver<Open>) {
+    let (sender, questions) = mpsc::channel(WAITING);
+    (Arc::new(Asker { questions: sender, by: by.clone() }), questions)
+}
+
 /// Makes both ends where a person can be asked; nothing where not, and then such calls are refused.
 pub(crate) fn open(
     global: &Global,

@@ -14,6 +14,7 @@
 
 pub mod args; // What may be written.
 mod asking; // What a person is asked.
+mod chat; // A conversation at the terminal.
 mod fault; // How a verb fails.
 mod settings; // Folders, config files and the environment.
 mod terminal; // Where output goes.

@@ -78,19 +78,7 @@ impl Terminal {
 
     /// Returns a unified diff as it is printed: with colours where standard output takes them.
     pub(crate) fn diff(&self, diff: &str) -> String {
-        if !self.color {
-            return diff.to_owned();
-        }
-        let paint = |line: &str| {
-            let color = match line.as_bytes().first() {
-                Some(b'+') => Color::Green,
-                Some(b'-') => Color::Red,
-                Some(b'@') => Color::Cyan,
-                _ => return format!("{line}\n"),
-            };
-            format!("{}{line}{ResetColor}\n", SetForegroundColor(color))
-        };
-        diff.lines().map(paint).collect()
+        painted_diff(diff, self.color)
     }
 
     /// Tells whether what a model says is streamed to the terminal on which the result is printed.
@@ -144,6 +132,23 @@ impl Terminal {
     pub(crate) fn line<T: Serialize>(&self, document: &T) -> io::Result<()> {
         print(&format!("{}\n", serde_json::to_string(document)?))
     }
+}
+
+/// Returns a unified diff, with colours where they are wanted.
+pub(crate) fn painted_diff(diff: &str, color: bool) -> String {
+    if !color {
+        return diff.to_owned();
+    }
+    let paint = |line: &str| {
+        let color = match line.as_bytes().first() {
+            Some(b'+') => Color::Green,
+            Some(b'-') => Color::Red,
+            Some(b'@') => Color::Cyan,
+            _ => return format!("{line}\n"),
+        };
+        format!("{}{line}{ResetColor}\n", SetForegroundColor(color))
+    };
+    diff.lines().map(paint).collect()
 }
 
 /// Prints bytes as they are.

@@ -25,7 +25,7 @@ use formwork_protocols::OutcomeCode;
 use formwork_services::{Builder, Formwork, capability::Caller, config::Layer};
 
 use crate::{
-    args::{Cli, Global, RunOptions, Verb},
+    args::{Chat, Cli, Global, RunOptions, Verb},
     fault::Fault,
     settings::{Need, Settings},
     terminal::Terminal,
@@ -50,6 +50,9 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
                 Err(unknown_verb(&word))
             }
             Some(text) => run::task(&global, terminal, text, run),
+            None if chats(terminal, &global, &run) => {
+                crate::chat::chat(&global, terminal, Chat { mode: run.mode, ..Chat::default() })
+            }
             None => {
                 let help = Cli::command().render_help();
                 terminal.text(help.to_string())?;
@@ -59,6 +62,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Run(args)) => run::run(&global, terminal, args),
         Some(Verb::Ask(args)) => run::ask(&global, terminal, args),
         Some(Verb::Edit(args)) => run::edit(&global, terminal, args),
+        Some(Verb::Chat(args)) => crate::chat::chat(&global, terminal, args),
         Some(Verb::Demo(args)) => demo::demo(&global, terminal, args),
         Some(Verb::Runs(args)) => runs::runs(&global, terminal, args),
         Some(Verb::Tasks(args)) => tasks::tasks(&global, terminal, args),
@@ -89,6 +93,27 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
             Ok(OutcomeCode::Completed)
         }
     }
+}
+
+/// Tells whether the bare command begins a chat: on a terminal, where nothing else is asked for.
+fn chats(terminal: &Terminal, global: &Global, run: &RunOptions) -> bool {
+    let only_mode = RunOptions { mode: run.mode, ..RunOptions::default() };
+    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stdin());
+    let is_text = terminal.format == crate::terminal::Format::Text;
+    is_terminal && terminal.stdout && is_text && !global.no_input && *run == only_mode
+}
+
+/// Returns the layer of config that `--mode` is.
+pub(crate) fn mode_flag(mode: formwork_protocols::PermissionMode) -> Layer {
+    run::mode_flag(mode)
+}
+
+/// Adds who is asked about calls that the rules leave open.
+pub(crate) fn equipped(
+    builder: Builder,
+    asker: Option<std::sync::Arc<dyn formwork_protocols::Approver>>,
+) -> Builder {
+    run::equipped(builder, None, asker)
 }
 
 /// A single word is a verb that does not exist, and no task: a task in words has several.
@@ -149,7 +174,7 @@ where
 }
 
 /// The same, with the settings read and more said to the builder.
-fn with_settings<T, F>(
+pub(crate) fn with_settings<T, F>(
     settings: Settings,
     more: impl FnOnce(Builder, &Settings) -> Builder,
     work: impl FnOnce(Formwork, Caller, Settings) -> F,

@@ -3,7 +3,10 @@
 mod live; // Draws it, on a terminal or line by line.
 mod tree; // Folds events into the tree of tasks.
 
-pub(crate) use live::{Live, Style, visible};
+pub(crate) use {
+    live::{Live, Style, columns, visible, wide},
+    tree::describe,
+};
 
 #[cfg(test)]
 mod tests;

@@ -122,6 +122,11 @@ fn begin(
     })
 }
 
+/// Returns the layer of config that `--mode` is.
+pub(super) fn mode_flag(mode: PermissionMode) -> Layer {
+    Layer::set(Origin::Flag { flag: "--mode".to_owned() }, "permissions.mode", json!(mode))
+}
+
 /// Adds what only runs need: where traffic is kept, and who is asked.
 pub(super) fn equipped(
     mut builder: Builder,

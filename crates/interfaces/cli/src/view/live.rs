@@ -434,7 +434,7 @@ pub(crate) fn visible(line: &str) -> String {
 }
 
 /// Returns as much of a line as fits so many columns; wide characters count as two.
-fn columns(line: &str, width: usize) -> &str {
+pub(crate) fn columns(line: &str, width: usize) -> &str {
     let mut used = 0;
     for (at, character) in line.char_indices() {
         used += if wide(character) { 2 } else { 1 };
@@ -469,7 +469,7 @@ fn wrapped(line: &str, width: usize) -> Vec<&str> {
 /// Tells whether a character takes two columns: East Asian wide and full-width forms, and emoji.
 ///
 /// Source: Unicode Standard Annex 11, the blocks that are wide throughout.
-const fn wide(character: char) -> bool {
+pub(crate) const fn wide(character: char) -> bool {
     matches!(character,
         '\u{1100}'..='\u{115F}' | '\u{2E80}'..='\u{303E}' | '\u{3041}'..='\u{A4CF}'
         | '\u{AC00}'..='\u{D7A3}' | '\u{F900}'..='\u{FAFF}' | '\u{FE30}'..='\u{FE6F}'

@@ -180,7 +180,7 @@ impl Tree {
 }
 
 /// Describes a tool call in a few words: its name and what it is about.
-pub(super) fn describe(tool: &str, arguments: &serde_json::Value) -> String {
+pub(crate) fn describe(tool: &str, arguments: &serde_json::Value) -> String {
     let about =
         ["path", "command", "arguments", "pattern", "name"].iter().find_map(|key| match arguments
             .get(*key)?

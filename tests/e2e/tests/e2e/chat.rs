@@ -1,0 +1,234 @@
+//! A chat in a real terminal, driven key by key.
+
+use std::{path::PathBuf, process::Stdio, time::Duration};
+
+use formwork_testkit::http::Gate;
+use serde_json::json;
+use tokio::process::Command;
+
+use crate::{
+    answers::{calls, halted, held, saying, says},
+    world::World,
+};
+
+/// When a screen that should have come is taken never to come.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// How long it is until a screen is looked at again.
+const TICK: Duration = Duration::from_millis(15);
+
+/// A terminal of 90 columns and 30 lines in a server of its own.
+struct Terminal {
+    socket: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Terminal {
+    /// Runs the program in a new terminal; nothing where there is none.
+    async fn open(world: &World, arguments: &[&str]) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let terminal = Self { socket: folder.path().join("tmux"), _folder: folder };
+        let command = world.formwork(arguments.iter().copied());
+        let command = command.as_std();
+        let mut start = Command::new("tmux");
+        start.args(["-f", "/dev/null", "-S"]).arg(&terminal.socket);
+        start.args([
+            "new-session",
+            "-d",
+            "-x",
+            "90",
+            "-y",
+            "30",
+            "env",
+            "-i",
+            "TERM=screen",
+            "NO_COLOR=1",
+        ]);
+        for (name, value) in command.get_envs() {
+            let (Some(value), name) = (value, name.to_str().unwrap()) else { continue };
+            start.arg(format!("{name}={}", value.to_str().unwrap()));
+        }
+        start.arg(command.get_program()).args(command.get_args());
+        start.current_dir(world.path(""));
+        let started = start.stdout(Stdio::null()).stderr(Stdio::null()).status().await;
+        if !started.is_ok_and(|status| status.success()) {
+            #[expect(
+                clippy::print_stderr,
+                reason = "a skip is told to whoever reads the test's output"
+            )]
+            {
+                eprintln!("SKIP tmux: there is no terminal to drive");
+            }
+            return None;
+        }
+        Some(terminal)
+    }
+
+    async fn tmux(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new("tmux");
+        command.arg("-S").arg(&self.socket).args(arguments);
+        let output = command.stderr(Stdio::null()).output().await.unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Types a text and Enter.
+    async fn send(&self, text: &str) {
+        self.tmux(&["send-keys", "-l", text]).await;
+        self.tmux(&["send-keys", "Enter"]).await;
+    }
+
+    async fn key(&self, key: &str) {
+        self.tmux(&["send-keys", key]).await;
+    }
+
+    /// Waits until the screen shows a text, and returns it without what differs from run to run.
+    async fn shows(&self, text: &str) -> String {
+        let mut tick = tokio::time::interval(TICK);
+        let began = std::time::Instant::now();
+        loop {
+            tick.tick().await;
+            let screen = self.tmux(&["capture-pane", "-p"]).await;
+            if screen.contains(text) {
+                return steady(&screen);
+            }
+            assert!(began.elapsed() < DEADLINE, "{text:?} is not shown:\n{screen}");
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("tmux")
+            .arg("-S")
+            .arg(&self.socket)
+            .arg("kill-server")
+            .stderr(Stdio::null())
+            .status();
+    }
+}
+
+/// Takes times and ids out of a screen.
+fn steady(screen: &str) -> String {
+    let mut steady = String::new();
+    for line in screen.trim_end().lines() {
+        let words: Vec<String> = line
+            .split(' ')
+            .map(|word| {
+                let bare = word.trim_matches(['(', ')', ',']);
+                let digits = bare.trim_end_matches('s');
+                let is_time = bare.ends_with('s')
+                    && !digits.is_empty()
+                    && digits.bytes().all(|it| it.is_ascii_digit());
+                let is_id = bare.len() == 36 && bare.matches('-').count() == 4;
+                match (is_time, is_id) {
+                    (true, _) => word.replace(bare, "Ns"),
+                    (_, true) => word.replace(bare, "RUN"),
+                    _ => word.to_owned(),
+                }
+            })
+            .collect();
+        let line = words.join(" ");
+        // How long a call took.
+        let line = match line.rfind(" ms)") {
+            Some(end) => {
+                let start = line[..end].rfind(' ').unwrap_or(end);
+                format!("{} N{}", &line[..start], &line[end..])
+            }
+            None => line,
+        };
+        steady.push_str(&line);
+        steady.push('\n');
+    }
+    steady
+}
+
+#[tokio::test]
+async fn a_chat_streams_interrupts_steers_takes_back_and_is_taken_up_after_a_kill() {
+    let world = World::with("[permissions]\nmode = \"edit\"\n").await;
+    let chat = World::chat("one");
+    let answer = "# The cause\n\nIt is **wrong** in `README.md`:\n\n- one\n- two\n\n```rust\nfn main() {}\n```\n";
+    world.server.reply(&chat, calls(&[("fs.read", json!({ "path": "README.md" }))]));
+    world.server.reply(&chat, says(answer));
+    let Some(terminal) = Terminal::open(&world, &["chat"]).await else { return };
+    terminal.shows("\n>").await;
+
+    terminal.send("What is wrong?").await;
+    let answered = terminal.shows("tokens · $").await;
+    insta::assert_snapshot!("answered", answered);
+
+    // The model is in the middle of an answer when the turn is ended.
+    let gate = Gate::new();
+    world
+        .server
+        .reply(&chat, halted(&gate, &saying("I think about it for a very long time, and on.")));
+    terminal.send("Think.").await;
+    gate.reached().await;
+    terminal.shows("I think about").await;
+    let began = std::time::Instant::now();
+    terminal.key("C-c").await;
+    terminal.shows("the turn was ended").await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+
+    // What is sent while a turn goes on reaches the model at its next step.
+    let gate = Gate::new();
+    let write = json!({ "path": "notes.md", "content": "one\n" });
+    world.server.reply(&chat, held(&gate, &crate::answers::calling(&[("fs.write", write)])));
+    world.server.reply(&chat, says("Written, with tabs."));
+    terminal.send("Write notes.").await;
+    gate.reached().await;
+    terminal.send("Mind the tabs.").await;
+    terminal.shows("it hears it at its next step").await;
+    gate.open();
+    terminal.shows("Written, with tabs.").await;
+    let changed = terminal.shows("1 file changed").await;
+    insta::assert_snapshot!("changed", changed);
+    let last = world.server.requests().last().unwrap().text();
+    assert!(
+        last.contains("Mind the tabs.") && last.contains("interrupted before an answer"),
+        "{last}"
+    );
+    assert!(last.contains("What is wrong?"), "the conversation goes on: {last}");
+
+    terminal.send("/diff").await;
+    terminal.shows("+one").await;
+    terminal.send("/undo").await;
+    terminal.shows("back before your last turn").await;
+    assert!(!world.path("notes.md").exists());
+    terminal.send("/cost").await;
+    terminal.shows("2 turns").await;
+
+    // The process dies in a turn, and another takes it up.
+    let gate = Gate::new();
+    world.server.reply(&chat, held(&gate, &saying("never heard")));
+    terminal.send("Go on.").await;
+    gate.reached().await;
+    terminal.tmux(&["kill-server"]).await;
+    drop(terminal);
+    world.server.reply(&chat, says("I am back."));
+    let Some(terminal) = Terminal::open(&world, &["chat", "--resume"]).await else { return };
+    terminal.shows("I am back.").await;
+    let resumed = terminal.shows("tokens · $").await;
+    insta::assert_snapshot!("resumed", resumed);
+    terminal.send("/exit").await;
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_call_that_the_rules_leave_open_is_asked_about_in_place() {
+    let world = World::with("[permissions]\nmode = \"edit\"\n").await;
+    let chat = World::chat("one");
+    world.server.reply(&chat, calls(&[("exec", json!({ "command": ["echo", "hello"] }))]));
+    world.server.reply(&chat, says("It says hello."));
+    let Some(terminal) = Terminal::open(&world, &["chat"]).await else { return };
+    terminal.shows("\n>").await;
+
+    terminal.send("Run it.").await;
+    let asked = terminal.shows("y once").await;
+    terminal.send("y").await;
+    terminal.shows("It says hello.").await;
+
+    assert!(asked.contains("partner wants to call exec"), "{asked}");
+    let results = world.server.requests()[1].text();
+    assert!(results.contains("hello\\n") || results.contains("hello"), "{results}");
+    world.assert_sound().await;
+}
