@@ -14,11 +14,11 @@ fn a_coder_may_end_its_task_and_a_reader_can_change_nothing() {
 
     assert_eq!(
         allowed("coder"),
-        "fs.read fs.list_dir fs.glob fs.grep fs.write fs.edit fs.delete git exec shell output.read start_task end_task"
+        "fs.read fs.list_dir fs.glob fs.grep fs.write fs.edit fs.delete git exec shell output.read skill.load start_task end_task"
     );
-    for who in ["reader", "reviewer"] {
-        assert_eq!(allowed(who), "fs.read fs.list_dir fs.glob fs.grep fs.stat git output.read");
-    }
+    let looks = "fs.read fs.list_dir fs.glob fs.grep fs.stat git output.read";
+    assert_eq!(allowed("reviewer"), looks);
+    assert_eq!(allowed("reader"), format!("{looks} skill.load"));
 }
 
 #[test]

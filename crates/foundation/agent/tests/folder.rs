@@ -50,7 +50,7 @@ fn a_folder_that_does_not_exist_holds_the_built_in_agents() {
     let agents = Agents::load(&folder.path().join("absent"), &Checks::default()).unwrap();
 
     assert_eq!(agents, Agents::built_in());
-    assert_eq!(names(&agents), ["coder", "reader", "reviewer"]);
+    assert_eq!(names(&agents), ["coder", "partner", "reader", "reviewer"]);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn an_agent_of_the_project_takes_the_place_of_the_built_in_one() {
 
     let coder = agents.get(&"coder".parse().unwrap()).unwrap();
     let file = folder.path().join("own.toml").display().to_string();
-    assert_eq!(names(&agents), ["coder", "reader", "reviewer"]);
+    assert_eq!(names(&agents), ["coder", "partner", "reader", "reviewer"]);
     assert_eq!(coder.source(), &Source::File(file));
     assert_eq!(coder.prompt(), "Mine.");
 }

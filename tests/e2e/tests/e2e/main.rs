@@ -12,8 +12,8 @@ mod world; // A workspace, a provider and the real program.
 
 mod bounds; // What programs may write.
 mod budget; // What is set aside and spent.
-mod check; // Keys, found before they are committed.
 mod chat; // A chat in a real terminal.
+mod check; // Keys, found before they are committed.
 mod checks; // Checks that cannot be talked out of failing.
 mod commit; // What is committed, and what is not.
 mod control; // Runs paused, ended, forked and rewound from outside.
