@@ -134,7 +134,7 @@ fn a_prompt_that_nobody_includes_is_not_judged() {
         (".hidden.toml", "not TOML"),
     ]);
 
-    assert_eq!(names(&load(&folder).unwrap()), ["a", "coder", "reader", "reviewer"]);
+    assert_eq!(names(&load(&folder).unwrap()), ["a", "coder", "partner", "reader", "reviewer"]);
 }
 
 #[test]
