@@ -63,6 +63,7 @@ impl Chat {
             width: None,
             commit: false,
             mode: Some(self.mode),
+            headless: false,
         };
         let started = self.formwork.call::<Start>(&self.caller, params).await?;
         self.turns.push(started.run);
