@@ -30,9 +30,31 @@ pub struct Budget {
     /// Wall time from the start of the task to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wall: Option<Span>,
+    /// Lines added and removed together by the task and all below it, compared when it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff_lines: Option<u64>,
     /// The caps of the tree below.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<TreeCaps>,
+    /// What happens once dollars, tokens, model calls or tool calls are used up; `block_new` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_exhausted: Option<OnExhausted>,
+}
+
+/// What happens once a budget is used up: when a cap is reached, or the next call may need more than is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExhausted {
+    /// No further call is made. What is under way ends by itself.
+    #[default]
+    BlockNew,
+    /// The task and all below it are ended at once.
+    CancelAll,
+    /// Calls go on for this long, beyond the caps; then the task and all below it are ended. The caps of the
+    /// tasks above hold all the while.
+    Grace(Span),
+    /// Calls go on. The caps are only told of.
+    Unlimited,
 }
 
 /// How large a tree may grow.

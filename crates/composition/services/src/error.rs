@@ -100,6 +100,9 @@ pub enum Error {
     /// What was to be fired cannot be recorded.
     #[error("event {name} cannot be fired: {reason}")]
     Fired { name: EventName, reason: String },
+    /// The workspace has no such workflow.
+    #[error("there is no workflow {name:?} below .formwork/workflows")]
+    NoSuchWorkflow { name: String },
     /// The run has ended before.
     #[error("run {run} is {state} and cannot be {wanted}")]
     Over { run: RunId, state: RunState, wanted: &'static str },
@@ -189,6 +192,7 @@ impl Error {
             | Self::NoSuchTask { .. }
             | Self::Inbox { .. }
             | Self::Fired { .. }
+            | Self::NoSuchWorkflow { .. }
             | Self::Over { .. }
             | Self::Attached { .. }
             | Self::NotForkable { .. }

@@ -15,3 +15,4 @@ pub mod tasks;
 pub mod tools;
 pub mod trash;
 pub mod undo;
+pub mod workflows;

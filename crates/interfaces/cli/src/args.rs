@@ -140,6 +140,9 @@ pub enum Verb {
     Models(Models),
     /// List the agents of the workspace and the built-in ones.
     Agents,
+    /// List and check workflows, or show what one would do and could cost at the most.
+    #[command(subcommand)]
+    Workflows(Workflows),
     /// List the tools.
     Tools,
     /// Write a commented starting set of documents.
@@ -393,6 +396,35 @@ pub enum Tasks {
         run: RunId,
         /// The task: its name, its path as in build/test, or its id.
         task: String,
+    },
+}
+
+/// `formwork workflows`
+#[derive(Debug, Subcommand)]
+pub enum Workflows {
+    /// List the workflows of the workspace.
+    List,
+    /// Print the text of a workflow.
+    Get {
+        /// A file, or a name below .formwork/workflows.
+        workflow: String,
+    },
+    /// Check a workflow and list every fault; runs nothing.
+    Validate {
+        /// A file, or a name below .formwork/workflows.
+        workflow: String,
+    },
+    /// Show what a workflow would do, in which order, with which models, and the most that it could cost;
+    /// spends nothing.
+    Plan {
+        /// A file, or a name below .formwork/workflows.
+        workflow: String,
+        /// A value of a variable. May be repeated.
+        #[arg(long = "var", value_name = "NAME=VALUE")]
+        vars: Vec<String>,
+        /// The model of every agent, as provider/model.
+        #[arg(long, value_name = "MODEL")]
+        model: Option<ModelRef>,
     },
 }
 

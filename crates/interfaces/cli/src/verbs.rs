@@ -19,6 +19,7 @@ mod runs;
 mod tasks;
 mod trust;
 mod undo;
+mod workflows;
 
 use clap::CommandFactory as _;
 use formwork_protocols::OutcomeCode;
@@ -66,6 +67,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Demo(args)) => demo::demo(&global, terminal, args),
         Some(Verb::Runs(args)) => runs::runs(&global, terminal, args),
         Some(Verb::Tasks(args)) => tasks::tasks(&global, terminal, args),
+        Some(Verb::Workflows(args)) => workflows::workflows(&global, terminal, args),
         Some(Verb::Spend(args)) => tasks::spend(&global, terminal, args),
         Some(Verb::Undo(args)) => undo::undo(&global, terminal, args),
         Some(Verb::Trash(args)) => undo::trash(&global, terminal, args),

@@ -7,8 +7,9 @@ use std::{
 
 use formwork_protocols::{
     Ask, Budget, HoldId, Ledger, OverBudget, TaskId, Usage, Usd,
-    budget::{Cap, Crossing, Remaining},
+    budget::{Cap, Crossing, OnExhausted, Remaining},
 };
+use tokio::sync::Notify;
 
 /// What a subtree used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,6 +41,18 @@ pub struct LapsedHold {
 #[derive(Debug, Default)]
 pub struct Accounts {
     book: Mutex<Book>,
+    /// Wakes whoever waits to hear that a budget is used up.
+    run_dry: Notify,
+}
+
+/// A budget that is used up, and what is to happen for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the type's sentence and its fields' names say it")]
+pub struct Exhausted {
+    pub task: TaskId,
+    pub policy: OnExhausted,
+    /// What is missing, in one line.
+    pub detail: String,
 }
 
 #[derive(Debug, Default)]
@@ -47,6 +60,7 @@ struct Book {
     accounts: Vec<Account>,
     places: HashMap<TaskId, usize>,
     holds: HashMap<HoldId, (usize, Ask)>,
+    exhausted: Vec<Exhausted>,
 }
 
 #[derive(Debug)]
@@ -58,6 +72,10 @@ struct Account {
     held_usd: Usd,
     held_tokens: u64,
     held_rounds: u32,
+    /// Whether somebody was told that it is used up.
+    is_told: bool,
+    /// Whether its grace is over.
+    is_closed: bool,
 }
 
 impl Accounts {
@@ -84,6 +102,8 @@ impl Accounts {
             held_usd: Usd::ZERO,
             held_tokens: 0,
             held_rounds: 0,
+            is_told: false,
+            is_closed: false,
         });
         book.places.insert(task, place);
     }
@@ -128,6 +148,32 @@ impl Accounts {
         account.map(|account| account.spent).unwrap_or_default()
     }
 
+    /// Waits until a budget is used up for which something has to happen. Cancel safe.
+    pub(crate) async fn dry(&self) {
+        self.run_dry.notified().await;
+    }
+
+    /// Returns the budgets that are used up and for which something has to happen, each once.
+    pub fn take_exhausted(&self) -> Vec<Exhausted> {
+        std::mem::take(&mut self.lock().exhausted)
+    }
+
+    /// Ends the grace of a budget: from here on its caps hold.
+    pub fn close(&self, task: TaskId) {
+        let mut book = self.lock();
+        if let Some(&place) = book.places.get(&task)
+            && let Some(account) = book.accounts.get_mut(place)
+        {
+            account.is_closed = true;
+        }
+    }
+
+    fn tell(&self, book: &Book) {
+        if !book.exhausted.is_empty() {
+            self.run_dry.notify_one();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Book> {
         // Nothing in a critical section can panic between two writes, so a poisoned book is whole.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
@@ -148,6 +194,39 @@ impl Book {
         }
     }
 
+    /// Takes what the accounts above a place say to a call: the first that refuses it, by its policy. Notes
+    /// those that are used up.
+    fn admit(
+        &mut self,
+        place: usize,
+        refuses: impl Fn(&Account) -> Option<OverBudget>,
+    ) -> Result<(), OverBudget> {
+        let mut refusal = None;
+        let mut next = Some(place);
+        while let Some(at) = next {
+            let Some(account) = self.accounts.get(at) else { break };
+            next = account.parent;
+            let Some(over) = refuses(account) else { continue };
+            let detail = over.to_string();
+            let is_open = account.goes_on();
+            self.note(at, detail);
+            if !is_open {
+                refusal.get_or_insert(over);
+            }
+        }
+        refusal.map_or(Ok(()), Err)
+    }
+
+    /// Notes that an account is used up, where something has to happen for it.
+    fn note(&mut self, place: usize, detail: String) {
+        let Some(account) = self.accounts.get_mut(place) else { return };
+        let policy = account.limit.on_exhausted.unwrap_or_default();
+        let matters = matches!(policy, OnExhausted::CancelAll | OnExhausted::Grace(_));
+        if matters && !std::mem::replace(&mut account.is_told, true) {
+            self.exhausted.push(Exhausted { task: account.task, policy, detail });
+        }
+    }
+
     fn hold(&mut self, place: usize, hold: HoldId, ask: Ask) {
         self.each_above(place, |account| {
             account.held_usd = account.held_usd.saturating_add(ask.usd);
@@ -159,6 +238,15 @@ impl Book {
 }
 
 impl Account {
+    /// Tells whether calls go on although it is used up.
+    fn goes_on(&self) -> bool {
+        match self.limit.on_exhausted.unwrap_or_default() {
+            OnExhausted::BlockNew | OnExhausted::CancelAll => false,
+            OnExhausted::Grace(_) => !self.is_closed,
+            OnExhausted::Unlimited => true,
+        }
+    }
+
     fn used_usd(&self) -> Usd {
         self.spent.usd.saturating_add(self.held_usd)
     }
@@ -242,11 +330,12 @@ impl Ledger for Accounts {
         let Some(&place) = book.places.get(&task) else {
             return Err(no_account(task, Cap::Usd, ask.usd.to_string()));
         };
-        if let Some(refusal) = book.path(place).find_map(|account| account.refuse(&ask)) {
-            return Err(refusal);
+        let admitted = book.admit(place, |account| account.refuse(&ask));
+        if admitted.is_ok() {
+            book.hold(place, hold, ask);
         }
-        book.hold(place, hold, ask);
-        Ok(())
+        self.tell(&book);
+        admitted
     }
 
     fn settle(&self, hold: HoldId, usage: &Usage, cost: Usd) -> Vec<Crossing> {
@@ -265,6 +354,12 @@ impl Ledger for Accounts {
             account.spent.rounds = account.spent.rounds.saturating_add(1);
             account.crossings(&before, &mut crossings);
         });
+        for crossing in crossings.iter().filter(|crossing| crossing.exhausted) {
+            if let Some(&place) = book.places.get(&crossing.task) {
+                book.note(place, format!("{} of {} used", crossing.used, crossing.limit));
+            }
+        }
+        self.tell(&book);
         crossings
     }
 
@@ -273,15 +368,17 @@ impl Ledger for Accounts {
         let Some(&place) = book.places.get(&task) else {
             return Err(no_account(task, Cap::ToolCalls, "1".to_owned()));
         };
-        if let Some(full) = book.path(place).find(|account| account.left_tool_calls() == Some(0)) {
-            return Err(OverBudget {
-                task: full.task,
+        let admitted = book.admit(place, |account| {
+            (account.left_tool_calls() == Some(0)).then(|| OverBudget {
+                task: account.task,
                 cap: Cap::ToolCalls,
-                limit: full.limit.tool_calls.unwrap_or_default().to_string(),
+                limit: account.limit.tool_calls.unwrap_or_default().to_string(),
                 left: "0".to_owned(),
                 asked: "1".to_owned(),
-            });
-        }
+            })
+        });
+        self.tell(&book);
+        admitted?;
         book.each_above(place, |account| {
             account.spent.tool_calls = account.spent.tool_calls.saturating_add(1);
         });
@@ -393,6 +490,43 @@ mod tests {
         assert_eq!((tokens.task, tokens.cap), (root, Cap::Tokens));
         assert_eq!((rounds.task, rounds.cap), (root, Cap::Rounds));
         assert_eq!((tools.task, tools.cap), (root, Cap::ToolCalls));
+    }
+
+    #[test]
+    fn a_policy_decides_what_a_budget_that_is_used_up_means() {
+        let rng = SeededRng::new(6);
+        let tried = |policy: OnExhausted| {
+            let (root, child) = (task(&rng), task(&rng));
+            let accounts = Accounts::new();
+            accounts.open(root, None, &Budget { on_exhausted: Some(policy), ..dollars(10) });
+            accounts.open(child, Some(root), &Budget::default());
+            let first = accounts.reserve(child, hold(&rng), ask(11, 0)).is_ok();
+            let told = accounts.take_exhausted().len();
+            let again = accounts.reserve(child, hold(&rng), ask(11, 0)).is_ok();
+            let told_again = accounts.take_exhausted().len();
+            accounts.close(root);
+            let closed = accounts.reserve(child, hold(&rng), ask(11, 0)).is_ok();
+            (first, told, again, told_again, closed)
+        };
+
+        assert_eq!(tried(OnExhausted::BlockNew), (false, 0, false, 0, false));
+        assert_eq!(tried(OnExhausted::CancelAll), (false, 1, false, 0, false));
+        let minute = formwork_protocols::Span::from_secs(60);
+        assert_eq!(tried(OnExhausted::Grace(minute)), (true, 1, true, 0, false));
+        assert_eq!(tried(OnExhausted::Unlimited), (true, 0, true, 0, true));
+    }
+
+    #[test]
+    fn the_grace_of_a_child_is_no_licence_to_pass_its_parents_cap() {
+        let rng = SeededRng::new(7);
+        let (root, child) = (task(&rng), task(&rng));
+        let accounts = Accounts::new();
+        accounts.open(root, None, &dollars(15));
+        let free = Budget { on_exhausted: Some(OnExhausted::Unlimited), ..dollars(10) };
+        accounts.open(child, Some(root), &free);
+
+        assert!(accounts.reserve(child, hold(&rng), ask(12, 0)).is_ok());
+        assert_eq!(accounts.reserve(child, hold(&rng), ask(4, 0)).unwrap_err().task, root);
     }
 
     #[test]

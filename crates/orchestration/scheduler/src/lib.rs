@@ -45,7 +45,7 @@ mod error;
 pub use {
     error::Error,
     executor::{AttemptEnd, AttemptJob, CheckJob, Executor, LastWords},
-    ledger::{Accounts, LapsedHold, Spent},
+    ledger::{Accounts, Exhausted, LapsedHold, Spent},
     native::{NativeExecutor, Natives},
     run::{NewRun, Report, Scheduler, Setup, Signals},
 };

@@ -242,7 +242,7 @@ impl Operation for Start {
 
 /// Reads a workflow and the agents that it asks for, with every fault of both at its place; where
 /// `models` are given, those of the models that the agents name among them.
-fn workflow(
+pub(super) fn workflow(
     formwork: &Formwork,
     (source, text): (&str, &str),
     vars: &Map<String, Value>,

@@ -15,7 +15,7 @@ use formwork_protocols::{
 };
 use futures::StreamExt as _;
 
-use super::{Session, with_words};
+use super::{END_TASK, Session, with_words};
 use formwork_context::{tokens_of, tool_tokens};
 
 use crate::{Error, hold::Hold, spec::SessionEnd};
@@ -307,7 +307,13 @@ impl Session {
         self.record.put(task, EventBody::ModelCompleted(completed));
         let settled = BudgetSettled { hold: id, call: sent.call, usd: cost, usage };
         self.record.put(task, EventBody::BudgetSettled(settled));
+        let warned = crossings.iter().any(|crossing| !crossing.exhausted);
         self.put_crossings(crossings);
+        // Who has just said that it is done needs no such word.
+        let goes_on = completion.message.tool_calls().any(|call| call.name != END_TASK);
+        if warned && goes_on && sent.purpose == Purpose::Turn {
+            self.waiting.push(self.budget_left());
+        }
     }
 
     /// Settles a call that brought no answer, and gathers the facts of it.
@@ -326,6 +332,21 @@ impl Session {
         self.record.put(task, EventBody::BudgetSettled(settled));
         self.put_crossings(crossings);
         error
+    }
+
+    /// Tells the model what is left for its task, once most of a budget is used.
+    fn budget_left(&self) -> String {
+        let left = self.seams.ledger.remaining(self.task());
+        let mut parts = Vec::new();
+        parts.extend(left.usd.map(|usd| format!("${usd}")));
+        parts.extend(left.tokens.map(|tokens| format!("{tokens} tokens")));
+        parts.extend(left.rounds.map(|rounds| format!("{rounds} model calls")));
+        parts.extend(left.tool_calls.map(|calls| format!("{calls} tool calls")));
+        format!(
+            "Most of the budget of this task is used. Left: {}. Finish what matters most and end the task \
+             while you can.",
+            parts.join(", ")
+        )
     }
 
     /// Gathers the lines that budgets crossed when a call was settled.

@@ -466,13 +466,7 @@ fn flags(options: &RunOptions, mode: Option<PermissionMode>) -> Result<Vec<Layer
 
 /// Returns what a run is started with.
 fn params(settings: &Settings, task: Task, options: &RunOptions) -> Result<StartParams, Fault> {
-    let mut vars = serde_json::Map::new();
-    for pair in &options.vars {
-        let (name, value) = pair
-            .split_once('=')
-            .ok_or_else(|| Fault::usage(format!("--var {pair:?} is not NAME=VALUE")))?;
-        vars.insert(name.to_owned(), Value::String(value.to_owned()));
-    }
+    let vars = variables(&options.vars)?;
     let checks = options
         .checks
         .iter()
@@ -490,16 +484,34 @@ fn params(settings: &Settings, task: Task, options: &RunOptions) -> Result<Start
                     "--check and --agent are for a task in words; a workflow has its own",
                 ));
             }
-            let path = workflow_path(settings, &name)?;
-            let text = std::fs::read_to_string(&path)
-                .with_context(|| format!("cannot read workflow {}", path.display()))
-                .map_err(Fault::setup)?;
-            Work::Workflow { source: path.display().to_string(), text }
+            let (source, text) = workflow_text(settings, &name)?;
+            Work::Workflow { source, text }
         }
     };
     let (model, width, commit) = (options.model.clone(), options.width, options.commit);
     let headless = options.headless;
     Ok(StartParams { work, vars, model, width, commit, mode: None, headless })
+}
+
+/// Reads values of variables, as in NAME=VALUE.
+pub(super) fn variables(pairs: &[String]) -> Result<serde_json::Map<String, Value>, Fault> {
+    let mut vars = serde_json::Map::new();
+    for pair in pairs {
+        let (name, value) = pair
+            .split_once('=')
+            .ok_or_else(|| Fault::usage(format!("--var {pair:?} is not NAME=VALUE")))?;
+        vars.insert(name.to_owned(), Value::String(value.to_owned()));
+    }
+    Ok(vars)
+}
+
+/// Reads a workflow, and returns where it was found with its text.
+pub(super) fn workflow_text(settings: &Settings, name: &str) -> Result<(String, String), Fault> {
+    let path = workflow_path(settings, name)?;
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("cannot read workflow {}", path.display()))
+        .map_err(Fault::setup)?;
+    Ok((path.display().to_string(), text))
 }
 
 /// Finds a workflow: a file, or a name below .formwork/workflows.

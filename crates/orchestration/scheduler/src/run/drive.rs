@@ -23,6 +23,7 @@ use tokio::{
 
 use super::{
     control::{Active, Control, Request, WAITING},
+    dry::Alarm,
     fold::Folded,
     judge::{Expressions, Question},
     mail::{self, Mail},
@@ -82,6 +83,8 @@ pub(super) struct Drive {
     pub(super) control: Arc<Control>,
     pub(super) requests: mpsc::Receiver<Request>,
     pub(super) timers: BinaryHeap<Reverse<(Instant, TaskIndex)>>,
+    /// What is due besides the ends of tasks.
+    pub(super) alarms: BinaryHeap<Reverse<(Instant, TaskIndex, Alarm)>>,
     pub(super) renewal: Instant,
     /// Up to where the log was searched for what somebody asks of the run.
     pub(super) heeded: Position,
@@ -127,6 +130,7 @@ impl Drive {
             control: Arc::new(control),
             requests,
             timers: BinaryHeap::new(),
+            alarms: BinaryHeap::new(),
             renewal: Instant::now() + renewal,
             heeded: folded.last,
             end: None,
@@ -267,11 +271,14 @@ impl Drive {
     /// Waits for the next thing to happen and decides on it, and on all else that has happened.
     async fn wait(&mut self, signals: &Signals) -> Result<(), Error> {
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
-        let mut wake = timer.map_or(self.renewal, |timer| timer.min(self.renewal));
+        let alarm = self.alarms.peek().map(|Reverse((at, ..))| *at);
+        let due = timer.into_iter().chain(alarm).min();
+        let mut wake = due.map_or(self.renewal, |due| due.min(self.renewal));
         if let Some(deadline) = self.next_deadline() {
             let left = deadline.since(self.scheduler.clock.now());
             wake = wake.min(Instant::now() + left.as_duration());
         }
+        let accounts = Arc::clone(&self.tree.accounts);
         tokio::select! {
             biased; // Who stops the run is heard before those who would go on.
             () = signals.abort.cancelled(), if !self.is_aborting => {
@@ -281,6 +288,7 @@ impl Drive {
                 self.pause();
             }
             () = signals.asked() => self.heed().await?,
+            () = accounts.dry() => self.heed_budgets(),
             Some(request) = self.requests.recv() => self.answer(request),
             Some(done) = self.jobs.join_next() => {
                 if let Ok(done) = done {
@@ -296,6 +304,7 @@ impl Drive {
         }
         // A busy run never gets to its sleep, so what is due is looked at after every step.
         self.time_out();
+        self.ring();
         self.expire().await?;
         let now = Instant::now();
         if self.renewal <= now {

@@ -3,6 +3,7 @@
 mod carry; // What the core decides, written down and made ready.
 mod control; // Tasks within a conversation.
 mod drive; // The loop that owns the state.
+mod dry; // Budgets that run dry.
 mod fill; // Words with variables in them.
 pub(crate) mod fold; // From the log back to where the run was left.
 mod judge; // What expressions say of the results so far.

@@ -155,6 +155,7 @@ fn budget(chance: &Chance) -> Budget {
             fan_out: chance.below(5),
             tasks: chance.below(12),
         }),
+        ..Budget::default()
     }
 }
 

@@ -192,7 +192,9 @@ fn tighten(own: &mut Budget, budget: &Budget) {
     own.rounds = tighter(own.rounds, budget.rounds);
     own.tool_calls = tighter(own.tool_calls, budget.tool_calls);
     own.wall = tighter(own.wall, budget.wall);
+    own.diff_lines = tighter(own.diff_lines, budget.diff_lines);
     own.tree = own.tree.or(budget.tree);
+    own.on_exhausted = own.on_exhausted.or(budget.on_exhausted);
 }
 
 /// Reads what a workflow means: its variables, its tasks, and what is wrong with them.
@@ -429,6 +431,8 @@ impl Reader<'_> {
             larger(own.tool_calls, around.tool_calls)
                 .map(|(a, b)| ("tool_calls", a.to_string(), b.to_string())),
             larger(own.wall, around.wall).map(|(a, b)| ("wall", a.to_string(), b.to_string())),
+            larger(own.diff_lines, around.diff_lines)
+                .map(|(a, b)| ("diff_lines", a.to_string(), b.to_string())),
         ];
         for (key, own, around) in too_much.into_iter().flatten() {
             let message = format!("{own} is more than the {around} of the budget around it");
@@ -492,7 +496,8 @@ impl Reader<'_> {
                 rounds: task.budget.rounds.or(budget.rounds),
                 tool_calls: task.budget.tool_calls.or(budget.tool_calls),
                 wall: task.budget.wall.or(budget.wall),
-                tree: None,
+                diff_lines: task.budget.diff_lines.or(budget.diff_lines),
+                ..Budget::default()
             };
             let tasks = self.tasks(&format!("{place}/subtasks"), tasks, levels, &around);
             let on_failure = task.on_failure.unwrap_or_default();

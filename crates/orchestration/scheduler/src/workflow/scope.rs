@@ -2,7 +2,7 @@
 
 use formwork_protocols::{
     Body, TaskSpec,
-    check::{CheckKind, CheckSpec, UnchangedCheck},
+    check::{CheckKind, CheckSpec, DiffCheck, UnchangedCheck},
 };
 
 use super::{check::TIMEOUT, document::TaskDocument};
@@ -25,7 +25,16 @@ pub(super) fn handed_down(mut task: TaskSpec) -> TaskSpec {
         }
         _ => hold(&mut task),
     }
+    cap_lines(&mut task);
     task
+}
+
+/// Adds the check that a task, with all below it, changed no more lines than its budget has.
+fn cap_lines(task: &mut TaskSpec) {
+    let Some(lines) = task.budget.diff_lines else { return };
+    let check = DiffCheck { max_lines: Some(lines), max_files: None, allow_empty: true };
+    let name = format!("at most {lines} changed lines");
+    task.postchecks.insert(0, CheckSpec::new(name, CheckKind::Diff(check), TIMEOUT));
 }
 
 /// Lets what holds around a task hold for it too.

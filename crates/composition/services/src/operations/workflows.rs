@@ -1,0 +1,480 @@
+//! `workflows.*`: what there is to run, whether it is sound, and what it would do and could cost.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use async_trait::async_trait;
+use formwork_agent::Agents;
+use formwork_protocols::{
+    AgentName, Body, Budget, ModelRef, NoSecrets, Price, TaskSpec, Usd,
+    budget::OnExhausted,
+    check::{CheckKind, CheckSpec, Fix},
+    document::{self, Diagnostic},
+};
+use formwork_scheduler::workflow::WorkflowDocument;
+use formwork_tool::builtin;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{
+    Error, Formwork,
+    capability::{Caller, Effect, Operation, Scope},
+    documents::{self, Kind},
+    models::{Keys, Models},
+    operations::runs,
+    setup,
+};
+
+/// Where the workflows of a workspace are.
+const FOLDER: &str = ".formwork/workflows";
+
+/// Nothing is asked.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListParams {}
+
+/// A workflow in short.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Summary {
+    /// The name to run it by.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// Where it stands, from the root of the workspace.
+    pub file: String,
+    /// How many faults it has.
+    pub faults: u64,
+}
+
+/// The workflows of a workspace, by name.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the type's sentence names its field")]
+pub struct Listed {
+    pub workflows: Vec<Summary>,
+}
+
+/// `workflows.list`
+pub struct List;
+
+#[async_trait]
+impl Operation for List {
+    const NAME: &'static str = "workflows.list";
+    const DOC: &'static str = "Lists the workflows of the workspace.";
+    const SCOPE: Scope = Scope::Read;
+    const EFFECT: Effect = Effect::Read;
+    type Params = ListParams;
+    type Output = Listed;
+
+    async fn run(formwork: &Formwork, _: &Caller, _: ListParams) -> Result<Listed, Error> {
+        let workspace = formwork.workspace();
+        let folder = workspace.join(FOLDER);
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut workflows: Vec<Summary> = entries
+            .filter_map(|entry| {
+                let name = entry.file_name().to_str()?.strip_suffix(".toml")?.to_owned();
+                let text = std::fs::read_to_string(entry.path()).ok()?;
+                let file = format!("{FOLDER}/{name}.toml");
+                let found = document::salvage::<WorkflowDocument>(&file, &text);
+                let description = found.map(|found| found.value.description).unwrap_or_default();
+                let faults = documents::validate(Kind::Workflow, &file, &text, workspace)
+                    .map_or_else(|faults| faults.len() as u64, |()| 0);
+                Some(Summary { name, description, file, faults })
+            })
+            .collect();
+        workflows.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(Listed { workflows })
+    }
+}
+
+/// Which workflow.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GetParams {
+    /// Its name below `.formwork/workflows`, without `.toml`.
+    pub name: String,
+}
+
+/// A workflow as it is written.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the type's sentence and its fields' names say it")]
+pub struct Written {
+    pub file: String,
+    pub text: String,
+}
+
+/// `workflows.get`
+pub struct Get;
+
+#[async_trait]
+impl Operation for Get {
+    const NAME: &'static str = "workflows.get";
+    const DOC: &'static str = "Returns the text of a workflow of the workspace.";
+    const SCOPE: Scope = Scope::Read;
+    const EFFECT: Effect = Effect::Read;
+    type Params = GetParams;
+    type Output = Written;
+
+    async fn run(formwork: &Formwork, _: &Caller, params: GetParams) -> Result<Written, Error> {
+        let GetParams { name } = params;
+        let file = format!("{FOLDER}/{name}.toml");
+        // A name is one, and no way to anything else.
+        let is_name =
+            !name.is_empty() && Path::new(&name).components().count() == 1 && name != "..";
+        let text = match is_name {
+            true => std::fs::read_to_string(formwork.workspace().join(&file)).ok(),
+            false => None,
+        };
+        let text = text.ok_or(Error::NoSuchWorkflow { name })?;
+        Ok(Written { file, text })
+    }
+}
+
+/// A workflow, as text.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the type's sentence and its fields' names say it")]
+pub struct ValidateParams {
+    /// Where it was found, for messages.
+    pub source: String,
+    pub text: String,
+}
+
+/// What is wrong with a document.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Validated {
+    /// Each fault in a line, with its place; none where it is sound.
+    pub faults: Vec<String>,
+}
+
+/// `workflows.validate`
+pub struct Validate;
+
+#[async_trait]
+impl Operation for Validate {
+    const NAME: &'static str = "workflows.validate";
+    const DOC: &'static str = "Checks a workflow and lists every fault; runs nothing.";
+    const SCOPE: Scope = Scope::Read;
+    const EFFECT: Effect = Effect::Read;
+    type Params = ValidateParams;
+    type Output = Validated;
+
+    async fn run(
+        formwork: &Formwork,
+        _: &Caller,
+        params: ValidateParams,
+    ) -> Result<Validated, Error> {
+        let ValidateParams { source, text } = params;
+        let found = documents::validate(Kind::Workflow, &source, &text, formwork.workspace());
+        let told = |fault: &Diagnostic| fault.to_string();
+        Ok(Validated { faults: found.err().iter().flatten().map(told).collect() })
+    }
+}
+
+/// A workflow that is to be looked at before it is run.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlanParams {
+    /// Where it was found, for messages.
+    pub source: String,
+    /// The workflow.
+    pub text: String,
+    /// What is set from outside for its variables.
+    #[serde(default)]
+    pub vars: Map<String, Value>,
+    /// The model of every agent, in place of what they ask for.
+    #[serde(default)]
+    pub model: Option<ModelRef>,
+}
+
+/// What a workflow would do.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Planned {
+    /// Its name.
+    pub name: String,
+    /// The tasks, each behind the one that it is below.
+    pub tasks: Vec<PlannedTask>,
+    /// How many tasks could be at work at once, if the run is as wide.
+    pub width: u64,
+    /// The most that it can cost; none where nothing bounds it.
+    pub worst_case: Option<Usd>,
+    /// Why nothing bounds it.
+    pub unbounded: Vec<String>,
+}
+
+/// A task as it would be done.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedTask {
+    /// The names from the root to it, joined by `/`.
+    pub path: String,
+    /// How many levels above it there are.
+    pub depth: u64,
+    /// Its turn among its siblings, from 1: those of one turn may overlap.
+    pub turn: u64,
+    /// What it does: the body, and who or what.
+    pub does: String,
+    /// The siblings that have to be done first.
+    pub depends_on: Vec<String>,
+    /// What must hold before it and after it.
+    pub prechecks: Vec<String>,
+    #[expect(missing_docs, reason = "said above")]
+    pub postchecks: Vec<String>,
+    /// How often its body may be tried.
+    pub attempts: u64,
+    /// The agents of its body and its checks, each with its model, price and tools.
+    pub agents: Vec<PlannedAgent>,
+    /// Its own caps.
+    pub budget: Budget,
+    /// The most that it and all below it can cost; none where nothing of its own bounds it.
+    pub worst_case: Option<Usd>,
+}
+
+/// An agent as it would work.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the type's sentence and its fields' names say it")]
+pub struct PlannedAgent {
+    pub agent: AgentName,
+    pub model: ModelRef,
+    pub price: Option<Price>,
+    pub tools: Vec<String>,
+}
+
+/// `workflows.plan`
+pub struct Plan;
+
+#[async_trait]
+impl Operation for Plan {
+    const NAME: &'static str = "workflows.plan";
+    const DOC: &'static str =
+        "Shows what a workflow would do, and the most that it could cost; spends nothing.";
+    const SCOPE: Scope = Scope::Read;
+    const EFFECT: Effect = Effect::Read;
+    type Params = PlanParams;
+    type Output = Planned;
+
+    async fn run(formwork: &Formwork, _: &Caller, params: PlanParams) -> Result<Planned, Error> {
+        let PlanParams { source, text, vars, model } = params;
+        let inner = &formwork.inner;
+        let config = &inner.config;
+        let seams = (Arc::new(NoSecrets) as _, Arc::clone(&inner.rng), Arc::clone(&inner.clock));
+        // No key is read: nothing is asked.
+        let models =
+            Models::connect(config, &Keys::none(), (&inner.base, None), &inner.providers, seams)?;
+        let checked = Some(&models).filter(|_| model.is_none());
+        let (agents, mut plan) = runs::workflow(formwork, (&source, &text), &vars, checked)?;
+        if let Some(budget) = &config.budget {
+            plan.cap(budget);
+        }
+        let mut known = BTreeMap::new();
+        for name in plan.agents() {
+            known
+                .insert(name.clone(), Known::of(formwork, &agents, &models, model.as_ref(), name)?);
+        }
+        plan.cap_agents(|name| agents.get(name).map(|agent| &agent.document().budget));
+        let mut planner = Planner { known, tasks: Vec::new(), unbounded: Vec::new() };
+        let (worst_case, width) = planner.task(plan.root(), "", 0, 1);
+        let Planner { tasks, mut unbounded, .. } = planner;
+        if worst_case.is_some() {
+            unbounded.clear();
+        }
+        Ok(Planned { name: plan.name().to_string(), tasks, width, worst_case, unbounded })
+    }
+}
+
+/// An agent with what a call of it can cost.
+struct Known {
+    planned: PlannedAgent,
+    /// The most that one call can cost; none where its window is not known.
+    call: Option<Usd>,
+    /// The dearest price of a million tokens of any class.
+    dearest: Option<Usd>,
+}
+
+impl Known {
+    fn of(
+        formwork: &Formwork,
+        agents: &Agents,
+        models: &Models,
+        model: Option<&ModelRef>,
+        name: &AgentName,
+    ) -> Result<Self, Error> {
+        let agent = agents.get(name).ok_or_else(|| Error::NoSuchAgent {
+            agent: name.clone(),
+            known: agents.names().map(AgentName::as_str).collect::<Vec<_>>().join(", "),
+        })?;
+        let model = match model {
+            Some(model) => model.clone(),
+            None => models.choice(agent)?,
+        };
+        let ready = models.model(&model)?;
+        let (info, ceiling) = (&ready.info, ready.ceiling);
+        let most_out = u64::from(info.max_output_tokens.unwrap_or(8_192).min(8_192));
+        let dearest = ceiling.worst_case(1_000_000, 0).max(ceiling.worst_case(0, 1_000_000));
+        let call = match (dearest, info.context_tokens) {
+            (Usd::ZERO, _) => Some(Usd::ZERO),
+            (_, window) => window.map(|window| ceiling.worst_case(window, most_out)),
+        };
+        let mut specs = builtin::specs();
+        specs.extend(formwork.inner.tools.iter().map(|tool| tool.spec().clone()));
+        let (_, allowed) = setup::policy(&formwork.inner.config, agent, &specs)?;
+        let tools = allowed.tools.iter().map(ToString::to_string).collect();
+        let price = info.price;
+        let planned = PlannedAgent { agent: name.clone(), model, price, tools };
+        Ok(Self { planned, call, dearest: Some(dearest) })
+    }
+}
+
+struct Planner {
+    known: BTreeMap<AgentName, Known>,
+    tasks: Vec<PlannedTask>,
+    unbounded: Vec<String>,
+}
+
+impl Planner {
+    /// Plans a task and all below it. Returns the most that it can cost, and how many may be at work at once.
+    fn task(&mut self, spec: &TaskSpec, above: &str, depth: u64, turn: u64) -> (Option<Usd>, u64) {
+        let path = match above {
+            "" => spec.name.to_string(),
+            above => format!("{above}/{}", spec.name),
+        };
+        let own = self.agents(spec);
+        let place = self.tasks.len();
+        self.tasks.push(PlannedTask {
+            path: path.clone(),
+            depth,
+            turn,
+            does: does(&spec.body),
+            depends_on: spec.depends_on.iter().map(ToString::to_string).collect(),
+            prechecks: spec.prechecks.iter().map(told).collect(),
+            postchecks: spec.postchecks.iter().map(told).collect(),
+            attempts: match &spec.body {
+                Body::Subtasks { .. } => 1,
+                _ => u64::from(spec.retries.max) + 1,
+            },
+            agents: own
+                .iter()
+                .filter_map(|name| self.known.get(name))
+                .map(|known| known.planned.clone())
+                .collect(),
+            budget: spec.budget.clone(),
+            worst_case: None,
+        });
+        let (mut below, mut width) = (Some(Usd::ZERO), 1);
+        if let Body::Subtasks { tasks, .. } = &spec.body {
+            let turns = turns(tasks);
+            let mut widths: BTreeMap<u64, u64> = BTreeMap::new();
+            for (child, turn) in tasks.iter().zip(turns) {
+                let (cost, wide) = self.task(child, &path, depth + 1, turn);
+                below = below.zip(cost).map(|(sum, cost)| sum.saturating_add(cost));
+                *widths.entry(turn).or_default() += wide;
+            }
+            width = widths.into_values().max().unwrap_or(1).max(1);
+        }
+        let worst = self.worst(spec, &own, below);
+        if worst.is_none() && !own.is_empty() {
+            let why = format!(
+                "task {path} has neither usd nor rounds nor tokens in its budget or one above"
+            );
+            self.unbounded.push(why);
+        }
+        if let Some(planned) = self.tasks.get_mut(place) {
+            planned.worst_case = worst;
+        }
+        (worst, width)
+    }
+
+    /// Returns the agents of a task's body and checks, each once, in that order.
+    fn agents(&self, spec: &TaskSpec) -> Vec<AgentName> {
+        let mut names = Vec::new();
+        let mut add = |name: &AgentName| {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        };
+        if let Body::Agent { agent, .. } = &spec.body {
+            add(agent);
+        }
+        for check in spec.prechecks.iter().chain(&spec.postchecks) {
+            if let CheckKind::Agent(asked) = &check.kind {
+                add(&asked.agent);
+            }
+            if let Some(Fix::Agent { agent, .. }) = &check.fix {
+                add(agent);
+            }
+        }
+        names
+    }
+
+    /// Returns the most that a task and all below it can cost: the tightest of what its caps allow.
+    fn worst(&self, spec: &TaskSpec, own: &[AgentName], below: Option<Usd>) -> Option<Usd> {
+        let budget = &spec.budget;
+        let of_calls = if own.is_empty() { below } else { None };
+        // Caps that calls may pass bound nothing.
+        if matches!(budget.on_exhausted, Some(OnExhausted::Unlimited | OnExhausted::Grace(_))) {
+            return of_calls;
+        }
+        let known = || own.iter().map(|name| self.known.get(name));
+        // All its calls at the dearest of its agents. What is below has agents of its own.
+        let leaf = matches!(below, Some(Usd::ZERO)) && !matches!(spec.body, Body::Subtasks { .. });
+        let dearest_call =
+            known().map(|known| known.and_then(|known| known.call)).collect::<Option<Vec<_>>>();
+        let of_rounds = budget.rounds.zip(dearest_call).filter(|_| leaf).map(|(rounds, calls)| {
+            let call = calls.into_iter().max().unwrap_or(Usd::ZERO);
+            Usd::from_nanos(call.as_nanos().saturating_mul(i64::from(rounds)))
+        });
+        let dearest =
+            known().map(|known| known.and_then(|known| known.dearest)).collect::<Option<Vec<_>>>();
+        let of_tokens = budget.tokens.zip(dearest).filter(|_| leaf).map(|(tokens, prices)| {
+            prices.into_iter().max().unwrap_or(Usd::ZERO).per_million(tokens)
+        });
+        let free = !own.is_empty()
+            && leaf
+            && known().all(|known| known.is_some_and(|known| known.call == Some(Usd::ZERO)));
+        [budget.usd, of_calls, of_rounds, of_tokens, free.then_some(Usd::ZERO)]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+/// Returns the turn of each task among its siblings: one more than the latest of those it depends on.
+fn turns(tasks: &[TaskSpec]) -> Vec<u64> {
+    let mut turns = vec![1_u64; tasks.len()];
+    // There is no circle, so as many passes as there are tasks settle it.
+    for _ in 0..tasks.len() {
+        let before = turns.clone();
+        for (place, task) in tasks.iter().enumerate() {
+            let latest = tasks
+                .iter()
+                .zip(&before)
+                .filter(|(other, _)| task.depends_on.contains(&other.name));
+            turns[place] = latest.map(|(_, turn)| turn + 1).max().unwrap_or(1);
+        }
+        if turns == before {
+            break;
+        }
+    }
+    turns
+}
+
+fn does(body: &Body) -> String {
+    match body {
+        Body::Agent { agent, .. } => format!("agent {agent}"),
+        Body::Command { argv } => format!("command {}", argv.join(" ")),
+        Body::Native { function } => format!("native {function}"),
+        other => other.as_str().to_owned(),
+    }
+}
+
+fn told(check: &CheckSpec) -> String {
+    let mut told = check.name.clone();
+    if check.control.is_some() {
+        told.push_str(", with a control");
+    }
+    if check.fix.is_some() {
+        told.push_str(", mended once");
+    }
+    if let Some(rounds) = check.max_rounds {
+        told.push_str(&format!(", {rounds} rounds at most"));
+    }
+    told
+}

@@ -1,0 +1,154 @@
+//! What a workflow would do and could cost, told before anything is spent; and what budgets do once they are used up.
+
+use serde_json::json;
+
+use crate::{
+    answers::{calls, ends},
+    world::{World, on_postgres},
+};
+
+const PLANNED: &str = r#"
+[budget]
+usd = "5"
+
+[[tasks]]
+name = "left"
+agent = "left"
+prompt = "Write."
+budget = { rounds = 2 }
+postchecks = [{ agent = "right", prompt = "Judge it.", max_rounds = 2 }]
+
+[[tasks]]
+name = "right"
+agent = "right"
+prompt = "Write."
+budget = { usd = "0.25" }
+
+[[tasks]]
+name = "both"
+depends_on = ["left", "right"]
+  [[tasks.subtasks]]
+  name = "show"
+  command = ["true"]
+"#;
+
+#[tokio::test]
+async fn a_plan_shows_order_models_tools_checks_and_the_worst_case_and_spends_nothing() {
+    let world = World::new().await;
+    world.agent("left", "one");
+    world.agent("right", "two");
+    let workflow = world.workflow(PLANNED);
+
+    let ended = world.run(["workflows", "plan", workflow]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    insta::assert_snapshot!("plan", ended.stdout);
+    assert!(world.server.requests().is_empty());
+    let planned = world.json(["workflows", "plan", workflow]).await;
+    // Two calls of 100,000 tokens in and 1,000 out at $1 and $2, and the other task's own cap.
+    assert_eq!(planned["worst_case"], "0.454");
+    assert_eq!(planned["width"], 2);
+    let listed = world.run(["workflows", "list"]).await;
+    assert_eq!(listed.stdout.trim_end(), "work");
+    let runs = world.json(["runs", "list"]).await;
+    assert_eq!(runs["runs"], json!([]));
+}
+
+#[tokio::test]
+async fn a_plan_without_a_bound_says_which_task_has_none() {
+    let world = World::new().await;
+    world.agent("left", "one");
+    let workflow = world.workflow("[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"x\"\n");
+
+    let ended = world.run(["workflows", "plan", workflow]).await;
+    let wrong = world.run(["workflows", "validate", "wrok"]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert!(
+        ended.stdout.starts_with("work: 2 tasks, up to 1 at once, without a bound\n"),
+        "{ended:#?}"
+    );
+    assert!(ended.stdout.contains("no bound: task work/left has neither usd"), "{ended:#?}");
+    assert_eq!(wrong.code, Some(3), "{wrong:#?}");
+}
+
+/// Returns what became of a task whose agent goes on and on, with a budget of two calls.
+async fn goes_on(world: &World, policy: &str) -> (Option<i32>, usize, String) {
+    world.agent("left", "one");
+    let workflow = world.workflow(&format!(
+        "[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"x\"\nretries = {{ max = 0 }}\n\
+         budget = {{ rounds = 2{policy} }}\n"
+    ));
+    let chat = World::chat("one");
+    for name in ["a", "b", "c"] {
+        let call = ("fs.write", json!({ "path": format!("{name}.txt"), "content": "x" }));
+        world.server.reply(&chat, calls(&[call]));
+    }
+    world.server.reply(&chat, ends("Done."));
+    let ended = world.run(["run", workflow]).await;
+    let shown = world.shown().await;
+    let ending = &shown["tasks"][1]["ending"];
+    let why = ending["why"]["reason"].as_str().or(ending["end"].as_str()).unwrap().to_owned();
+    (ended.code, world.server.requests().len(), why)
+}
+
+async fn policies_decide_at_the_end_of_a_budget(world: World) {
+    let free = goes_on(&world, ", on_exhausted = \"unlimited\"").await;
+    assert_eq!(free, (Some(0), 4, "completed".to_owned()));
+    let told = world.events("budget.exhausted").await;
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert_eq!(told[0]["data"]["detail"], "2 of 2 used");
+
+    let blocked = goes_on(&world, "").await;
+    assert_eq!(blocked, (Some(2), 4 + 2, "budget_exhausted".to_owned()));
+}
+
+#[tokio::test]
+async fn behaviour_13_a_policy_decides_what_the_end_of_a_budget_means() {
+    policies_decide_at_the_end_of_a_budget(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_behaviour_13_a_policy_decides_what_the_end_of_a_budget_means() {
+    on_postgres(policies_decide_at_the_end_of_a_budget).await;
+}
+
+#[tokio::test]
+async fn a_budget_that_cancels_all_ends_the_task_and_one_with_grace_goes_on_for_a_while() {
+    let cancelled = goes_on(&World::new().await, ", on_exhausted = \"cancel_all\"").await;
+    let graced = goes_on(&World::new().await, ", on_exhausted = { grace = \"10m\" }").await;
+    let over = goes_on(&World::new().await, ", on_exhausted = { grace = \"0s\" }").await;
+
+    assert_eq!((cancelled.0, cancelled.2.as_str()), (Some(2), "budget_exhausted"));
+    assert_eq!((graced.0, graced.1, graced.2.as_str()), (Some(0), 4, "completed"));
+    assert_eq!((over.0, over.2.as_str()), (Some(2), "budget_exhausted"));
+}
+
+#[tokio::test]
+async fn a_model_is_told_what_is_left_once_most_of_a_budget_is_used() {
+    let world = World::new().await;
+    world.agent("left", "one");
+    let workflow = world.workflow(
+        "[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"x\"\nbudget = { rounds = 5, diff_lines = 1 }\n\
+         retries = { max = 0 }\n",
+    );
+    let chat = World::chat("one");
+    for name in ["a", "b", "c", "d"] {
+        let call = ("fs.write", json!({ "path": format!("{name}.txt"), "content": "x\n" }));
+        world.server.reply(&chat, calls(&[call]));
+    }
+    world.server.reply(&chat, ends("Done."));
+
+    let ended = world.run(["run", workflow]).await;
+
+    let asked = world.server.requests();
+    let told = |at: usize| {
+        asked[at].text().contains("Most of the budget of this task is used. Left: 1 model calls.")
+    };
+    assert_eq!((told(3), told(4)), (false, true));
+    // More lines than its budget has: that is a check.
+    assert_eq!(ended.code, Some(2), "{ended:#?}");
+    let shown = world.shown().await;
+    let reason = &shown["checks"][0]["verdict"]["reason"];
+    assert_eq!(reason, "changed 4 lines in 4 files, at most 1 lines are allowed");
+}
