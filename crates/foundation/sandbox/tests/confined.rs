@@ -72,6 +72,49 @@ async fn a_sealed_part_of_a_writable_folder_is_read_and_not_written_moved_or_del
 }
 
 #[tokio::test]
+async fn a_seal_holds_for_a_command_that_starts_in_it_or_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    std::fs::create_dir_all(root.join("a/kept/deep")).unwrap();
+    std::fs::write(root.join("a/kept/file"), "kept").unwrap();
+    std::os::unix::fs::symlink("a/kept", root.join("link")).unwrap();
+
+    for (cwd, kept, script) in [
+        ("a/kept", ".", "echo x > file"),
+        ("a/kept", ".", "touch deep/new"),
+        ("a/kept", ".", "rm file"),
+        ("a/kept/deep", "..", "touch new || touch ../new"),
+        ("a", "kept", "echo x > kept/file"),
+        ("a", "kept", "mv kept other"),
+        (".", "a/kept", "touch a/kept/new"),
+        ("link", ".", "touch new || cd -P .. && touch kept/new"),
+    ] {
+        let limits = Limits { sealed: vec![root.join("a/kept")], ..limits(&root) };
+
+        let finished = sh(&format!("ls {kept} && {script}"), &root.join(cwd), limits).await;
+
+        assert!(matches!(finished.exit, Exit::Code(1..)), "{cwd}: {script}");
+        assert!(finished.stdout.preview().contains("file"), "{cwd}: {finished:?}");
+        assert_eq!(std::fs::read_to_string(root.join("a/kept/file")).unwrap(), "kept");
+        assert!(!root.join("a/kept/new").exists(), "{cwd}: {script}");
+        assert!(!root.join("a/kept/deep/new").exists(), "{cwd}: {script}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_with_a_seal_is_not_run_in_a_folder_that_cannot_be_entered_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    std::fs::create_dir(root.join("kept")).unwrap();
+    let limits = Limits { sealed: vec![root.join("kept")], ..limits(&root) };
+    let command = Command::new(["touch", "it"], ".", Protection::Restricted(limits));
+
+    let error = run(&launched(&root), command).await.unwrap_err();
+
+    assert!(matches!(error, Error::ProtectionMissing { .. }), "{error:?}");
+}
+
+#[tokio::test]
 async fn a_confined_command_works_within_its_roots() {
     let dir = tempfile::tempdir().unwrap();
     let script = "echo one > a && mkdir b && mv a b/a && cat b/a && rm -r b && ls /usr > /dev/null && echo $0";

@@ -1,6 +1,10 @@
 //! Confines a process, and with it whatever it starts: Landlock, seccomp, resource limits.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, PathFdError, Ruleset,
@@ -35,14 +39,16 @@ pub(super) struct Setup {
 
 struct Confinement {
     limits: Limits,
+    cwd: PathBuf,
     files: RulesetCreated,
     filters: [BpfProgram; 2],
 }
 
 impl Setup {
-    /// Prepares all that can fail for a reason worth naming: opens the roots, compiles the filters.
-    pub(super) fn new(priority: i32, limits: Option<&Limits>) -> Result<Self, NotRun> {
-        let confinement = limits.map(Confinement::new).transpose()?;
+    /// Prepares all that can fail for a reason worth naming: opens the roots, compiles the filters. The command works
+    /// in `cwd`.
+    pub(super) fn new(priority: i32, limits: Option<&Limits>, cwd: &Path) -> Result<Self, NotRun> {
+        let confinement = limits.map(|limits| Confinement::new(limits, cwd)).transpose()?;
         Ok(Self { priority, confinement })
     }
 
@@ -57,16 +63,16 @@ impl Setup {
 }
 
 impl Confinement {
-    fn new(limits: &Limits) -> Result<Self, NotRun> {
+    fn new(limits: &Limits, cwd: &Path) -> Result<Self, NotRun> {
         let filters = filters(limits.network).map_err(|reason| NotRun::ProtectionMissing {
             protection: Protecting::Seccomp,
             reason,
         })?;
-        Ok(Self { limits: limits.clone(), files: files(limits)?, filters })
+        Ok(Self { limits: limits.clone(), cwd: cwd.to_owned(), files: files(limits)?, filters })
     }
 
     fn apply(self) -> Result<(), NotRun> {
-        super::seal::apply(&self.limits.sealed, &self.limits.write_roots)?;
+        super::seal::apply(&self.limits.sealed, &self.limits.write_roots, &self.cwd)?;
         limit_resources(&self.limits)?;
         for capability in UNNEEDED.iter() {
             // Refused only to those who are not root, and who have none of these either.

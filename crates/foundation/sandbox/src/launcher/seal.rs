@@ -3,7 +3,8 @@
 //! Landlock grants a folder with all that is below it and takes nothing back, so that a part of a writable folder
 //! cannot be kept from writing by it. A mount can: the part is mounted upon itself, read-only, where nobody but the
 //! command sees it. The folders on the way to it are mounted upon themselves as well, since a mount point cannot be
-//! moved out of the way.
+//! moved out of the way. A working folder entered before lies below these mounts, where nothing is sealed, so that it is
+//! entered again.
 
 use std::{
     collections::BTreeSet,
@@ -20,10 +21,14 @@ use rustix::{
 
 use crate::wire::{NotRun, Protecting};
 
-/// Seals `paths`, which lie below `roots`, for the calling process and what it starts.
-pub(super) fn apply(paths: &[PathBuf], roots: &[PathBuf]) -> Result<(), NotRun> {
+/// Seals `paths`, which lie below `roots`, for the calling process, which works in `cwd`, and what it starts.
+pub(super) fn apply(paths: &[PathBuf], roots: &[PathBuf], cwd: &Path) -> Result<(), NotRun> {
     if paths.is_empty() {
         return Ok(());
+    }
+    if !cwd.is_absolute() {
+        // It was entered already, and names another folder or none from there.
+        return Err(failed(cwd, Errno::INVAL));
     }
     own_view().map_err(|errno| missing("a view of the file system of its own", errno))?;
     for folder in ways(paths, roots) {
@@ -32,7 +37,8 @@ pub(super) fn apply(paths: &[PathBuf], roots: &[PathBuf]) -> Result<(), NotRun> 
     for path in paths {
         seal(path).map_err(|errno| failed(path, errno))?;
     }
-    Ok(())
+    // Only a way from the top crosses the mounts just made.
+    rustix::process::chdir(cwd).map_err(|errno| failed(cwd, errno))
 }
 
 /// Leaves the view that others have, as root or else as a user whose rights over mounts reach no further.

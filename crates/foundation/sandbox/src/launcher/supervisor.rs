@@ -85,7 +85,7 @@ fn start(spec: &Spec, stdin: Option<Vec<u8>>) -> Result<Pid, NotRun> {
     // ask for this; others rely on the command's session, which is scheduled apart from this one.
     let priority = rustix::process::getpriority_process(None).unwrap_or_default();
     let _ = rustix::process::setpriority_process(None, FIRST);
-    let setup = Setup::new(priority, spec.limits.as_ref())?;
+    let setup = Setup::new(priority, spec.limits.as_ref(), spec.cwd.as_ref())?;
     let spawned = spawn::spawn(command, &file, setup);
     // From here on only the tree holds the output open, so that its end closes it.
     let closed = [
