@@ -116,10 +116,14 @@ impl Scanner {
     /// # Errors
     /// [`Error::Unreadable`] when it cannot be read to its end; [`Error::Rules`] when a rule cannot be applied.
     pub fn scan(&self, from: impl Read) -> Result<Scanned, Error> {
+        self.scan_by(from, window::WINDOW)
+    }
+
+    fn scan_by(&self, from: impl Read, size: usize) -> Result<Scanned, Error> {
         let mut scanned = Scanned::default();
-        let mut windows = Windows::new(from);
+        let mut windows = Windows::new(from, size);
         // What the window before had; its overlap may be told again.
-        let mut told = BTreeSet::new();
+        let (mut told, mut places) = (BTreeSet::new(), BTreeSet::new());
         while let Some(window) = windows.next().map_err(unreadable)? {
             scanned.bytes += window.fresh;
             let mut found = Vec::new();
@@ -129,10 +133,14 @@ impl Scanner {
                 self.look(&window.with(&plain), &plain, &mut found)?;
             }
             found.sort();
-            let before = std::mem::take(&mut told);
+            let (before, there) = (std::mem::take(&mut told), std::mem::take(&mut places));
             for finding in found {
                 let key = (finding.line, finding.rule.clone(), finding.hash);
-                if before.contains(&key) || !told.insert(key) {
+                // At the end of a window, less of it may have been seen.
+                let place = (finding.line, finding.column, finding.rule.clone());
+                let is_told = before.contains(&key) || there.contains(&place);
+                places.insert(place);
+                if !told.insert(key) || is_told {
                     continue;
                 }
                 match scanned.findings.len() < MAX_FINDINGS {
@@ -169,7 +177,9 @@ impl Scanner {
             for captures in regex.captures_iter(bytes) {
                 let Some(whole) = captures.get(0) else { continue };
                 let secret = captures.iter().skip(1).flatten().next().unwrap_or(whole);
-                if secret.start() >= window.own || !rule.holds(secret.as_bytes()) {
+                // By the whole match: a secret alone, without what stands before it, is not known for one.
+                let is_of_another = whole.start() >= window.own || secret.end() <= window.from;
+                if is_of_another || !rule.holds(secret.as_bytes()) {
                     continue;
                 }
                 place.move_to(bytes, secret.start());

@@ -134,6 +134,62 @@ fn a_secret_across_the_parts_of_a_huge_file_is_found_once() {
 }
 
 #[test]
+fn a_secret_that_begins_where_a_part_ends_and_its_name_before_is_found() {
+    let line = text(&["api_", "key = \"", "q7Zk29LmX0pT", "4vB8sYw1\""]);
+    let content = [vec![b'\n'; 4_161_525], line.into_bytes(), vec![b'\n'; 40 << 10]].concat();
+
+    assert_eq!(rules_of(&content), ["assigned-secret"]);
+}
+
+#[test]
+fn a_word_that_is_cut_by_the_begin_of_a_part_is_no_secret() {
+    let border = window::WINDOW - window::OVERLAP;
+    for begin in [border, border - window::CONTEXT] {
+        let letters = format!("letters{}\n", token());
+        let content = [vec![b'\n'; begin - 7], letters.into_bytes(), vec![b'\n'; 40 << 10]];
+
+        assert_eq!(rules_of(&content.concat()), [] as [&str; 0], "{begin}");
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_secret_at_any_place_around_any_border_of_the_parts_is_found_once(
+        (which, part) in (0..4_usize, 0..3_usize),
+        by in -400..400_isize,
+        (kind, is_wide) in (0..5_usize, proptest::bool::ANY),
+        filler in "[a-z .\n]{1,9}\n",
+    ) {
+        const SIZE: usize = 64 << 10;
+        let secret = match kind {
+            0 => text(&["api_", "key = \"", "q7Zk29LmX0pT", "4vB8sYw1\""]),
+            1 => token(),
+            2 => text(&["postgres://app:", "s3cr3tW0rd", "@db.internal/app"]),
+            3 => text(&["machine host\n  login me\n  pass", "word ", "q7Zk29LmX0pT"]),
+            _ => text(&["Authorization: Be", "arer ", "Zx9Kq2Lm4Np6Rs8Tv1Wy3Bc5Df7Gh0Jk2"]),
+        };
+        let width = if is_wide { 2 } else { 1 };
+        let step = SIZE - window::CONTEXT - window::OVERLAP;
+        let borders = [0, window::CONTEXT, SIZE - window::OVERLAP, SIZE];
+        let begin = (borders[which] + part * step).saturating_add_signed(by) / width;
+        let mut content: Vec<u8> = filler.bytes().cycle().take(begin).collect();
+        content.extend(format!("\n{secret}\n").into_bytes());
+        content.extend(filler.bytes().cycle().take(50 << 10));
+        let content: Vec<u8> = match is_wide {
+            true => content.into_iter().flat_map(|byte| [byte, 0]).collect(),
+            false => content,
+        };
+
+        let found = Scanner::built_in().unwrap().scan_by(&content[..], SIZE).unwrap();
+
+        proptest::prop_assert_eq!(found.findings.len(), 1, "{} {}: {:?}", secret, begin, found);
+        proptest::prop_assert_eq!(found.bytes, content.len() as u64);
+    }
+}
+
+#[test]
 fn more_findings_than_anybody_reads_are_counted() {
     let content = format!("{}\n", token()).repeat(1_000);
 

@@ -3,14 +3,18 @@
 use std::io::{self, Read};
 
 /// How much is looked at at once.
-const WINDOW: usize = 4 << 20;
+pub(super) const WINDOW: usize = 4 << 20;
 
-/// How much of a window is looked at again with the next one: more than the longest match.
-const OVERLAP: usize = 32 << 10;
+/// How much lies behind what belongs to a window: more than the longest match, and the rest of its line.
+pub(super) const OVERLAP: usize = 32 << 10;
+
+/// How much lies before it: as much as tells where a word or a line begins, and what a line allows.
+pub(super) const CONTEXT: usize = 4 << 10;
 
 /// Reads a content in windows that overlap.
 pub(super) struct Windows<R> {
     from: R,
+    size: usize,
     buffer: Vec<u8>,
     /// How many lines and bytes of the last of them lie before the buffer.
     lines: u64,
@@ -21,6 +25,8 @@ pub(super) struct Windows<R> {
 /// A part of a content.
 pub(super) struct Window<'a> {
     pub(super) bytes: &'a [u8],
+    /// What ends before here belongs to the window before.
+    pub(super) from: usize,
     /// What begins before here belongs to this window.
     pub(super) own: usize,
     /// How many of its bytes no window before it had.
@@ -30,8 +36,9 @@ pub(super) struct Window<'a> {
 }
 
 impl<R: Read> Windows<R> {
-    pub(super) const fn new(from: R) -> Self {
-        Self { from, buffer: Vec::new(), lines: 0, column: 0, ended: false }
+    /// Reads `from` in windows of `size` bytes, which is more than they overlap by.
+    pub(super) const fn new(from: R, size: usize) -> Self {
+        Self { from, size, buffer: Vec::new(), lines: 0, column: 0, ended: false }
     }
 
     /// Returns the next window; none after the last.
@@ -40,25 +47,31 @@ impl<R: Read> Windows<R> {
             return Ok(None);
         }
         // What the last window left for this one.
-        let keep = self.buffer.len().min(OVERLAP);
+        let keep = self.buffer.len().min(CONTEXT + OVERLAP);
         let passed = self.buffer.len() - keep;
         let gone: Vec<u8> = self.buffer.drain(..passed).collect();
         (self.lines, self.column) = after(&gone, self.lines, self.column);
-        let room = (WINDOW - keep) as u64;
+        let room = self.size.saturating_sub(keep).max(1) as u64;
         let fresh = self.from.by_ref().take(room).read_to_end(&mut self.buffer)? as u64;
         self.ended = fresh < room;
         let own = match self.ended {
             true => self.buffer.len(),
             false => self.buffer.len().saturating_sub(OVERLAP),
         };
-        Ok(Some(Window { bytes: &self.buffer, own, fresh, lines: self.lines, column: self.column }))
+        let (from, bytes) = (keep.saturating_sub(OVERLAP), &self.buffer[..]);
+        Ok(Some(Window { bytes, from, own, fresh, lines: self.lines, column: self.column }))
     }
 }
 
 impl Window<'_> {
-    /// Returns the same place in a content, with other bytes. What begins in its overlap may be told twice.
-    pub(super) fn with<'b>(&self, bytes: &'b [u8]) -> Window<'b> {
-        Window { bytes, own: bytes.len(), fresh: 0, lines: self.lines, column: self.column }
+    /// Returns the same part of a content without its zeros, which are in `plain`.
+    pub(super) fn with<'b>(&self, plain: &'b [u8]) -> Window<'b> {
+        let at = |at: usize| {
+            let before = self.bytes.get(..at).unwrap_or(self.bytes);
+            before.iter().filter(|byte| **byte != 0).count()
+        };
+        let (from, own) = (at(self.from), at(self.own));
+        Window { bytes: plain, from, own, fresh: 0, lines: self.lines, column: self.column }
     }
 
     /// Returns the place where it begins.
