@@ -307,6 +307,14 @@ impl Pipeline {
             .then(|| ToolCall { arguments: Arguments::Json(arguments.clone()), ..call.clone() });
         let call = done.as_ref().unwrap_or(call);
         let class = tool.spec().class;
+        // What a model says of its tasks goes nowhere but into the record, where no secret belongs.
+        if class != ToolClass::Lifecycle
+            && let Err(error) = self.parts.secrets.substitute(&mut arguments)
+        {
+            let error = ToolError::new(ToolErrorKind::InvalidArguments, error.to_string());
+            self.put(context, journal, [self.intent(context, call, None)], []);
+            return (Err(self.failed(context, journal, error, Span::ZERO)), Control::Continue);
+        }
         let around = self.parts.around.as_ref();
         if let Some(around) = around
             && let Err(error) = around.before(context, class, journal).await
@@ -315,13 +323,21 @@ impl Pipeline {
             return (Err(self.failed(context, journal, error, Span::ZERO)), Control::Continue);
         }
         self.put(context, journal, [self.intent(context, call, None)], []);
-        // What a model says of its tasks goes nowhere but into the record, where no secret belongs.
-        if tool.spec().class != ToolClass::Lifecycle
-            && let Err(error) = self.parts.secrets.substitute(&mut arguments)
-        {
-            let error = ToolError::new(ToolErrorKind::InvalidArguments, error.to_string());
-            return (Err(self.failed(context, journal, error, Span::ZERO)), Control::Continue);
+        // Nothing returns between the look before and the look after.
+        let ended = self.carried(context, (tool, arguments), (journal, cancel)).await;
+        if let Some(around) = around {
+            around.after(context, journal).await;
         }
+        ended
+    }
+
+    /// Carries out a call whose intent was gathered.
+    async fn carried(
+        &self,
+        context: &CallContext,
+        (tool, arguments): (&Arc<dyn Tool>, Value),
+        (journal, cancel): (&Journal, &Cancel),
+    ) -> (Result<String, ToolError>, Control) {
         // A crash loses nothing by what changes nothing, unless it was paid for: the answer that asks for
         // it. All else is durable before it happens.
         let durable = match tool.spec().replay {
@@ -337,14 +353,10 @@ impl Pipeline {
         let outcome = tool.call(context, arguments, cancel).await;
         let elapsed = Span::from(begun.elapsed());
 
-        let ended = match outcome {
+        match outcome {
             Ok(output) => self.completed(context, journal, output, elapsed),
             Err(error) => (Err(self.failed(context, journal, error, elapsed)), Control::Continue),
-        };
-        if let Some(around) = around {
-            around.after(context, journal).await;
         }
-        ended
     }
 
     /// Gathers that a call ended well, and returns what the model sees of it.

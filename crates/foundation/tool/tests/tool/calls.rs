@@ -1,15 +1,19 @@
 //! Who may call what, in which order things are recorded, and what a refused call is told.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Cancel, EventBody, PermissionMode, Replay, Tool, ToolClass, ToolError, ToolErrorKind, ToolName,
-    ToolOutput, ToolSpec, Toolbox as _,
+    Cancel, EventBody, Journal, PermissionMode, Replay, Tool, ToolClass, ToolError, ToolErrorKind,
+    ToolName, ToolOutput, ToolSpec, Toolbox as _,
     event::Decided,
     message::{Arguments, ToolDefinition},
     tool::{CallContext, Control},
 };
+use formwork_tool::Around;
 use serde_json::{Value, json};
 
 use crate::world::{Setup, World};
@@ -312,4 +316,55 @@ fn no_built_in_tool_takes_many_words() {
 
         assert!(size <= 800, "{shown} has {size} bytes");
     }
+}
+
+/// Looks around and remembers when.
+#[derive(Default)]
+struct Looks {
+    said: Mutex<Vec<&'static str>>,
+    refuses: AtomicBool,
+}
+
+#[async_trait]
+impl Around for Looks {
+    async fn before(&self, _: &CallContext, _: ToolClass, _: &Journal) -> Result<(), ToolError> {
+        if self.refuses.load(Ordering::SeqCst) {
+            return Err(ToolError::new(ToolErrorKind::Failed, "it cannot be looked at"));
+        }
+        self.said.lock().unwrap().push("before");
+        Ok(())
+    }
+
+    async fn after(&self, _: &CallContext, _: &Journal) {
+        self.said.lock().unwrap().push("after");
+    }
+}
+
+#[tokio::test]
+async fn whoever_looks_before_a_call_looks_after_it_however_it_ends() {
+    let looks = Arc::new(Looks::default());
+    let around: Arc<dyn Around> = Arc::clone(&looks) as _;
+    let world = World::with(Setup { around: Some(around), ..Setup::default() });
+    let said = || std::mem::take(&mut *looks.said.lock().unwrap());
+
+    world.done("exec", json!({ "command": ["true"] })).await;
+    assert_eq!(said(), ["before", "after"]);
+    world.fails("exec", json!({ "command": ["there-is-no-such-program"] })).await;
+    assert_eq!(said(), ["before", "after"]);
+
+    // No secret of that name is known.
+    let told = world.fails("exec", json!({ "command": ["echo", "{{secret:NONE}}"] })).await;
+    assert!(told.contains("NONE"), "{told}");
+    assert_eq!(said(), [] as [&str; 0]);
+
+    looks.refuses.store(true, Ordering::SeqCst);
+    world.fails("exec", json!({ "command": ["true"] })).await;
+    assert_eq!(said(), [] as [&str; 0]);
+    looks.refuses.store(false, Ordering::SeqCst);
+
+    world.log.is_closed.store(true, Ordering::SeqCst);
+    let told = world.fails("exec", json!({ "command": ["touch", "made"] })).await;
+    assert!(told.contains("could not be recorded"), "{told}");
+    assert_eq!(said(), ["before", "after"]);
+    assert!(!world.path("made").exists());
 }

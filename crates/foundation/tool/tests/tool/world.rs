@@ -26,7 +26,7 @@ use formwork_protocols::{
 use formwork_sandbox::{Environment, Protection, Sandbox};
 use formwork_secrets::{Registry as Secrets, SecretName};
 use formwork_tool::{
-    Parts, Pipeline, Registry,
+    Around, Parts, Pipeline, Registry,
     builtin::{self, Builtins},
 };
 use formwork_write_safety::{Reads, Root, Trash, Workspace, WriteRules};
@@ -46,6 +46,7 @@ pub(crate) struct Setup {
     pub(crate) more: Vec<Arc<dyn Tool>>,
     pub(crate) deferred: &'static [&'static str],
     pub(crate) approver: Arc<dyn Approver>,
+    pub(crate) around: Option<Arc<dyn Around>>,
 }
 
 impl Default for Setup {
@@ -61,6 +62,7 @@ impl Default for Setup {
             more: Vec::new(),
             deferred: &[],
             approver: Arc::new(Unattended),
+            around: None,
         }
     }
 }
@@ -149,7 +151,7 @@ impl World {
             policy: Arc::new(Policy::new(policy)),
             approver: setup.approver,
             grants: Grants::default(),
-            around: None,
+            around: setup.around,
             gate: None,
             control: Arc::clone(&tasks) as _,
             ledger: Arc::new(Calls(AtomicU32::new(setup.tool_calls))),
@@ -287,6 +289,7 @@ impl TaskControl for Tasks {
 #[derive(Default)]
 pub(crate) struct Log {
     appended: Mutex<Vec<Append>>,
+    pub(crate) is_closed: AtomicBool,
 }
 
 impl Log {
@@ -322,6 +325,9 @@ impl Log {
 #[async_trait]
 impl EventStore for Log {
     async fn append(&self, batch: Append) -> Result<Vec<Recorded>, StoreError> {
+        if self.is_closed.load(Ordering::SeqCst) {
+            return Err(StoreError::Closed);
+        }
         self.appended.lock().unwrap().push(batch);
         Ok(Vec::new())
     }
