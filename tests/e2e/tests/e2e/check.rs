@@ -141,6 +141,63 @@ async fn hostile_files_are_looked_at_or_named() {
 }
 
 #[tokio::test]
+async fn only_what_git_itself_ignores_is_left_out() {
+    let world = World::new().await;
+    world.repo.write(".ignore", "*.env\n").unwrap();
+    world.repo.write("secrets.env", format!("{}\n", key())).unwrap();
+    world.repo.write("sub/.gitignore", "left-out.txt\n").unwrap();
+    world.repo.write("sub/left-out.txt", format!("{}\n", key())).unwrap();
+    world.repo.write("sub/deep/a.txt", format!("{}\n", key())).unwrap();
+
+    let all = world.run(["check", "--json"]).await;
+    let deep = world.run(["check", "sub/deep", "--json"]).await;
+
+    let paths = |ended: &Ended| found(ended).into_iter().map(|(path, ..)| path).collect::<Vec<_>>();
+    assert_eq!(paths(&all), ["secrets.env", "sub/deep/a.txt"]);
+    assert_eq!(paths(&deep), ["sub/deep/a.txt"]);
+}
+
+#[tokio::test]
+async fn what_lies_above_the_repository_hides_nothing_in_it() {
+    let world = World::new().await;
+    let home = tempfile::tempdir().unwrap();
+    let repo = home.path().join("repo");
+    std::fs::create_dir(&repo).unwrap();
+    std::fs::write(home.path().join(".gitignore"), "*\n").unwrap();
+    std::fs::write(repo.join("a.txt"), format!("{}\n", key())).unwrap();
+    let check = ["-C", repo.to_str().unwrap(), "check", "--json"];
+
+    let folder = world.run(check).await;
+    let made = Command::new("git").args(["init", "-q"]).current_dir(&repo).status();
+    assert!(made.unwrap().success());
+    let repository = world.run(check).await;
+
+    for ended in [folder, repository] {
+        assert_eq!(found(&ended), [("a.txt".into(), 1, "github-token".into())], "{ended:#?}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_in_the_name_of_a_file_is_a_finding() {
+    let world = World::new().await;
+    world.repo.write(format!("src/{}.txt", key()), "nothing\n").unwrap();
+
+    let ended = world.run(["check", "--json"]).await;
+    let told = world.run(["check"]).await;
+    git(&world, &["add", "src"]);
+    let staged = world.run(["check", "--staged", "--json"]).await;
+
+    let name = "src/(a name that holds what looks like a secret)";
+    for ended in [&ended, &staged] {
+        assert_eq!(ended.code, Some(2), "{ended:#?}");
+        assert_eq!(found(ended), [(name.into(), 0, "github-token".into())]);
+        assert_silent(ended);
+    }
+    assert!(told.stdout.contains(&format!("{name}: ")), "{told:#?}");
+    assert_silent(&told);
+}
+
+#[tokio::test]
 async fn a_run_commits_only_what_scans_clean_and_no_pragma_excuses_it() {
     let world = World::new().await;
     world.agent("left", "one");

@@ -46,9 +46,9 @@ pub struct CheckParams {
 pub struct Found {
     /// The file, from the root of the workspace.
     pub path: String,
-    /// The line, from 1.
+    /// The line, from 1; 0 where it is the path itself that holds it.
     pub line: u64,
-    /// The byte within the line, from 1.
+    /// The byte within the line or within the path, from 1.
     pub column: u64,
     /// The rule that found it.
     pub rule: String,
@@ -89,28 +89,41 @@ impl Checked {
     }
 
     fn take(&mut self, scanner: &Scanner, path: &str, scanned: Result<Scanned, String>) {
-        // A name can hold a secret as well.
-        let path = match scanner.scan_bytes(path.as_bytes()) {
-            Ok(scanned) if scanned.findings.is_empty() => path.to_owned(),
-            _ => "(a path that holds what looks like a secret)".to_owned(),
-        };
         self.files += 1;
-        let scanned = match scanned {
-            Ok(scanned) => scanned,
-            Err(reason) => {
-                self.unscanned.push(Unscanned { path, reason });
-                return;
-            }
+        // A name can hold a secret as well, and git keeps names with the contents.
+        let named = scanner.scan_bytes(path.as_bytes()).map_err(|error| chain(&error));
+        let path = match &named {
+            Ok(named) if named.findings.is_empty() => path.to_owned(),
+            _ => without_secret(scanner, path),
         };
-        self.bytes += scanned.bytes;
+        match named {
+            Ok(mut named) => {
+                for finding in &mut named.findings {
+                    // There is no line on which a pragma could stand.
+                    (finding.line, finding.allowed) = (0, false);
+                }
+                self.tell(&path, named);
+            }
+            Err(reason) => self.unscanned.push(Unscanned { path: path.clone(), reason }),
+        }
+        match scanned {
+            Ok(scanned) => {
+                self.bytes += scanned.bytes;
+                self.tell(&path, scanned);
+            }
+            Err(reason) => self.unscanned.push(Unscanned { path, reason }),
+        }
+    }
+
+    fn tell(&mut self, path: &str, scanned: Scanned) {
         self.more += scanned.more;
         for finding in scanned.findings {
             if finding.allowed {
                 self.allowed += 1;
             } else if self.findings.len() < MAX_FINDINGS {
-                let (line, column) = (finding.line, finding.column);
+                let (path, line, column) = (path.to_owned(), finding.line, finding.column);
                 let (rule, description) = (finding.rule, finding.description);
-                self.findings.push(Found { path: path.clone(), line, column, rule, description });
+                self.findings.push(Found { path, line, column, rule, description });
             } else {
                 self.more += 1;
             }
@@ -125,6 +138,16 @@ impl Checked {
         self.files += other.files;
         self.bytes += other.bytes;
     }
+}
+
+/// Names a path that holds a secret by the folder above that does not.
+fn without_secret(scanner: &Scanner, path: &str) -> String {
+    let is_clean = |above: &&Path| {
+        let scanned = scanner.scan_bytes(above.as_os_str().as_encoded_bytes());
+        scanned.is_ok_and(|scanned| scanned.findings.is_empty())
+    };
+    let above = Path::new(path).ancestors().skip(1).find(is_clean).unwrap_or(Path::new(""));
+    above.join("(a name that holds what looks like a secret)").to_string_lossy().into_owned()
 }
 
 /// `check.run`
@@ -217,6 +240,7 @@ fn open(root: &Root, path: &Path) -> Result<impl Read + use<>, String> {
 /// Finds the files to look at, and what cannot be looked for.
 fn wanted(root: &Root, paths: &[String]) -> Result<(BTreeSet<PathBuf>, Vec<Unscanned>), Error> {
     let (mut wanted, mut unscanned) = (BTreeSet::new(), Vec::new());
+    let is_repository = top(root.path()).0.join(".git").symlink_metadata().is_ok();
     let everything = [String::from(".")];
     let tracked = tracked(root)?;
     for path in if paths.is_empty() { &everything[..] } else { paths } {
@@ -227,7 +251,7 @@ fn wanted(root: &Root, paths: &[String]) -> Result<(BTreeSet<PathBuf>, Vec<Unsca
             continue;
         }
         let folder = root.real(path)?;
-        for entry in walk(&folder) {
+        for entry in walk(&folder, is_repository) {
             match entry {
                 Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_file()) => {
                     if let Ok(below) = entry.path().strip_prefix(root.path()) {
@@ -260,11 +284,15 @@ fn tracked(root: &Root) -> Result<Vec<PathBuf>, Error> {
     Ok(below.filter(is_file).map(Path::to_owned).collect())
 }
 
-fn walk(folder: &Path) -> ignore::Walk {
+/// Walks a folder by the `.gitignore` files that git would read: those of the repository, and none of other tools.
+fn walk(folder: &Path, is_repository: bool) -> ignore::Walk {
     ignore::WalkBuilder::new(folder)
         .hidden(false)
         .follow_links(false)
-        .require_git(false)
+        .ignore(false)
+        // What lies above the repository counts only where this does not ask for one.
+        .require_git(is_repository)
+        .parents(is_repository)
         .git_global(false)
         .filter_entry(|entry| entry.file_name() != ".git")
         .build()

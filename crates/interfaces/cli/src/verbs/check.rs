@@ -77,7 +77,10 @@ fn outside(settings: &Settings, path: &Path) -> Fault {
 fn told(found: &Checked) -> String {
     let mut text = String::new();
     for it in &found.findings {
-        let place = format!("{}:{}:{}", visible(&it.path), it.line, it.column);
+        let place = match it.line {
+            0 => visible(&it.path),
+            line => format!("{}:{line}:{}", visible(&it.path), it.column),
+        };
         text.push_str(&format!("{place}: {} ({})\n", it.description, it.rule));
     }
     for it in &found.unscanned {
