@@ -18,6 +18,7 @@ use formwork_protocols::{
 use formwork_sandbox::Protection;
 use formwork_scheduler::CheckJob;
 use formwork_verify::{Changes, Checked, Ground, Verifier};
+use formwork_write_safety::WriteRules;
 
 use crate::{Error, baseline::Began, error::chain, executor::Workshop};
 
@@ -166,16 +167,24 @@ impl Workshop {
         Ok((vec![control, proof], refusal))
     }
 
+    /// Runs a check in a copy, which is all that it may write besides what builds make for themselves.
     async fn in_copy(
         &self,
         job: &CheckJob,
         copy: &copy::Copy,
         cancel: &Cancel,
     ) -> Result<Verdict, Error> {
-        let verifier = self.verifier(copy.path(), self.protection.clone());
+        let rules = self.rules(&job.spec)?.narrowed(&WriteRules::nothing());
+        let mut protection = self.bounds(&rules).await?.protection;
+        if let Protection::Restricted(limits) = &mut protection {
+            limits.write_roots.push(copy.path().to_owned());
+        }
+        let verifier = self.verifier(copy.path(), protection);
         let began = formwork_verify::Baseline::default();
         let ground = Ground { baseline: &began, changes: &() };
-        let checked = verifier.check(&job.check, ground, cancel).await;
+        let checking = Box::pin(verifier.check(&job.check, ground, cancel));
+        // What is linked into it lies in the workspace.
+        let checked = self.watched((job.run, job.task, job.token), checking).await?;
         self.kept(job, checked).await
     }
 

@@ -146,6 +146,37 @@ async fn a_control_that_no_copy_can_bear_proves_nothing() {
     assert!(reason.starts_with("its control proves nothing: in a copy with the work"), "{reason}");
 }
 
+#[tokio::test]
+async fn a_control_writes_its_copy_and_not_the_workspace() {
+    let world = World::new().await;
+    world.agent("left", "one");
+    let repo = world.repo.path().canonicalize().unwrap();
+    let repo = repo.to_str().unwrap();
+    let script = format!(
+        "touch copied; for it in .git/hooks/pre-commit made README.md; do echo x > {repo}/$it; done; grep -qx left left.txt"
+    );
+    let workflow = world.workflow(&task(&format!(
+        "retries = {{ max = 0 }}\n\
+         [[tasks.postchecks]]\nname = \"it is there\"\ncommand = [\"sh\", \"-c\", {script:?}]\ncontrol = \"revert\"\n",
+    )));
+    let before = world.repo.read("README.md").unwrap();
+    let chat = World::chat("one");
+    world
+        .server
+        .reply(&chat, calls(&[("fs.write", json!({ "path": "right.txt", "content": "" }))]));
+    world.server.reply(&chat, ends("It is there."));
+
+    // The check fails in both copies, and so never runs in the workspace itself.
+    let ended = world.run(["run", workflow, "--sandbox", "on"]).await;
+
+    assert_eq!(ended.code, Some(2), "{ended:#?}");
+    let found = verdicts(&world).await;
+    let made: Vec<_> = steps(&found[0]).into_iter().map(|(what, ..)| what).collect();
+    assert_eq!(made, ["control", "proof"]);
+    assert!(!world.path(".git/hooks/pre-commit").exists() && !world.path("made").exists());
+    assert_eq!(world.repo.read("README.md").unwrap(), before);
+}
+
 async fn a_check_may_fail_so_often(world: World) {
     world.agent("left", "one");
     let workflow = world.workflow(&task(
