@@ -79,19 +79,14 @@ fn bound(
     rules: &WriteRules,
     (sealing, makes): (Sealing, bool),
 ) -> Limits {
-    let mut writable = rules.writable(root, sealing);
-    if !writable.roots.iter().any(|granted| granted == root) && makes {
+    let mut writable = rules.writable(root, sealing, &[]);
+    if makes && !writable.roots.iter().any(|granted| granted == root) {
         // Whoever builds needs a place to build in, which is no place to write source.
-        if root.join("Cargo.toml").is_file() {
-            let _ = std::fs::create_dir(root.join("target"));
+        let target = root.join("target");
+        if root.join("Cargo.toml").is_file() && !rules.protects(root, &target) {
+            let _ = std::fs::create_dir(target);
         }
-        let caches = CACHES.iter().map(|name| root.join(name));
-        let caches = caches.filter(|cache| {
-            cache.symlink_metadata().is_ok_and(|found| found.is_dir())
-                && !writable.sealed.contains(cache)
-                && !rules.protects(root, cache)
-        });
-        writable.roots.extend(caches.collect::<Vec<_>>());
+        writable = rules.writable(root, sealing, &CACHES);
     }
     limits.write_roots.retain(|granted| granted != root);
     limits.write_roots.extend(writable.roots);

@@ -21,11 +21,15 @@ async fn attempt(rules: &str, commands: &[&[&str]]) -> World {
         "[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"Go.\"\n{rules}\n"
     ));
     let calls_: Vec<_> = commands.iter().map(|command| run(command)).collect();
-    world.server.reply(&World::chat("one"), calls(&calls_));
+    tried(&world, &calls_).await;
+    world
+}
+
+async fn tried(world: &World, commands: &[(&'static str, serde_json::Value)]) {
+    world.server.reply(&World::chat("one"), calls(commands));
     world.server.reply(&World::chat("one"), ends("Tried."));
     let ended = world.run(["run", "work", "--sandbox", "on"]).await;
     assert_eq!(ended.code, Some(0), "{ended:#?}");
-    world
 }
 
 #[tokio::test]
@@ -76,6 +80,51 @@ async fn gits_own_folder_is_never_written_and_all_else_is_where_nothing_is_said(
     assert!(world.path("made").exists() && world.path("deep/er").exists());
     assert!(!world.path(".git/made").exists() && !world.path(".git/hooks/pre-commit").exists());
     assert_eq!(world.repo.git(&["log", "--format=%s", "-1"]).unwrap().trim(), "all: begin");
+}
+
+#[tokio::test]
+async fn no_folder_that_a_program_starts_in_lets_it_write_what_is_sealed() {
+    let world = World::new().await;
+    world.repo.write("kept/deep/a.txt", "a\n").unwrap();
+    world.repo.write("vendor/x/.git/config", "x\n").unwrap();
+    world.agent("left", "one");
+    world.workflow("[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"Go.\"\nprotected_paths = [\"kept/deep\"]\n");
+    let within = |cwd: &str, command: &[&str]| ("exec", json!({ "command": command, "cwd": cwd }));
+
+    tried(
+        &world,
+        &[
+            within(".git", &["touch", "hooks/pre-commit"]),
+            within(".git/hooks", &["touch", "pre-commit"]),
+            within("kept", &["touch", "deep/b.txt"]),
+            within("kept/deep", &["rm", "a.txt"]),
+            within("vendor/x", &["touch", ".git/made"]),
+            within("vendor/x", &["touch", "made"]),
+        ],
+    )
+    .await;
+
+    assert!(!world.path(".git/hooks/pre-commit").exists());
+    assert!(!world.path("kept/deep/b.txt").exists() && world.path("kept/deep/a.txt").exists());
+    assert!(!world.path("vendor/x/.git/made").exists() && world.path("vendor/x/made").exists());
+}
+
+#[tokio::test]
+async fn what_is_protected_and_made_by_a_program_fails_the_task() {
+    let world = World::new().await;
+    world.agent("left", "one");
+    world.workflow("[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"Go.\"\nretries = { max = 0 }\nprotected_paths = [\"deploy/**\"]\n");
+    world.server.reply(
+        &World::chat("one"),
+        calls(&[run(&["mkdir", "deploy"]), run(&["touch", "deploy/new"])]),
+    );
+    world.server.reply(&World::chat("one"), ends("Deployed."));
+
+    let ended = world.run(["run", "work", "--sandbox", "on"]).await;
+
+    assert_eq!(ended.code, Some(2), "{ended:#?}");
+    let shown = world.shown().await.to_string();
+    assert!(shown.contains("new deploy/new"), "{shown}");
 }
 
 #[tokio::test]
