@@ -126,7 +126,7 @@ impl Workshop {
         let mut specs = builtin::specs();
         specs.push(load_skill());
         specs.extend(self.tools.iter().map(|tool| tool.spec().clone()));
-        setup::policy(&self.setup.config, agent, &specs).map(drop)
+        setup::policy(&self.setup.config, agent, &specs, &self.protection).map(drop)
     }
 
     /// Returns what a task may write: what the config allows, narrowed by the task's own rules.
@@ -197,7 +197,7 @@ impl Workshop {
         let load =
             builtin::specs().into_iter().find(|spec| spec.definition.name.as_str() == LOAD_TOOLS);
         let specs = registry.specs().chain(&load);
-        let (policy, allowed) = setup::policy(&config, &chosen.agent, specs)?;
+        let (policy, allowed) = setup::policy(&config, &chosen.agent, specs, &self.protection)?;
         // Who only looks opens nothing and ends nothing: its last message is its answer.
         let only_looks = mode == Some(PermissionMode::Ask);
         let has_skills = self.setup.briefing.as_ref().is_some_and(|told| told.has_skills);

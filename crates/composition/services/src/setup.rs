@@ -90,7 +90,8 @@ pub(crate) struct Allowed {
     pub(crate) deferred: BTreeSet<ToolName>,
 }
 
-/// Returns what is allowed to one agent: what the config allows, narrowed by the agent's own rules.
+/// Returns what is allowed to one agent: what the config allows, narrowed by the agent's own rules. Shell text is not,
+/// whatever the config says, where processes are not confined.
 ///
 /// # Errors
 /// [`Error::Rules`] when a pattern does not parse, or names a tool that does not exist.
@@ -98,6 +99,7 @@ pub(crate) fn policy<'a>(
     config: &Config,
     agent: &Agent,
     tools: impl IntoIterator<Item = &'a ToolSpec>,
+    protection: &Protection,
 ) -> Result<(Policy, Allowed), Error> {
     let rules = |error: formwork_policy::Error| Error::Rules { reason: error.to_string() };
     let mut around = Rules::new(mode(config));
@@ -105,7 +107,8 @@ pub(crate) fn policy<'a>(
     if let Some(exec) = permissions.and_then(|permissions| permissions.exec.as_ref()) {
         around.commands = Some(CommandPatterns::parse(exec).map_err(rules)?);
     }
-    around.shell = permissions.and_then(|permissions| permissions.shell).unwrap_or_default();
+    let is_opted_in = permissions.and_then(|permissions| permissions.shell).unwrap_or_default();
+    around.shell = is_opted_in && *protection != Protection::None;
     let own = &agent.document().tools;
     let tools: Vec<&ToolSpec> = tools.into_iter().collect();
     let resolve = |patterns: &[String]| {

@@ -37,12 +37,18 @@ impl Grants {
     /// Says whether a call with these arguments is covered.
     pub fn cover(&self, call: &Call<'_>, arguments: &Value) -> bool {
         let exact = exact(call, arguments);
-        self.lock().iter().any(|cover| *cover == exact || reaches(cover, call))
+        let here = is_here(arguments);
+        self.lock().iter().any(|cover| *cover == exact || (here && reaches(cover, call)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Cover>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Says whether a call runs where calls run by themselves. Elsewhere the same words start something else.
+fn is_here(arguments: &Value) -> bool {
+    arguments.get("cwd").is_none_or(|cwd| cwd.is_null() || cwd == "." || cwd == "")
 }
 
 fn reaches(cover: &Cover, call: &Call<'_>) -> bool {
@@ -65,9 +71,13 @@ pub fn exact(call: &Call<'_>, arguments: &Value) -> Cover {
     Cover::Call { tool: call.tool.clone(), arguments: BlobHash::of(text.as_bytes()) }
 }
 
-/// Returns what covers a call and those like it: the program with its first word, where that is no option.
-pub fn alike(call: &Call<'_>) -> Option<Cover> {
+/// Returns what covers a call and those like it, in the folder where calls run by themselves: the program with its first
+/// word, where that is no option. Nothing for a call elsewhere, and for programs that are known to start others.
+pub fn alike(call: &Call<'_>, arguments: &Value) -> Option<Cover> {
     let (ToolClass::Exec, Some([program, verb, ..])) = (call.class, call.argv) else { return None };
+    if !is_here(arguments) || launches(program, verb) {
+        return None;
+    }
     let is_plain = |word: &String| {
         !word.is_empty() && !word.starts_with('-') && !word.contains(['*', '"', '\'', '\n'])
     };
@@ -81,6 +91,70 @@ pub fn alike(call: &Call<'_>) -> Option<Cover> {
     let cover = Cover::Commands { pattern: format!("{program} {verb} *") };
     // A program that starts another is seen through, and then the pattern would not cover it.
     reaches(&cover, call).then_some(cover)
+}
+
+/// Says whether a program starts the one that is named after its first word, so that a wildcard there covers every program.
+fn launches(program: &str, verb: &str) -> bool {
+    const ALWAYS: [&str; 44] = [
+        "adb",
+        "apptainer",
+        "asdf",
+        "bundle",
+        "bunx",
+        "conda",
+        "corepack",
+        "devbox",
+        "direnv",
+        "distrobox",
+        "docker",
+        "flatpak",
+        "guix",
+        "hatch",
+        "kubectl",
+        "lima",
+        "limactl",
+        "mamba",
+        "micromamba",
+        "mise",
+        "nerdctl",
+        "nix",
+        "nix-shell",
+        "npx",
+        "oc",
+        "pdm",
+        "pipenv",
+        "pipx",
+        "pixi",
+        "pnpx",
+        "podman",
+        "poetry",
+        "pyenv",
+        "rbenv",
+        "rtx",
+        "rye",
+        "singularity",
+        "snap",
+        "ssh",
+        "toolbox",
+        "uv",
+        "uvx",
+        "vagrant",
+        "yarn",
+    ];
+    const VERBS: [(&str, &[&str]); 9] = [
+        ("bun", &["x", "run"]),
+        ("cargo", &["watch"]),
+        ("composer", &["exec"]),
+        ("deno", &["run", "eval", "task"]),
+        ("dotnet", &["exec", "tool"]),
+        ("go", &["run", "tool", "generate"]),
+        ("npm", &["exec", "x", "explore"]),
+        ("pnpm", &["exec", "dlx", "x"]),
+        ("rustup", &["run"]),
+    ];
+    let program = program.rsplit('/').next().unwrap_or(program);
+    ALWAYS.contains(&program)
+        || VERBS.iter().any(|(name, verbs)| *name == program && verbs.contains(&verb))
 }
 
 /// Answers for those who run unattended: what the rules leave open is refused, and the model and whoever

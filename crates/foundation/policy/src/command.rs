@@ -4,8 +4,11 @@ use std::{fmt, sync::Arc};
 
 use crate::Error;
 
+mod builtin;
+mod guarded;
 mod program;
 mod script;
+mod text;
 
 use program::{Program, ShellCall};
 
@@ -17,11 +20,13 @@ const DEEPEST: usize = 8;
 /// A word matches itself. A `*` matches one word, or, as the last one, all that follow, if any. Words
 /// are parted by blanks; quotes keep blanks in a word.
 ///
-/// Programs that start others are seen through: `timeout 5 rm x` must match as `rm x`, and a pattern
+/// Programs that are known to start others are seen through: `timeout 5 rm x` must match as `rm x`, and a pattern
 /// reaches past such a program only with the words that it spells out. Programs that raise rights or
 /// take shell text are denied, the latter unless a pattern spells out the whole command; but the text of `bash -c` and its
-/// kin is taken apart, and each command in it must match by itself. A wildcard never covers an option that makes a program
-/// run others.
+/// kin is taken apart, and each command in it must match by itself. A file that a shell runs needs a pattern that spells
+/// out both. For a few programs (`find`, `fd`, `git`, `tar`, `rsync`, `rg`, `cargo`, `go`, `make`, `sed`, `sort`) a
+/// wildcard never covers the options that are known to run or write what they are told. Of all other programs nothing is
+/// known: `uv run *` or `python3 *` cover whatever those run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandPatterns(Arc<[Pattern]>);
 
@@ -53,44 +58,89 @@ impl CommandPatterns {
         Self([Pattern { words: Vec::new(), open: true }].into())
     }
 
-    /// Checks a program and its arguments.
+    /// Checks a program and its arguments; text of a shell by its parts.
     ///
     /// # Errors
     /// Why it may not be run, for the model.
     pub fn check(&self, argv: &[String]) -> Result<(), String> {
+        Judge { patterns: &self.0, texts: true, moved: false }.check(argv)
+    }
+
+    /// Checks a program and its arguments, where text of a shell is only run if a pattern spells it out.
+    ///
+    /// # Errors
+    /// Why it may not be run, for the model.
+    pub(crate) fn check_without_shell(&self, argv: &[String]) -> Result<(), String> {
+        Judge { patterns: &self.0, texts: false, moved: false }.check(argv)
+    }
+
+    /// Returns the files that redirections of shell text in a command would write, where they are known.
+    pub(crate) fn written_by(argv: &[String]) -> Vec<String> {
+        let Some(name) = argv.first() else { return Vec::new() };
+        let Program::Shell(true) = program::of(name) else { return Vec::new() };
+        let Ok(ShellCall::Text(_, text)) = program::shell(argv, true) else { return Vec::new() };
+        let mut writes = script::parse(text).map(|script| script.writes).unwrap_or_default();
+        writes.retain(|path| !script::is_unknown(path));
+        writes
+    }
+}
+
+/// Patterns, and where commands are held against them.
+#[derive(Clone, Copy)]
+struct Judge<'a> {
+    patterns: &'a [Pattern],
+    /// Whether text of a shell may be run that no pattern spells out.
+    texts: bool,
+    /// Whether shell text has gone to another folder before, where the same name is another file.
+    moved: bool,
+}
+
+impl Judge<'_> {
+    fn check(self, argv: &[String]) -> Result<(), String> {
         self.check_chain(argv, &mut vec![0])
     }
 
     /// Checks the last program of a chain of programs that start one another; `starts` says where in
     /// `argv` each begins.
-    fn check_chain(&self, argv: &[String], starts: &mut Vec<usize>) -> Result<(), String> {
+    fn check_chain(self, argv: &[String], starts: &mut Vec<usize>) -> Result<(), String> {
         let at = starts.last().copied().unwrap_or_default();
         let last = argv.get(at..).unwrap_or_default();
         let Some(name) = last.first() else { return Err("the command is empty".into()) };
         if starts.len() > DEEPEST {
             return Err(format!("{} starts too many programs through one another", shown(argv)));
         }
+        let is_whole = || self.patterns.iter().any(|pattern| pattern.is(argv));
         match program::of(name) {
             Program::Refused(reason) => Err(format!("{name} {reason}")),
             // Nothing is left to guess in a command that a pattern spells out whole.
-            Program::Shell(_) if self.0.iter().any(|pattern| pattern.is(argv)) => Ok(()),
+            Program::Shell(_) | Program::Starts(_) if is_whole() && !self.moved => Ok(()),
             Program::Shell(is_known) => match program::shell(last, is_known)? {
                 ShellCall::File(file) => {
-                    starts.push(at + file);
-                    self.check_chain(argv, starts)
+                    program::known(last, file)?;
+                    self.check_file(argv, starts, file)
                 }
-                ShellCall::Text(text) => self.check_text(text, starts.len()),
+                ShellCall::Text(_, _) if !self.texts => Err(format!(
+                    "{name} is given shell text, and no shell is opted in where processes are confined: make a call for \
+                     each program, or whoever starts the run sets shell = true below [permissions] of the config"
+                )),
+                ShellCall::Text(place, text) => {
+                    program::known(last, place)?;
+                    self.check_text(text, starts.len())
+                }
             },
-            Program::Starts(_) if self.0.iter().any(|pattern| pattern.is(argv)) => Ok(()),
             Program::Starts(parse) => {
-                starts.push(at + parse(last)?);
+                let inner = parse(last)?;
+                program::known(last, inner)?;
+                starts.push(at + inner);
                 self.check_chain(argv, starts)
             }
             Program::Plain(guarded) => {
                 let words = guarded.found_in(last);
                 if !self.names(argv, starts, &[]) {
-                    return Err(format!("{} matches no allowed command: {self}", shown(argv)));
+                    let list = Listed(self.patterns);
+                    return Err(format!("{} matches no allowed command: {list}", shown(argv)));
                 }
+                self.stays(name)?;
                 // What a shell puts in may be such an option as well.
                 let unknown =
                     last.iter().position(|word| guarded.has_any() && script::is_unknown(word));
@@ -109,7 +159,7 @@ impl CommandPatterns {
         }
     }
 
-    fn check_nested(&self, argv: &[String], depth: usize) -> Result<(), String> {
+    fn check_nested(self, argv: &[String], depth: usize) -> Result<(), String> {
         if depth > DEEPEST {
             return Err("it starts too many programs through one another".into());
         }
@@ -118,57 +168,47 @@ impl CommandPatterns {
         self.check_chain(argv, &mut starts)
     }
 
-    /// Checks shell text: each of its commands, wherever it stands in it, by the same patterns.
-    fn check_text(&self, text: &str, depth: usize) -> Result<(), String> {
-        let all_may_run = self.0.iter().any(|pattern| pattern.words.is_empty());
-        let script = script::parse(text)?;
-        for name in &script.sets {
-            if program::is_dangerous(name, all_may_run) {
-                return Err(format!(
-                    "{name} is set in the shell text, which may make programs run others"
-                ));
-            }
+    /// Checks a file that a shell is given: it is no program of that name, so only a pattern with the shell and the file in
+    /// it covers it.
+    fn check_file(self, argv: &[String], starts: &[usize], file: usize) -> Result<(), String> {
+        let words: Vec<usize> = (1..=file).collect();
+        if !self.names(argv, starts, &words) {
+            return Err(format!(
+                "{} runs a file, and no pattern spells out the shell and the file: {}",
+                shown(argv),
+                Listed(self.patterns)
+            ));
         }
-        for command in &script.commands {
-            let Some((name, arguments)) = command.split_first() else { continue };
-            if program::TEXT_BUILTINS.contains(&name.as_str()) {
-                return Err(format!(
-                    "{name} takes shell text, of which no pattern can judge the parts"
-                ));
-            }
-            if program::BUILTINS.contains(&name.as_str()) {
-                let sets = |word: &&String| program::is_dangerous(word, all_may_run);
-                if let Some(word) = arguments.iter().find(sets) {
-                    return Err(format!(
-                        "{name} may set {word}, which may make programs run others"
-                    ));
-                }
-            } else if !script.functions.contains(name) {
-                self.check_nested(command, depth)
-                    .map_err(|why| format!("{why} (a part of the shell text)"))?;
-            }
+        let at = starts.last().copied().unwrap_or_default();
+        let name = argv.get(at + file).map(String::as_str).unwrap_or_default();
+        match self.moved && !self.all_may_run() && !name.starts_with('/') {
+            true => Err(elsewhere(name)),
+            false => Ok(()),
         }
-        Ok(())
     }
 
-    /// Returns the files that redirections of shell text in a command would write, where they are known.
-    pub(crate) fn written_by(argv: &[String]) -> Vec<String> {
-        let Some(name) = argv.first() else { return Vec::new() };
-        let Program::Shell(true) = program::of(name) else { return Vec::new() };
-        let Ok(ShellCall::Text(text)) = program::shell(argv, true) else { return Vec::new() };
-        let mut writes = script::parse(text).map(|script| script.writes).unwrap_or_default();
-        writes.retain(|path| !script::is_unknown(path));
-        writes
+    /// Refuses a program that is named by where it lies, once the shell is elsewhere.
+    fn stays(self, name: &str) -> Result<(), String> {
+        let is_bound = self.moved && !self.all_may_run();
+        match is_bound && name.contains('/') && !name.starts_with('/') {
+            true => Err(elsewhere(name)),
+            false => Ok(()),
+        }
+    }
+
+    /// Says whether a pattern covers every program.
+    fn all_may_run(self) -> bool {
+        self.patterns.iter().any(|pattern| pattern.words.is_empty())
     }
 
     /// Says whether a pattern matches the chain from one of its programs on, and spells out the last
     /// program and those of its words.
-    fn names(&self, argv: &[String], starts: &[usize], words: &[usize]) -> bool {
+    fn names(self, argv: &[String], starts: &[usize], words: &[usize]) -> bool {
         let last = starts.last().copied().unwrap_or_default();
         starts.iter().any(|start| {
             let from = argv.get(*start..).unwrap_or_default();
             let before = last - start;
-            self.0.iter().filter(|pattern| pattern.matches(from)).any(|pattern| {
+            self.patterns.iter().filter(|pattern| pattern.matches(from)).any(|pattern| {
                 // A wildcard over the last program would let every program through.
                 let program = before == 0 || pattern.spells(before);
                 // Where every program may be run, there is nothing to slip past.
@@ -207,7 +247,8 @@ impl Pattern {
         let fits = long_enough && (self.open || argv.len() == self.words.len());
         fits && self.words.iter().zip(argv).all(|(word, given)| match word {
             Word::Exactly(wanted) => wanted == given,
-            Word::Any => true,
+            // What a shell puts in may be several words, or none: only a last wildcard covers it.
+            Word::Any => !script::is_unknown(given),
         })
     }
 
@@ -245,6 +286,12 @@ fn split(text: &str) -> Result<Vec<(String, bool)>, &'static str> {
     }
 }
 
+fn elsewhere(name: &str) -> String {
+    format!(
+        "{name} may be another file once the shell text has gone to another folder; do without cd"
+    )
+}
+
 /// Writes a command for a message: what has blanks in quotes, and not more than a line.
 fn shown(argv: &[String]) -> String {
     const LONGEST: usize = 200;
@@ -260,6 +307,15 @@ fn shown(argv: &[String]) -> String {
 }
 
 impl fmt::Display for CommandPatterns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Listed(&self.0).fmt(f)
+    }
+}
+
+/// Patterns, for a message.
+struct Listed<'a>(&'a [Pattern]);
+
+impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return write!(f, "the list is empty");

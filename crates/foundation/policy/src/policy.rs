@@ -15,7 +15,9 @@ pub struct Rules {
     pub tools: Option<BTreeSet<ToolName>>,
     /// Which programs may be run. With a list, what it does not name is denied.
     pub commands: Option<CommandPatterns>,
-    /// Whether texts of shell may be run at all, each part of them by the rules for commands.
+    /// Whether texts of shell may be run at all, each part of them by the rules for commands. Without, they are denied to
+    /// every tool, but for a command that a pattern spells out whole. Whoever sets this confines processes: what is
+    /// judged is a reading of the text.
     pub shell: bool,
     /// What may not be changed, whoever asks.
     pub protected: PathPatterns,
@@ -132,7 +134,8 @@ fn by_rules(rules: &Rules, commands_listed: bool, call: &Call<'_>) -> Decision {
         | ToolClass::Lifecycle => Decision::Allow,
         ToolClass::Exec => by_commands(rules, commands_listed, call),
         ToolClass::Shell if !rules.shell => deny(
-            "no shell is opted in here: whoever starts the run does so by shell = true below [permissions] of the config"
+            "no shell is opted in here where processes are confined: whoever starts the run opts in by shell = true below \
+             [permissions] of the config"
                 .to_owned(),
         ),
         // A text is a command of a shell, whose parts are judged.
@@ -148,9 +151,10 @@ fn by_commands(rules: &Rules, listed: bool, call: &Call<'_>) -> Decision {
     let Some(argv) = call.argv else {
         return deny(format!("tool {} names no program to run", call.tool));
     };
-    let checked = match &rules.commands {
-        Some(patterns) => patterns.check(argv),
-        None => CommandPatterns::everything().check(argv),
+    let patterns = rules.commands.clone().unwrap_or_else(CommandPatterns::everything);
+    let checked = match rules.shell {
+        true => patterns.check(argv),
+        false => patterns.check_without_shell(argv),
     };
     match checked {
         Err(why) => deny(why),

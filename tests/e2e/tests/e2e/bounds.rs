@@ -159,8 +159,7 @@ fn bash(text: &str) -> (&'static str, serde_json::Value) {
 
 #[tokio::test]
 async fn shell_text_given_to_bash_is_judged_part_by_part() {
-    let config =
-        "[permissions]\nmode = \"auto\"\nexec = [\"cat *\", \"touch *\", \"ls *\", \"wc *\"]\n";
+    let config = "[permissions]\nmode = \"auto\"\nshell = true\nexec = [\"cat *\", \"touch *\", \"ls *\", \"wc *\"]\n";
     let world = World::with(config).await;
     world.agent("left", "one");
     world.workflow("[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"Go.\"\n");
@@ -170,12 +169,11 @@ async fn shell_text_given_to_bash_is_judged_part_by_part() {
             bash("cat README.md | wc -l && touch made > /dev/null"),
             bash("touch also; rm README.md"),
             bash("echo x > .git/config"),
-            ("shell", json!({ "command": "ls" })),
         ]),
     );
     world.server.reply(&World::chat("one"), ends("Tried."));
 
-    let ended = world.run(["run", "work"]).await;
+    let ended = world.run(["run", "work", "--sandbox", "on"]).await;
 
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     assert!(world.path("made").exists() && !world.path("also").exists());
@@ -183,6 +181,23 @@ async fn shell_text_given_to_bash_is_judged_part_by_part() {
     let told = world.server.requests()[1].text();
     assert!(told.contains("rm README.md matches no allowed command"), "{told}");
     assert!(told.contains("in git's own folder"), "{told}");
+}
+
+#[tokio::test]
+async fn without_the_opt_in_no_program_is_given_shell_text() {
+    let world = World::with("[permissions]\nmode = \"auto\"\n").await;
+    world.agent("left", "one");
+    world.workflow("[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"Go.\"\n");
+    let shell = ("shell", json!({ "command": "ls" }));
+    world.server.reply(&World::chat("one"), calls(&[bash("touch made"), shell]));
+    world.server.reply(&World::chat("one"), ends("Tried."));
+
+    let ended = world.run(["run", "work", "--sandbox", "on"]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert!(!world.path("made").exists());
+    let told = world.server.requests()[1].text();
+    assert!(told.contains("no shell is opted in where processes are confined"), "{told}");
     assert!(told.contains("there is no tool \\\"shell\\\""), "{told}");
 }
 
@@ -194,15 +209,18 @@ async fn shell_without_a_protection_is_refused_to_the_model_and_the_run_goes_on(
         world.agent("left", "one");
         world.workflow("[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"Go.\"\n");
         let text = "for i in 1 2; do echo $i >> made; done; echo done | tail -1";
-        world.server.reply(&World::chat("one"), calls(&[("shell", json!({ "command": text }))]));
+        let given = bash("touch given");
+        let call = ("shell", json!({ "command": text }));
+        world.server.reply(&World::chat("one"), calls(&[call, given]));
         world.server.reply(&World::chat("one"), ends("Tried."));
 
         let ended = world.run(["run", "work", "--sandbox", sandbox]).await;
 
         assert_eq!(ended.code, Some(0), "{ended:#?}");
         assert_eq!(world.path("made").exists(), is_run, "{sandbox}");
+        assert_eq!(world.path("given").exists(), is_run, "{sandbox}");
         let told = world.server.requests()[1].text();
-        let wanted = if is_run { "exit code 0\\ndone" } else { "no shell is run where" };
+        let wanted = if is_run { "exit code 0\\ndone" } else { "there is no tool \\\"shell\\\"" };
         assert!(told.contains(wanted), "{told}");
     }
 }

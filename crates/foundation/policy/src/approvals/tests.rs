@@ -15,7 +15,7 @@ fn with<T>(command: &[&str], work: impl FnOnce(&Call<'_>, &Value) -> T) -> T {
 }
 
 fn offered(command: &[&str]) -> Option<String> {
-    match with(command, |call, _| alike(call)) {
+    match with(command, alike) {
         Some(Cover::Commands { pattern }) => Some(pattern),
         _ => None,
     }
@@ -54,6 +54,42 @@ fn a_prefix_is_offered_where_it_bounds_something() {
     for bare in [&["ls"][..], &["rm", "-rf", "x"], &["timeout", "5", "rm", "x"], &["a*", "b"]] {
         assert_eq!(offered(bare), None, "{bare:?}");
     }
+}
+
+#[test]
+fn no_prefix_is_offered_that_would_cover_every_program() {
+    for launcher in [
+        "uv run pytest",
+        "uvx ruff x",
+        "npx jest x",
+        "npm exec jest",
+        "npm x jest",
+        "pnpm dlx jest",
+        "poetry run pytest",
+        "bundle exec rake",
+        "docker run image",
+        "ssh host ls",
+        "kubectl exec pod",
+        "/usr/bin/uv run pytest",
+        "go run ./x",
+    ] {
+        let words: Vec<&str> = launcher.split(' ').collect();
+        assert_eq!(offered(&words), None, "{launcher}");
+    }
+    assert_eq!(offered(&["npm", "test"]).as_deref(), Some("npm test *"));
+}
+
+#[test]
+fn a_prefix_covers_no_call_in_another_folder() {
+    let grants = Grants::new([Cover::Commands { pattern: "sh test.sh *".into() }]);
+    let (argv, tool) = (words(&["sh", "test.sh"]), ToolName::parse("exec").unwrap());
+    let call = Call { tool: &tool, class: ToolClass::Exec, argv: Some(&argv), paths: &[] };
+
+    assert!(grants.cover(&call, &json!({ "command": ["sh", "test.sh"] })));
+    assert!(grants.cover(&call, &json!({ "command": ["sh", "test.sh"], "cwd": null })));
+    let elsewhere = json!({ "command": ["sh", "test.sh"], "cwd": "vendor" });
+    assert!(!grants.cover(&call, &elsewhere));
+    assert_eq!(alike(&call, &elsewhere), None);
 }
 
 #[test]

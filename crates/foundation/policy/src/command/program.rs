@@ -1,5 +1,10 @@
 //! Programs that run other programs.
 
+use super::{
+    guarded::{self, Guarded, nothing},
+    script::is_unknown,
+};
+
 /// What is to be known of a program before it may be run.
 pub(super) enum Program {
     /// It is denied whatever the patterns say, for this reason.
@@ -10,16 +15,6 @@ pub(super) enum Program {
     Starts(fn(&[String]) -> Result<usize, String>),
     /// It is itself what is run, apart from these options.
     Plain(Guarded),
-}
-
-/// Options by which a program runs others or writes where it is told.
-pub(super) struct Guarded {
-    /// Anywhere. One that ends in `=` has its value in the same word.
-    options: &'static [&'static str],
-    /// Only before the first word that is no option, where they mean something else than after it.
-    leading: &'static [&'static str],
-    /// Those after which a command follows, up to a `;` or `+`.
-    commands: &'static [&'static str],
 }
 
 const RAISES: &str = "acts with other rights, or where the rules do not reach";
@@ -75,11 +70,13 @@ pub(super) fn of(name: &str) -> Program {
             ],
             leading: &[],
             commands: &["-exec", "-execdir", "-ok", "-okdir"],
+            more: nothing,
         }),
         "fd" | "fdfind" => Program::Plain(Guarded {
             options: &["-x", "-X", "--exec", "--exec-batch", "--exec=", "--exec-batch="],
             leading: &[],
             commands: &["-x", "-X", "--exec", "--exec-batch"],
+            more: nothing,
         }),
         "git" => Program::Plain(Guarded {
             options: &[
@@ -98,6 +95,8 @@ pub(super) fn of(name: &str) -> Program {
                 "--template=",
                 "--upload-pack",
                 "--upload-pack=",
+                "--extcmd",
+                "--extcmd=",
             ],
             leading: &[
                 "-c",
@@ -111,6 +110,7 @@ pub(super) fn of(name: &str) -> Program {
                 "--work-tree=",
             ],
             commands: &[],
+            more: guarded::of_git,
         }),
         "tar" | "bsdtar" => Program::Plain(Guarded {
             options: &[
@@ -122,6 +122,8 @@ pub(super) fn of(name: &str) -> Program {
                 "--to-command=",
                 "--checkpoint-action",
                 "--checkpoint-action=",
+                "--rmt-command",
+                "--rmt-command=",
                 "--info-script",
                 "--info-script=",
                 "--new-volume-script",
@@ -130,79 +132,89 @@ pub(super) fn of(name: &str) -> Program {
                 "--rsh-command=",
             ],
             commands: &[],
+            more: guarded::of_tar,
             leading: &[],
         }),
         "rsync" => Program::Plain(Guarded {
             options: &["-e", "--rsh", "--rsh=", "--rsync-path", "--rsync-path="],
             commands: &[],
+            more: nothing,
             leading: &[],
         }),
         "rg" => Program::Plain(Guarded {
             options: &["--pre", "--pre=", "--hostname-bin", "--hostname-bin="],
             commands: &[],
+            more: nothing,
             leading: &[],
         }),
         "cargo" => Program::Plain(Guarded {
             options: &["--config", "--config="],
             leading: &[],
             commands: &[],
+            more: nothing,
         }),
         "make" | "gmake" => Program::Plain(Guarded {
-            options: &["--eval", "--eval=", "-E"],
+            options: &[
+                "-C",
+                "-E",
+                "-I",
+                "-f",
+                "--eval",
+                "--eval=",
+                "--directory",
+                "--directory=",
+                "--file",
+                "--file=",
+                "--include-dir",
+                "--include-dir=",
+                "--makefile",
+                "--makefile=",
+            ],
             leading: &[],
             commands: &[],
+            more: guarded::of_make,
         }),
         "sort" => Program::Plain(Guarded {
-            options: &["--compress-program", "--compress-program="],
+            options: &["-o", "--compress-program", "--compress-program=", "--output", "--output="],
             commands: &[],
+            more: nothing,
             leading: &[],
         }),
-        _ => Program::Plain(Guarded { options: &[], leading: &[], commands: &[] }),
+        "sed" | "gsed" => Program::Plain(Guarded {
+            options: &["--expression", "--file"],
+            leading: &[],
+            commands: &[],
+            more: guarded::of_sed,
+        }),
+        "go" => Program::Plain(Guarded {
+            options: &[
+                "-exec",
+                "-exec=",
+                "--exec",
+                "--exec=",
+                "-toolexec",
+                "-toolexec=",
+                "--toolexec",
+                "--toolexec=",
+                "-vettool",
+                "-vettool=",
+                "--vettool",
+                "--vettool=",
+                "-overlay",
+                "-overlay=",
+                "--overlay",
+                "--overlay=",
+                "-ldflags",
+                "-ldflags=",
+                "--ldflags",
+                "--ldflags=",
+            ],
+            leading: &[],
+            commands: &[],
+            more: nothing,
+        }),
+        _ => Program::Plain(Guarded { options: &[], leading: &[], commands: &[], more: nothing }),
     }
-}
-
-impl Guarded {
-    /// Says whether there is any such option.
-    pub(super) fn has_any(&self) -> bool {
-        !self.options.is_empty() || !self.leading.is_empty()
-    }
-
-    /// Returns the places of such options in `argv`, shortened ones too where programs take those.
-    pub(super) fn found_in(&self, argv: &[String]) -> Vec<usize> {
-        let is_option = |word: &String| word.starts_with('-');
-        let leading = argv.iter().skip(1).take_while(|word| is_option(word)).count();
-        let is_guarded = |at: usize, word: &str| {
-            let leading = if at <= leading { self.leading } else { &[] };
-            self.options.iter().chain(leading).any(|option| guards(option, word))
-        };
-        let places = argv.iter().enumerate().skip(1).filter(|(at, word)| is_guarded(*at, word));
-        places.map(|(at, _)| at).collect()
-    }
-
-    /// Returns the commands that `argv` makes the program run.
-    pub(super) fn commands_in<'a>(&self, argv: &'a [String]) -> Vec<&'a [String]> {
-        let is_end = |word: &String| word == ";" || word == "+";
-        let starts = argv.iter().enumerate().skip(1);
-        let starts = starts.filter(|(_, word)| self.commands.contains(&word.as_str()));
-        starts
-            .filter_map(|(at, _)| argv.get(at + 1..))
-            .map(|rest| rest.split(is_end).next().unwrap_or_default())
-            .collect()
-    }
-}
-
-/// Says whether `word` is `option`, carries its value, or shortens its name as GNU programs allow.
-fn guards(option: &str, word: &str) -> bool {
-    if let Some(name) = option.strip_suffix('=') {
-        let given = word.split_once('=').map(|(given, _)| given);
-        return given.is_some_and(|given| given.len() > 2 && name.starts_with(given));
-    }
-    if option.starts_with("--") {
-        return word == option || (word.len() > 3 && option.starts_with(word));
-    }
-    // A short option's value may follow in the same word; `find`'s words are not such.
-    let is_short = option.len() == 2;
-    word == option || (is_short && word.starts_with(option) && !word.starts_with("--"))
 }
 
 /// Finds the command after options and `operands` other words.
@@ -229,6 +241,10 @@ fn plain(
     }
     at += operands;
     match argv.get(at) {
+        // Such as `time A=b x`, where a shell sets a variable.
+        Some(word) if word.contains('=') => {
+            Err(format!("{word} sets a variable for a program, which may make it run others"))
+        }
         Some(_) => Ok(at),
         None => Err(format!("{name} is given no program to run")),
     }
@@ -243,20 +259,30 @@ fn env(argv: &[String]) -> Result<usize, String> {
         &["-u", "--unset"],
     )?;
     match argv.get(inner) {
-        Some(word) if word.contains('=') => {
-            Err(format!("{word} sets a variable for a program, which may make it run others"))
-        }
         Some(word) if word == "-" => Err("option - of env may run anything".into()),
         Some(_) | None => Ok(inner),
     }
 }
 
+/// Refuses a command of which a word up to `last` is known only once a shell runs: such a word may become several, and so
+/// decide which of them is the program.
+pub(super) fn known(argv: &[String], last: usize) -> Result<(), String> {
+    let name = argv.first().map(String::as_str).unwrap_or_default();
+    match argv.iter().take(last.saturating_add(1)).find(|word| is_unknown(word)) {
+        None => Ok(()),
+        Some(word) => Err(format!(
+            "{} before the program that {name} starts is known only once the shell runs",
+            word.replace('\0', "")
+        )),
+    }
+}
+
 /// What a shell is told to run.
 pub(super) enum ShellCall<'a> {
-    /// The file at that place of its arguments.
+    /// The file at that place of its words.
     File(usize),
-    /// A text.
-    Text(&'a str),
+    /// A text, at that place.
+    Text(usize, &'a str),
 }
 
 /// Finds what a shell is told to run.
@@ -276,7 +302,7 @@ pub(super) fn shell(argv: &[String], is_known: bool) -> Result<ShellCall<'_>, St
         let (sign, letters) = match word.split_at_checked(1) {
             Some((sign @ ("-" | "+"), letters)) => (sign, letters),
             _ if !takes_text => return Ok(ShellCall::File(at - 1)),
-            _ if is_known => return Ok(ShellCall::Text(word)),
+            _ if is_known => return Ok(ShellCall::Text(at - 1, word)),
             _ => return Err(format!("{name} {TAKES_TEXT}")),
         };
         match letters {
@@ -300,74 +326,47 @@ pub(super) fn shell(argv: &[String], is_known: bool) -> Result<ShellCall<'_>, St
     }
 }
 
-/// What a shell does by itself, and what by that cannot start a program or write a file.
-pub(super) const BUILTINS: [&str; 36] = [
-    ":",
-    "[",
-    "break",
-    "cd",
-    "continue",
-    "declare",
-    "dirs",
-    "echo",
-    "exit",
-    "export",
-    "false",
-    "getopts",
-    "hash",
-    "jobs",
-    "let",
-    "local",
-    "mapfile",
-    "popd",
-    "printf",
-    "pushd",
-    "pwd",
-    "read",
-    "readarray",
-    "readonly",
-    "return",
-    "set",
-    "shift",
-    "shopt",
-    "test",
-    "times",
-    "true",
-    "type",
-    "typeset",
-    "umask",
-    "unset",
-    "wait",
-];
-
-/// What a shell does by itself that takes text to run.
-pub(super) const TEXT_BUILTINS: [&str; 6] =
-    ["alias", "bind", "complete", "compgen", "enable", "trap"];
-
 /// Says whether a variable makes programs run code of its value's choosing, or, where only some programs may be run,
 /// others than it seems.
 pub(super) fn is_dangerous(variable: &str, all_may_run: bool) -> bool {
-    const ALWAYS: [&str; 6] = ["BASH_ENV", "BASHOPTS", "ENV", "PROMPT_COMMAND", "PS4", "SHELLOPTS"];
-    const LISTED: [&str; 26] = [
+    const ALWAYS: [&str; 6] =
+        ["BASHOPTS", "ENV", "GCONV_PATH", "PROMPT_COMMAND", "PS4", "SHELLOPTS"];
+    const LISTED: [&str; 42] = [
+        "AR",
+        "BROWSER",
         "CC",
         "CDPATH",
+        "CLASSPATH",
         "CXX",
         "EDITOR",
         "FC",
+        "GOFLAGS",
+        "GRADLE_OPTS",
         "HOME",
         "JAVA_TOOL_OPTIONS",
-        "LESSOPEN",
+        "JDK_JAVA_OPTIONS",
+        "LD",
         "LESSCLOSE",
+        "LESSOPEN",
+        "MAKE",
         "MAKEFLAGS",
         "MANPAGER",
+        "MAVEN_OPTS",
         "NODE_OPTIONS",
+        "NODE_PATH",
         "PAGER",
         "PATH",
         "PERL5DB",
         "PERL5LIB",
         "PERL5OPT",
+        "PYTEST_ADDOPTS",
+        "PYTEST_PLUGINS",
         "PYTHONHOME",
+        "PYTHONPATH",
         "PYTHONSTARTUP",
+        "RIPGREP_CONFIG_PATH",
+        "RSYNC_CONNECT_PROG",
+        "RSYNC_RSH",
         "RUBYLIB",
         "RUBYOPT",
         "SHELL",
@@ -378,7 +377,7 @@ pub(super) fn is_dangerous(variable: &str, all_may_run: bool) -> bool {
     ];
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| variable.starts_with(prefix));
     ALWAYS.contains(&variable)
-        || begins(&["LD_", "DYLD_", "BASH_FUNC_"])
+        || begins(&["LD_", "DYLD_", "BASH_"])
         || (!all_may_run
             && (LISTED.contains(&variable)
                 || begins(&["GIT_", "CARGO_", "RUSTC", "RUSTDOC", "NPM_CONFIG_", "npm_config_"])))

@@ -22,9 +22,17 @@ pub(super) struct Script {
     /// The files that redirections write, where they are known.
     pub(super) writes: Vec<String>,
     /// The variables that are set, with or without a command.
-    pub(super) sets: Vec<String>,
-    /// The functions that it defines, whose bodies are among the commands.
-    pub(super) functions: Vec<String>,
+    pub(super) sets: Vec<Set>,
+    /// The variables that stand in sums, which may set them.
+    pub(super) sums: Vec<String>,
+}
+
+/// A variable that is set.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Set {
+    pub(super) name: String,
+    /// Whether to a number, whatever happens.
+    pub(super) is_number: bool,
 }
 
 /// Says whether a word holds what is not known beforehand.
@@ -83,31 +91,142 @@ impl Script {
         }
         match node.kind() {
             "command" => self.commands.push(words(node, text)?),
+            // Such as `export A=b`, whose words name variables.
+            "declaration_command" | "unset_command" => self.commands.push(declared(node, text)),
+            "test_command" => self.commands.push(tested(node, text)),
             "variable_assignment" => {
                 let name = node.child_by_field_name("name");
                 let name = name.map(|name| source(name, text)).unwrap_or_default();
-                self.sets.push(name.split('[').next().unwrap_or_default().to_owned());
-            }
-            "function_definition" => {
-                let name = node.child_by_field_name("name");
-                self.functions.extend(name.map(|name| source(name, text).to_owned()));
+                let value = node.child_by_field_name("value");
+                let is_number = value.is_some_and(|value| {
+                    let digits = source(value, text);
+                    let is_sum = value.kind() == "arithmetic_expansion";
+                    is_sum || (!digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit()))
+                });
+                self.set(name.split('[').next().unwrap_or_default(), is_number);
             }
             "for_statement" => {
-                let name = node.child_by_field_name("variable");
-                self.sets.extend(name.map(|name| source(name, text).to_owned()));
-            }
-            // Such as ${NAME:=value}.
-            "expansion" => {
-                let inner = source(node, text).trim_start_matches("${");
-                let end = inner.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-                if let Some((name, rest)) = end.and_then(|end| inner.split_at_checked(end))
-                    && (rest.starts_with('=') || rest.starts_with(":="))
-                {
-                    self.sets.push(name.to_owned());
+                if let Some(name) = node.child_by_field_name("variable") {
+                    self.set(source(name, text), false);
                 }
             }
-            "file_redirect" => self.redirect(node, text),
+            "arithmetic_expansion" => {
+                let inner = source(node, text);
+                let inner = inner.strip_prefix("$((").and_then(|it| it.strip_suffix("))"));
+                self.sum(inner.ok_or("a sum in the shell text is not written as $((…))")?)?;
+            }
+            "compound_statement" => {
+                if let Some(inner) = source(node, text).strip_prefix("((") {
+                    self.sum(inner.strip_suffix("))").unwrap_or(inner))?;
+                }
+            }
+            "c_style_for_statement" => {
+                let body =
+                    node.child_by_field_name("body").map_or(node.end_byte(), |it| it.start_byte());
+                let head = text.get(node.start_byte()..body).unwrap_or_default();
+                let head = head.split_once("((").and_then(|(_, rest)| rest.rsplit_once("))"));
+                self.sum(
+                    head.map(|(head, _)| head).ok_or("a loop of the shell text is not clear")?,
+                )?;
+            }
+            "subscript" => {
+                let index = node.child_by_field_name("index");
+                let index = index.map(|index| source(index, text)).unwrap_or("$");
+                if !matches!(index, "@" | "*") {
+                    self.sum(index)?;
+                }
+            }
+            "array" => {
+                let mut children = node.walk();
+                for child in node.named_children(&mut children) {
+                    let element = source(child, text);
+                    let index = element.strip_prefix('[').and_then(|rest| rest.split(']').next());
+                    if index.is_some_and(|index| !index.bytes().all(|it| it.is_ascii_digit())) {
+                        return Err(format!("{element} is known only once the shell runs"));
+                    }
+                }
+            }
+            "expansion" => self.expansion(source(node, text))?,
+            "file_redirect" => {
+                let before = text.get(..node.start_byte()).unwrap_or_default();
+                if before.ends_with('}') || source(node, text).starts_with('{') {
+                    return Err("a redirection of the shell text may set a variable".into());
+                }
+                self.redirect(node, text);
+            }
             _ => {}
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str, is_number: bool) {
+        self.sets.push(Set { name: name.to_owned(), is_number });
+    }
+
+    /// Takes what a shell reckons: numbers, variables and signs, and nothing that is put in before.
+    fn sum(&mut self, sum: &str) -> Result<(), String> {
+        let is_sign = |c: char| {
+            c.is_ascii_alphanumeric() || c.is_whitespace() || "_$+-*/%<>=!&|^~?:,;()#".contains(c)
+        };
+        let refused = || format!("{sum:?} is reckoned with, and known only once the shell runs");
+        let mut rest = sum;
+        if !sum.chars().all(is_sign) {
+            return Err(refused());
+        }
+        while let Some(at) = rest.find(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == '$')
+        {
+            let word = rest.get(at..).unwrap_or_default();
+            let is_put_in = word.starts_with('$');
+            let word = word.strip_prefix('$').unwrap_or(word);
+            let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let end = word.find(|c: char| !is_name(c) && c != '#').unwrap_or(word.len());
+            let (name, after) = word.split_at_checked(end).unwrap_or((word, ""));
+            rest = after;
+            let is_digit = name.starts_with(|c: char| c.is_ascii_digit());
+            match () {
+                // Numbers, such as 0x1f and 16#ff.
+                () if is_digit && !is_put_in && !after.starts_with('$') => {}
+                () if is_digit || name.is_empty() || name.contains('#') => return Err(refused()),
+                () => {
+                    let after = after
+                        .trim_start()
+                        .trim_start_matches(['+', '-', '*', '/', '%', '&', '|', '^']);
+                    if after.starts_with('=') && !after.starts_with("==") && !is_put_in {
+                        self.set(name, true);
+                    }
+                    self.sums.push(name.to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes `${…}`, of which some forms look into what a variable holds.
+    fn expansion(&mut self, written: &str) -> Result<(), String> {
+        let refused = || format!("{written} is known only once the shell runs");
+        let inner =
+            written.strip_prefix("${").and_then(|it| it.strip_suffix('}')).ok_or_else(refused)?;
+        let inner = inner.strip_prefix('#').filter(|rest| !rest.is_empty()).unwrap_or(inner);
+        if inner.starts_with('!') || inner.contains("$(") || inner.contains(['`', '\n']) {
+            return Err(refused());
+        }
+        let end =
+            inner.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(inner.len());
+        // Such as ${@}.
+        let end = if end == 0 { inner.chars().next().map_or(0, char::len_utf8) } else { end };
+        let (name, rest) = inner.split_at_checked(end).ok_or_else(refused)?;
+        let rest = match rest.strip_prefix('[') {
+            // The index is looked at for itself.
+            Some(rest) => rest.split_once(']').map(|(_, rest)| rest).ok_or_else(refused)?,
+            None => rest,
+        };
+        let after_colon = rest.strip_prefix(':');
+        match (after_colon.unwrap_or(rest).chars().next(), after_colon) {
+            (Some('@'), _) => return Err(refused()),
+            (Some('='), _) => self.set(name, false),
+            (Some('-' | '+' | '?'), _) | (_, None) => {}
+            // A part of it, whose bounds are reckoned.
+            (_, Some(bounds)) => self.sum(bounds)?,
         }
         Ok(())
     }
@@ -155,6 +274,47 @@ fn words(node: Node<'_>, text: &str) -> Result<Vec<String>, String> {
         true => Err("a command without a program".into()),
         false => Ok(words),
     }
+}
+
+/// Returns the words of a command that names variables, without those that it sets to something: these are looked at for
+/// themselves.
+fn declared(node: Node<'_>, text: &str) -> Vec<String> {
+    let mut children = node.walk();
+    let children = node.children(&mut children);
+    let words = children.filter(|child| child.kind() != "variable_assignment");
+    words
+        .map(|child| match child.kind() {
+            "variable_name" => source(child, text).to_owned(),
+            _ if child.is_named() => word(child, text),
+            _ => source(child, text).to_owned(),
+        })
+        .collect()
+}
+
+/// Returns the words and signs of `[ … ]` and `[[ … ]]`.
+fn tested(node: Node<'_>, text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut open = vec![node];
+    while let Some(node) = open.pop() {
+        match node.kind() {
+            "test_command"
+            | "binary_expression"
+            | "unary_expression"
+            | "parenthesized_expression"
+            | "negated_expression"
+            | "ternary_expression"
+            | "postfix_expression" => {
+                let mut children = node.walk();
+                let mut children: Vec<_> = node.children(&mut children).collect();
+                children.reverse();
+                open.extend(children);
+            }
+            "test_operator" | "variable_name" => words.push(source(node, text).to_owned()),
+            _ if !node.is_named() => words.push(source(node, text).to_owned()),
+            _ => words.push(word(node, text)),
+        }
+    }
+    words
 }
 
 fn source<'a>(node: Node<'_>, text: &'a str) -> &'a str {

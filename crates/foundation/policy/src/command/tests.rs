@@ -243,7 +243,10 @@ fn each_part_of_shell_text_must_be_allowed() {
         "set -euo pipefail\nls\n# a comment; rm -rf /\n",
         "cat <<'EOF' > out.txt\nrm -rf /\nEOF",
         "x=1; echo $x $(ls)",
-        "check() { ls \"$1\"; }; check .",
+        "ls() { cat \"$1\"; }; ls .",
+        "export A=b; declare -a list=(1 2); echo \"${list[@]}\" ${A:-c} ${#A}",
+        "for ((i=0; i<3; i++)); do ls; done; n=5; echo $((n + 1)); n=$((n*2))",
+        "test \"$1\" -gt 3 && [ ! -f \"$f\" ] && [[ $f == *.rs && -n $x ]]; printf '[%s]\\n' \"$x\"",
         "(cd a; ls) & wait",
         "'ls' \"-l\" \\l\\s 2>/dev/null; l''s",
         "bash -c 'ls | grep x'",
@@ -340,3 +343,5 @@ proptest::proptest! {
         proptest::prop_assert!(judged.is_err() || is_heredoc_or_quoted, "{:?}", hidden);
     }
 }
+
+mod attacks;

@@ -104,6 +104,32 @@ fn a_child_without_a_list_keeps_its_parents() {
     assert_eq!(child.mode(), PermissionMode::Edit);
 }
 
+#[test]
+fn without_a_shell_no_program_is_given_shell_text_that_no_pattern_spells_out() {
+    let decide = |shell: bool, argv: &[&str]| {
+        let mut rules = Rules::new(PermissionMode::Edit);
+        rules.shell = shell;
+        let patterns = ["ls *", "find . -exec *", "bash -c 'ls | wc'", "bash build.sh"];
+        rules.commands = Some(CommandPatterns::parse(patterns).unwrap());
+        let (tool, argv): (_, Vec<String>) =
+            (name("exec"), argv.iter().map(ToString::to_string).collect());
+        Policy::new(rules).decide(&call(&tool, ToolClass::Exec, &argv, &[]))
+    };
+
+    for text in [
+        &["bash", "-c", "ls | ls > out"][..],
+        &["bash", "-lc", "ls"],
+        &["timeout", "5", "bash", "-c", "ls"],
+        &["find", ".", "-exec", "bash", "-c", "ls", ";"],
+    ] {
+        assert_eq!(decide(true, text), Decision::Allow, "{text:?}");
+        assert!(matches!(decide(false, text), Decision::Deny { .. }), "{text:?}");
+    }
+    for spelled in [&["bash", "-c", "ls | wc"][..], &["bash", "build.sh"], &["ls"]] {
+        assert_eq!(decide(false, spelled), Decision::Allow, "{spelled:?}");
+    }
+}
+
 fn rules() -> impl Strategy<Value = Rules> {
     let mode = prop_oneof![
         Just(PermissionMode::Ask),

@@ -1,0 +1,212 @@
+//! What was once let through, each tried in a real bash.
+
+use super::*;
+
+/// Texts that run what is not allowed, though all that they seem to run is.
+#[track_caller]
+fn refuses(patterns: &[&str], texts: &[&str]) {
+    for denied in texts {
+        assert!(text(patterns, denied).is_err(), "{denied}");
+    }
+}
+
+const LISTED: [&str; 6] = ["ls *", "cargo test *", "git diff *", "env *", "timeout *", "test *"];
+
+#[test]
+fn a_function_exempts_no_command_of_its_name() {
+    refuses(&LISTED, &["rm -rf src; rm() { ls; }", "if false; then rm() { ls; }; fi; rm x"]);
+    refuses(&["*"], &["if false; then sudo() { ls; }; fi; sudo x", "sudo() { ls; }; sudo x"]);
+}
+
+#[test]
+fn what_a_shell_does_by_itself_runs_and_swaps_nothing() {
+    let texts = [
+        "mapfile -c1 -C 'touch p;' a < f",
+        "readarray -C 'touch p;' a < f",
+        "hash -p ./evil cargo; cargo test",
+        "BASH_CMDS[cargo]=./evil; cargo test",
+        "let 'a[$(touch p)]=1'",
+        "printf -v 'a[$(touch p)]' x",
+        "read 'a[$(touch p)]' < f",
+        "unset 'a[$(touch p)]'",
+        "declare -a 'x=($(touch p))'",
+        "getopts x 'a[$(touch p)]'",
+        "test -v 'a[$(touch p)]'",
+        "command test -v 'a[$(touch p)]'",
+        "[ -v 'a[$(touch p)]' ]",
+        "[ $x ]",
+        "[ -f $x ]",
+        "[ \"$@\" ]",
+        "[ \"$x\" \"$y\" ]",
+        "[[ -v 'a[$(touch p)]' ]]",
+        "[[ 'a[$(touch p)]' -eq 0 ]]",
+        "x='a[$(touch p)]'; [[ x -eq 0 ]]",
+        "x='a[$(touch p)]'; [[ $x -eq 0 ]]",
+        "x='a[$(touch p)]'; echo $((x))",
+        "x='a[$(touch p)]'; (( x ))",
+        "read x < f; echo $((x + 1))",
+        "echo $(( y + 1 ))",
+        "x='a[$(touch p)]'; echo ${l[x]} ${l:x}",
+        "x='a[$(touch p)]'; l[x]=1",
+        "a['b[$(touch p)]']=1",
+        "a=( ['b[$(touch p)]']=1 )",
+        "x='a[$(touch p)]'; echo ${!x}",
+        "x='$(touch p)'; echo \"${x@P}\"",
+        "x=1; bash -c 'echo $((x))'",
+        "jobs -x rm x",
+        "set -k; ls LD_PRELOAD=./x.so",
+        "builtin trap 'rm x' EXIT",
+        "time alias ls=rm",
+    ];
+    refuses(&LISTED, &texts);
+    refuses(
+        &["*"],
+        &[
+            "coproc sudo x",
+            "time if sudo x; then ls; fi",
+            "time ! sudo x",
+            "time LD_PRELOAD=./x ls",
+        ],
+    );
+    refuses(&["*"], &["builtin trap 'sudo x' EXIT", "command hash -p ./evil ls"]);
+}
+
+#[test]
+fn a_file_given_to_a_shell_is_no_program_of_that_name() {
+    denies(
+        &["cargo test *", "bash *", "bash * x"],
+        &[
+            "bash cargo test",
+            "sh cargo test",
+            "bash -e cargo test",
+            "bash -- cargo test",
+            "timeout 5 bash cargo test",
+        ],
+    );
+    allows(
+        &["bash -e check.sh *", "timeout 5 sh x.sh"],
+        &["bash -e check.sh a b", "timeout 5 sh x.sh", "nice bash -e check.sh"],
+    );
+    allows(&["*"], &["bash check.sh"]);
+}
+
+#[test]
+fn what_starts_a_program_is_known_up_to_that_program() {
+    let split = "A='5 rm -rf src'; ";
+    let texts = [
+        "timeout $A cargo test",
+        "env -u $A cargo test",
+        "timeout \"$A\" cargo test",
+        "env $A cargo test",
+        "nice -n $A cargo test",
+        "bash $A -c ls",
+        "time $A cargo test",
+    ];
+    refuses(&LISTED, &texts.map(|text| format!("{split}{text}")).each_ref().map(String::as_str));
+    refuses(&["*"], &["A='5 sudo rm'; timeout $A x", "$A=sudo; env $A", "env -u $A ls"]);
+    refuses(&["npm run * --silent"], &["A='a b'; npm run $A --silent"]);
+}
+
+#[test]
+fn every_way_to_set_a_variable_is_seen() {
+    let texts = [
+        "export \"GIT_EXTERNAL_DIFF=rm -rf src\"; git diff",
+        "export 'GIT_EXTERNAL_DIFF'=x; git diff",
+        "export GIT_EXTERNAL_DIFF\\=x; git diff",
+        "export {GIT_EXTERNAL_DIFF,A}=x; git diff",
+        "export $'GIT_EXTERNAL_DIFF=x'; git diff",
+        "export \"LD_PRELOAD=./x.so\"; ls",
+        "export $x; ls",
+        "builtin export \"PATH=/tmp\"; ls",
+        "declare -n r=PATH; r=/tmp/x; ls",
+        "declare -nx r=PATH; r=/tmp/x; ls",
+        "local -n r=PATH; r=/tmp/x; ls",
+        "declare -i x; x='a[$(touch p)]'",
+        "v=PATH; read $v <<< /tmp/x",
+        "read -aPATH <<< /tmp/x",
+        "printf -vPATH x",
+        "printf -v PATH x",
+        "v=PATH; printf -v $v x",
+        "v=-vPATH; printf $v x",
+        "(( PATH=5 ))",
+        "echo $((PATH=5))",
+        "(( PATH++ ))",
+        "for ((PATH=1;;)); do ls; done",
+        "getopts x PATH",
+        "exec {PATH}>x",
+        ": {PATH}>x",
+        "wait -p PATH",
+    ];
+    refuses(&LISTED, &texts);
+}
+
+#[test]
+fn a_program_that_lies_elsewhere_is_another() {
+    let patterns = ["./run.sh *", "bash check.sh *", "ls *"];
+
+    refuses(
+        &patterns,
+        &[
+            "cd evil; ./run.sh",
+            "cd evil && bash check.sh",
+            "pushd evil; timeout 5 ./run.sh",
+            "cd x; bash -c ./run.sh",
+        ],
+    );
+    assert_eq!(text(&patterns, "./run.sh && bash check.sh; ls"), Ok(()));
+    assert_eq!(text(&patterns, "cd src && ls"), Ok(()));
+}
+
+#[test]
+fn an_option_among_other_letters_is_that_option() {
+    let patterns =
+        ["fd *", "git *", "rsync *", "tar *", "sed *", "go test *", "make *", "sort *", "find *"];
+    denies(
+        &patterns,
+        &[
+            "fd -Hx rm -rf {}",
+            "git grep -nO./x pat",
+            "git bisect run ./x",
+            "git submodule foreach rm",
+            "git difftool -x ./x",
+            "git difftool --extcmd=./x",
+            "git difftool",
+            "git clone -c core.sshCommand=./x a b",
+            "rsync -ae 'sh x' a b",
+            "tar -xvI./x -f a.tar",
+            "tar xI ./x",
+            "sed -n '1e cmd'",
+            "sed 's/a/b/e' f",
+            "sed 's/a/rm x/ge' f",
+            "sed 's/a/b/;1e cmd' f",
+            "sed 's/a\\/b/e/' f",
+            "sed -n '/x/w out' f",
+            "sed p f -e '1e cmd'",
+            "sed -f script f",
+            "go test -exec ./x",
+            "go test -exec=./x",
+            "go test --toolexec ./x",
+            "make test SHELL=./x",
+            "make -f other",
+            "sort -no src/lib.rs f",
+        ],
+    );
+    allows(
+        &patterns,
+        &[
+            "fd -H pat",
+            "git grep -n pat",
+            "rsync -avz a b",
+            "tar -xvf a.tar",
+            "tar xvf a.tar",
+            "sed -n '1,5p' f",
+            "sed -i -E 's/a+/b/g' f",
+            "sed 's|a|b|' f",
+            "go test -run TestX ./...",
+            "make -j4 test",
+            "sort -n f",
+        ],
+    );
+    denies(&["fd -Hx *", "ls *"], &["fd -Hx rm -rf {}"]);
+    allows(&["fd -Hx *", "ls *"], &["fd -Hx ls"]);
+}
