@@ -13,13 +13,23 @@ const MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// Folders that hold the code of others, with manifests of their own.
 const OTHERS: [&str; 6] = [".git", "node_modules", "target", "vendor", ".venv", "venv"];
 
+/// What is told in the place of a name where a manifest cannot be read.
+const UNREADABLE: &str = "(cannot be read)";
+
+/// What is told of each manifest that was found, so that none at all is not taken for none that names anything.
+const MANIFEST: &str = "(a manifest)";
+
+/// What is looked for, for messages.
+const LOOKED_FOR: &str = "Cargo.toml, package.json, pyproject.toml, requirements*.txt or go.mod";
+
 /// How many new dependencies the evidence names.
 const NAMED: usize = 40;
 
 /// Reads every manifest below `root`, and returns what each depends on, as `path: name`.
 ///
 /// It knows `Cargo.toml`, `package.json`, `pyproject.toml`, `requirements*.txt` and `go.mod`. A manifest that
-/// does not parse depends on itself being unreadable, so that breaking one is no way around.
+/// does not parse, or that is a link to wherever, is one that [cannot be read](UNREADABLE), so that breaking
+/// one is no way around. That a manifest is there is told as `path: ` [`MANIFEST`].
 ///
 /// # Errors
 /// [`Error::Read`] what cannot be read.
@@ -38,21 +48,24 @@ pub(crate) fn read(root: &Path) -> Result<BTreeSet<String>, Error> {
             let source = error.into_io_error().unwrap_or_else(|| io::Error::other(reason));
             Error::Read { path: root.to_owned(), source }
         })?;
-        let (Some(name), true) =
-            (entry.file_name().to_str(), entry.file_type().is_some_and(|kind| kind.is_file()))
-        else {
+        let Some(format) = entry.file_name().to_str().and_then(Format::of) else { continue };
+        let kind = entry.file_type();
+        if kind.is_some_and(|kind| kind.is_dir()) {
             continue;
-        };
-        let Some(format) = Format::of(name) else { continue };
+        }
         let read = |source| Error::Read { path: entry.path().to_owned(), source };
         let at = entry.path().strip_prefix(root).unwrap_or(entry.path()).display().to_string();
+        // What is read through a link is somebody else's, and may be another one the next time.
+        let is_file = kind.is_some_and(|kind| kind.is_file());
         let names = match entry.metadata().map(|about| about.len()) {
-            Ok(bytes) if bytes > MAX_BYTES => None,
-            _ => format.names(&String::from_utf8_lossy(&fs::read(entry.path()).map_err(read)?)),
+            Ok(bytes) if !is_file || bytes > MAX_BYTES => None,
+            Ok(_) => format.names(&String::from_utf8_lossy(&fs::read(entry.path()).map_err(read)?)),
+            Err(_) => None,
         };
+        found.insert(format!("{at}: {MANIFEST}"));
         match names {
             Some(names) => found.extend(names.into_iter().map(|name| format!("{at}: {name}"))),
-            None => drop(found.insert(format!("{at}: (cannot be read)"))),
+            None => drop(found.insert(format!("{at}: {UNREADABLE}"))),
         }
     }
     Ok(found)
@@ -70,9 +83,20 @@ pub(crate) fn judge(root: &Path, before: Option<&BTreeSet<String>>) -> Decision 
         }
         Err(error) => return Decision::fail(error.to_string()),
     };
-    let new: Vec<&String> = now.difference(before).collect();
+    let is_manifest = |name: &&String| name.ends_with(&format!(": {MANIFEST}"));
+    if !now.iter().chain(before).any(|name| is_manifest(&name)) {
+        return Decision::fail(format!("no manifest was found: it looks for {LOOKED_FOR}"));
+    }
+    // What it names now nobody knows, whatever it was before.
+    if let Some(unreadable) = now.iter().find(|name| name.ends_with(&format!(": {UNREADABLE}"))) {
+        return Decision::fail(format!(
+            "{unreadable}: a manifest has to be a file of its own, whole and at most {MAX_BYTES} bytes long"
+        ));
+    }
+    let new: Vec<&String> = now.difference(before).filter(|name| !is_manifest(name)).collect();
     let Some(first) = new.first() else {
-        return Decision::pass(format!("no dependency is new, of {}", now.len()));
+        let count = now.iter().filter(|name| !is_manifest(name)).count();
+        return Decision::pass(format!("no dependency is new, of {count}"));
     };
     let reason = match new.len() {
         1 => format!("a new dependency: {first}"),
@@ -114,7 +138,9 @@ impl Format {
         match self {
             Self::Cargo => tables(&toml(text)?, &mut |key, table| {
                 if key.ends_with("dependencies") {
-                    names.extend(table.keys().cloned());
+                    names.extend(table.iter().map(|(name, asked)| crate_of(name, asked)));
+                } else if key == "patch" || key == "replace" {
+                    names.extend(replaced(key, table));
                 }
             }),
             Self::Npm => {
@@ -123,7 +149,13 @@ impl Format {
                     ["dependencies", "devDependencies", "peerDependencies", "optionalDependencies"]
                 {
                     let table = value.get(key).and_then(Value::as_object);
-                    names.extend(table.into_iter().flat_map(|table| table.keys().cloned()));
+                    names.extend(table.into_iter().flatten().map(|(name, asked)| {
+                        // An alias or an address is another package under the same name.
+                        match asked.as_str().filter(|asked| asked.contains([':', '/'])) {
+                            Some(place) => format!("{name} ({place})"),
+                            None => name.clone(),
+                        }
+                    }));
                 }
             }
             Self::Pyproject => pyproject(&toml(text)?, &mut names),
@@ -132,6 +164,28 @@ impl Format {
         }
         Some(names)
     }
+}
+
+/// Names what a Cargo dependency is: the crate, by whatever name it goes here, and where it is from unless
+/// that is a registry by its version.
+fn crate_of(name: &str, asked: &Value) -> String {
+    let text = |key: &str| asked.get(key).and_then(Value::as_str);
+    let mut told = text("package").unwrap_or(name).to_owned();
+    for source in ["git", "path", "registry", "registry-index"] {
+        if let Some(place) = text(source) {
+            told.push_str(&format!(" ({source} {place})"));
+        }
+    }
+    told
+}
+
+/// Names what takes the place of other crates: directly below `replace`, below each source under `patch`.
+fn replaced(key: &str, table: &serde_json::Map<String, Value>) -> Vec<String> {
+    let told = |(name, asked): (&String, &Value)| format!("{key} {}", crate_of(name, asked));
+    if key == "replace" {
+        return table.iter().map(told).collect();
+    }
+    table.values().filter_map(Value::as_object).flatten().map(told).collect()
 }
 
 fn toml(text: &str) -> Option<Value> {
@@ -260,17 +314,22 @@ mod tests {
         assert_eq!(
             found,
             [
+                "Cargo.toml: (a manifest)",
                 "Cargo.toml: insta",
                 "Cargo.toml: libc",
                 "Cargo.toml: serde",
                 "Cargo.toml: tokio",
+                "go.mod: (a manifest)",
                 "go.mod: a.b/c",
                 "go.mod: d.e/f",
+                "py/pyproject.toml: (a manifest)",
                 "py/pyproject.toml: pytest",
                 "py/pyproject.toml: requests",
                 "py/pyproject.toml: ruff",
+                "requirements-dev.txt: (a manifest)",
                 "requirements-dev.txt: -r other.txt",
                 "requirements-dev.txt: black",
+                "web/package.json: (a manifest)",
                 "web/package.json: react",
                 "web/package.json: vite",
             ]
@@ -294,7 +353,57 @@ mod tests {
 
         assert_eq!(newer, (true, "no dependency is new, of 1".to_owned()));
         assert_eq!(more, (false, "a new dependency: Cargo.toml: left-pad".to_owned()));
-        assert_eq!(broken, (false, "a new dependency: Cargo.toml: (cannot be read)".to_owned()));
+        assert!(!broken.0 && broken.1.starts_with("Cargo.toml: (cannot be read): "), "{broken:?}");
+    }
+
+    #[test]
+    fn a_manifest_that_nobody_can_read_and_none_at_all_prove_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let none = read(root.path()).unwrap();
+        let judged = |before: &BTreeSet<String>| {
+            let Decision { passed, reason, .. } = judge(root.path(), Some(before));
+            (passed, reason)
+        };
+        let nothing = judged(&none);
+        // It was as broken when the task began.
+        write(root.path(), "Cargo.toml", "[dependencies\n");
+        let broken = judged(&read(root.path()).unwrap());
+        fs::remove_file(root.path().join("Cargo.toml")).unwrap();
+        write(root.path(), "elsewhere", "[dependencies]\nleft-pad = \"1\"\n");
+        std::os::unix::fs::symlink("elsewhere", root.path().join("Cargo.toml")).unwrap();
+        let linked = judged(&none);
+
+        let looked = "no manifest was found: it looks for Cargo.toml, package.json, pyproject.toml, requirements*.txt or go.mod";
+        assert_eq!(nothing, (false, looked.to_owned()));
+        for (passed, reason) in [broken, linked] {
+            assert!(!passed && reason.starts_with("Cargo.toml: (cannot be read): "), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_crate_is_new_under_an_old_name_and_from_another_place() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "Cargo.toml", "[dependencies]\nserde = \"1\"\n");
+        let before = read(root.path()).unwrap();
+        let judged = |text: &str| {
+            write(root.path(), "Cargo.toml", text);
+            judge(root.path(), Some(&before)).reason
+        };
+
+        let renamed =
+            judged("[dependencies]\nserde = { package = \"left-pad\", version = \"1\" }\n");
+        write(root.path(), "package.json", r#"{"dependencies":{"a":"npm:evil@1"}}"#);
+        let aliased = judged("[dependencies]\nserde = \"1\"\n");
+        fs::remove_file(root.path().join("package.json")).unwrap();
+        let fetched = judged("[dependencies]\nserde = { git = \"https://a.b/c\" }\n");
+        let patched = judged(
+            "[dependencies]\nserde = \"1\"\n[patch.crates-io]\nserde = { path = \"../evil\" }\n",
+        );
+
+        assert_eq!(renamed, "a new dependency: Cargo.toml: left-pad");
+        assert_eq!(aliased, "a new dependency: package.json: a (npm:evil@1)");
+        assert_eq!(fetched, "a new dependency: Cargo.toml: serde (git https://a.b/c)");
+        assert_eq!(patched, "a new dependency: Cargo.toml: patch serde (path ../evil)");
     }
 
     proptest! {
