@@ -148,6 +148,15 @@ impl Snapshots {
         self.record(root, which, None)
     }
 
+    /// Takes a snapshot of what the ignore rules of another one do not hide, whatever the rules say by now. It
+    /// takes what `rules` took: the same kinds of files.
+    ///
+    /// # Errors
+    /// As [`Snapshots::take`].
+    pub fn take_by(&self, root: &Root, rules: &Snapshot) -> Result<Snapshot, Error> {
+        self.record(root, rules.which, Some(rules))
+    }
+
     /// Takes a snapshot; with `rules`, of what that one's ignore rules do not hide.
     fn record(
         &self,
@@ -259,7 +268,7 @@ impl Snapshots {
     /// [`Error::Damaged`] before anything changes if a content is missing; [`Error::Raced`];
     /// [`Error::Io`]. After a failure it can be called again.
     pub fn restore(&self, root: &Root, snapshot: &Snapshot) -> Result<Restored, Error> {
-        let before = self.record(root, snapshot.which, Some(snapshot))?;
+        let before = self.take_by(root, snapshot)?;
         restore::restore(root, &self.blobs, before, snapshot)
     }
 
