@@ -323,6 +323,8 @@ bodies! {
     AttemptEnded(AttemptEnded) = "attempt.ended",
     /// A check began.
     CheckStarted(CheckStarted) = "check.started",
+    /// What is to mend a check that failed is about to be applied.
+    CheckMending(CheckMending) = "check.mending",
     /// A check decided.
     CheckFinished(CheckFinished) = "check.finished",
     /// A conversation began.
@@ -572,6 +574,17 @@ pub struct AttemptEnded {
 /// Data of `check.started`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckStarted {
+    /// When it runs.
+    pub phase: Phase,
+    /// Its place among the checks of its phase, from 0.
+    pub index: u32,
+    /// Its name.
+    pub check: String,
+}
+
+/// Data of `check.mending`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckMending {
     /// When it runs.
     pub phase: Phase,
     /// Its place among the checks of its phase, from 0.

@@ -40,7 +40,9 @@ impl Drive {
             Command::Timer { task } => self.set_timer(task),
             Command::Check { task, phase } => {
                 if matches!(phase, Phase::Entry | Phase::Exit) {
-                    self.tree.of_mut(task).verdicts.clear();
+                    let progress = self.tree.of_mut(task);
+                    progress.verdicts.clear();
+                    progress.mended.clear();
                 }
                 self.begin_check(task, phase, 0);
             }
@@ -145,6 +147,10 @@ impl Drive {
     pub(super) fn begin_check(&mut self, task: TaskIndex, phase: Phase, index: u32) {
         let spec = Arc::clone(self.tree.state.spec(task));
         let Some(mut check) = spec.checks(phase).get(index as usize).cloned() else { return };
+        let is_phase = matches!(phase, Phase::Entry | Phase::Exit);
+        if is_phase && self.tree.of(task).is_some_and(|it| it.mended.contains(&index)) {
+            check.fix = None;
+        }
         let id = self.tree.state.id(task);
         let started = CheckStarted { phase, index, check: check.name.clone() };
         self.record(Some(id), EventBody::CheckStarted(started));

@@ -26,6 +26,8 @@ pub(crate) struct Progress {
     pub(super) claim: Option<Box<Claim>>,
     /// The verdicts of its last phase.
     pub(super) verdicts: Vec<Verdict>,
+    /// The checks of its last phase, by their places, whose fixes are used up in it.
+    pub(super) mended: Vec<u32>,
     /// When it began and ended, in time that the run was carried out.
     pub(crate) began: Option<Span>,
     pub(super) ended: Option<Span>,

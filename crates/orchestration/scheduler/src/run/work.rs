@@ -4,7 +4,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use formwork_protocols::{
     Cancel, Escalation, EventBody, TaskId, TaskState,
-    check::{Evidence, Phase, Verdict},
+    check::{Evidence, Phase, StepKind, Verdict},
     event::{AttemptEnded, CheckFinished},
 };
 use futures::FutureExt as _;
@@ -122,13 +122,21 @@ impl Drive {
     ) {
         let id = self.tree.state.id(task);
         let passed = verdict.passed;
-        if matches!(phase, Phase::Entry | Phase::Exit) {
+        let is_phase = matches!(phase, Phase::Entry | Phase::Exit);
+        let is_mended = verdict.steps.iter().any(|step| step.what == StepKind::Fix);
+        if is_phase {
             self.tree.of_mut(task).verdicts.push(verdict.clone());
         }
         let finished = CheckFinished { phase, index, verdict };
         self.record(Some(id), EventBody::CheckFinished(finished));
         let count = self.tree.state.spec(task).checks(phase).len();
-        if passed && (index as usize) + 1 < count {
+        if passed && is_phase && is_mended && index > 0 {
+            // What mended it may have undone what those before it proved.
+            let progress = self.tree.of_mut(task);
+            progress.verdicts.clear();
+            progress.mended.push(index);
+            self.begin_check(task, phase, 0);
+        } else if passed && (index as usize) + 1 < count {
             self.begin_check(task, phase, index + 1);
         } else {
             if !passed && phase == Phase::Exit {

@@ -160,6 +160,19 @@ impl Plan {
         found
     }
 
+    /// Returns the first check that has a fix, with its task.
+    pub fn mended(&self) -> Option<(&TaskSpec, &CheckSpec)> {
+        let mut open = vec![&self.root];
+        while let Some(task) = open.pop() {
+            let mut checks = Phase::ALL.into_iter().flat_map(|phase| task.checks(phase));
+            if let Some(check) = checks.find(|check| check.fix.is_some()) {
+                return Some((task, check));
+            }
+            open.extend(task.body.below().iter().rev());
+        }
+        None
+    }
+
     /// Caps the whole run by `budget` too: the tighter of both holds.
     pub fn cap(&mut self, budget: &Budget) {
         tighten(&mut self.root.budget, budget);

@@ -50,22 +50,32 @@ fn within(mut task: TaskSpec, write: &[String], protected: &[String]) -> TaskSpe
     task
 }
 
-/// Adds the check that what is protected is unchanged, as far as no other check of the task says so.
+/// Adds the check that what is protected is unchanged, as far as no other check of the task says so: first, and
+/// last as well where one in between can write.
 fn hold(task: &mut TaskSpec) {
-    let said = |glob: &String| {
-        task.postchecks.iter().any(|check| {
-            matches!(&check.kind, CheckKind::Unchanged(unchanged) if unchanged.paths.contains(glob))
-        })
+    let says = |check: &CheckSpec, glob: &String| matches!(&check.kind, CheckKind::Unchanged(unchanged) if unchanged.paths.contains(glob));
+    let paths = |said: &dyn Fn(&String) -> bool| -> Vec<String> {
+        task.protected_paths.iter().filter(|glob| !said(glob)).cloned().collect()
     };
-    let paths: Vec<String> =
-        task.protected_paths.iter().filter(|glob| !said(glob)).cloned().collect();
-    if paths.is_empty() {
-        return;
-    }
-    let name = format!("unchanged {}", paths.join(" "));
-    let kind = CheckKind::Unchanged(UnchangedCheck { paths });
+    let first = paths(&|glob| task.postchecks.iter().any(|check| says(check, glob)));
+    // Behind the last one that can write, whatever mends it included.
+    let writes = task.postchecks.iter().rposition(|check| {
+        let by_kind = matches!(check.kind, CheckKind::Command(_) | CheckKind::Native(_));
+        by_kind || check.fix.is_some()
+    });
+    let behind = writes.map_or(&[][..], |at| task.postchecks.get(at + 1..).unwrap_or_default());
+    let last = paths(&|glob| writes.is_none() || behind.iter().any(|check| says(check, glob)));
+    let held = |paths: Vec<String>, when: &str| {
+        let name = format!("unchanged {}{when}", paths.join(" "));
+        CheckSpec::new(name, CheckKind::Unchanged(UnchangedCheck { paths }), TIMEOUT)
+    };
     // It costs little, and the others may pass only because of what was changed.
-    task.postchecks.insert(0, CheckSpec::new(name, kind, TIMEOUT));
+    if !first.is_empty() {
+        task.postchecks.insert(0, held(first, ""));
+    }
+    if !last.is_empty() {
+        task.postchecks.push(held(last, ", after the checks"));
+    }
 }
 
 /// Finds a task among these and below that says itself what it may write.

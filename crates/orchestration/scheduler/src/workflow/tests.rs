@@ -379,7 +379,11 @@ protected_paths = ["tests/**"]
             (
                 "src/**".into(),
                 "Cargo.toml tests/**".into(),
-                vec!["unchanged Cargo.toml tests/**", "make"]
+                vec![
+                    "unchanged Cargo.toml tests/**",
+                    "make",
+                    "unchanged Cargo.toml tests/**, after the checks"
+                ]
             ),
             ("src/**".into(), "tests/**".into(), vec!["unchanged tests/**"]),
         ]
