@@ -6,8 +6,8 @@ use std::{
 };
 
 use formwork_protocols::{
-    Append, Blob, BlobHash, CallId, Clock, EventBody, NewEvent, Position, Principal, RunId, Store,
-    TaskId, TaskSpec, canonical,
+    Append, Blob, BlobHash, Body, CallId, Clock, EventBody, NewEvent, Position, Principal, RunId,
+    Store, TaskId, TaskSpec, canonical,
     check::{CheckKind, CheckSpec},
     event::{FileChange, WorkspaceSnapshot},
     store::Selection,
@@ -51,6 +51,17 @@ pub(crate) struct Baselines {
     /// Whether the run may change files at all.
     writes: bool,
     known: Mutex<HashMap<TaskId, Arc<Began>>>,
+    /// The tasks of the run so far. Held while those above one begin, so that nothing beside it works meanwhile.
+    tree: tokio::sync::Mutex<Above>,
+}
+
+/// What is above each task.
+#[derive(Default)]
+struct Above {
+    /// Up to where the log was read.
+    read: Position,
+    /// The task above each, and itself where it has no work of its own and compares what is below it.
+    tasks: HashMap<TaskId, (Option<TaskId>, Option<Arc<TaskSpec>>)>,
 }
 
 impl Baselines {
@@ -61,7 +72,15 @@ impl Baselines {
         clock: Arc<dyn Clock>,
         writes: bool,
     ) -> Self {
-        Self { root, snapshots, store, clock, writes, known: Mutex::default() }
+        Self {
+            root,
+            snapshots,
+            store,
+            clock,
+            writes,
+            known: Mutex::default(),
+            tree: <_>::default(),
+        }
     }
 
     /// Keeps what the workspace holds before the run does anything, so that it can be gone back to.
@@ -83,11 +102,96 @@ impl Baselines {
         .await
     }
 
-    /// Returns what a task began with, which is what is there now if nothing of it has run yet.
+    /// Finds out what a task begins with, before anything of it has run; and what those around it begin with
+    /// that have no work of their own, if it is the first below them.
     ///
     /// # Errors
     /// As [`Baselines::begin`].
-    pub(crate) async fn of(
+    pub(crate) async fn enter(
+        &self,
+        run: RunId,
+        task: TaskId,
+        spec: &TaskSpec,
+        token: Option<u64>,
+    ) -> Result<Arc<Began>, Error> {
+        let mut tree = self.tree.lock().await;
+        if !tree.tasks.contains_key(&task) {
+            self.read_on(run, &mut tree).await?;
+        }
+        let up = |task: &TaskId| tree.tasks.get(task).and_then(|(above, _)| *above);
+        for above in std::iter::successors(up(&task), up) {
+            if let Some((_, Some(spec))) = tree.tasks.get(&above) {
+                self.of(run, above, spec, token).await?;
+            }
+        }
+        drop(tree);
+        self.of(run, task, spec, token).await
+    }
+
+    /// Reads which tasks were added to the run since it was last looked at.
+    async fn read_on(&self, run: RunId, tree: &mut Above) -> Result<(), Error> {
+        let kinds = vec!["task.created".to_owned()];
+        let selection = Selection { run: Some(run), task: None, kinds };
+        loop {
+            let events = self.store.read(tree.read, &selection, 1_000).await?;
+            let Some(last) = events.last() else { return Ok(()) };
+            tree.read = last.position;
+            for event in events {
+                if let (Some(task), EventBody::TaskCreated(created)) = (event.task, event.body) {
+                    let is_meant = !works(&created.spec) && compares(&created.spec);
+                    let spec = is_meant.then(|| Arc::new(created.spec));
+                    tree.tasks.insert(task, (created.parent, spec));
+                }
+            }
+        }
+    }
+
+    /// Returns what a task began with that has begun.
+    ///
+    /// # Errors
+    /// As [`Baselines::begin`]; [`Error::Checks`] where nobody looked when it began: what is there now is the
+    /// work itself, and nothing to compare it with.
+    pub(crate) async fn begun(
+        &self,
+        run: RunId,
+        task: TaskId,
+        spec: &TaskSpec,
+        token: Option<u64>,
+    ) -> Result<Arc<Began>, Error> {
+        if let Some(known) = self.lock().get(&task) {
+            return Ok(Arc::clone(known));
+        }
+        let began = match recorded(&*self.store, run, Some(task)).await? {
+            Some(recorded) => self.load(recorded).await?,
+            // All that is below it was skipped.
+            None if compares(spec) && !self.has_worked(run, task, spec).await? => {
+                return self.of(run, task, spec, token).await;
+            }
+            None if compares(spec) => {
+                let reason = format!("no baseline was taken when {} began", spec.name);
+                return Err(Error::Checks { reason });
+            }
+            None => Began { checked: Baseline::default(), snapshot: None },
+        };
+        let began = Arc::new(began);
+        self.lock().insert(task, Arc::clone(&began));
+        Ok(began)
+    }
+
+    /// Tells whether anything of a task may have run: it did something itself, or something below it did.
+    async fn has_worked(&self, run: RunId, task: TaskId, spec: &TaskSpec) -> Result<bool, Error> {
+        if works(spec) {
+            return Ok(true);
+        }
+        let rows = self.store.tasks(run).await?;
+        let above: HashMap<TaskId, Option<TaskId>> =
+            rows.iter().map(|row| (row.task, row.parent)).collect();
+        let up = |task: &TaskId| above.get(task).copied().flatten();
+        let mut begun = rows.iter().filter(|row| row.attempts > 0);
+        Ok(begun.any(|row| std::iter::successors(up(&row.task), up).any(|above| above == task)))
+    }
+
+    async fn of(
         &self,
         run: RunId,
         task: TaskId,
@@ -154,10 +258,11 @@ impl Baselines {
         Ok(Began { checked, snapshot })
     }
 
-    /// Compares the workspace now with what it held when `task` began.
+    /// Compares the workspace now with what it held when `task` began. What git ignored then is left out, and
+    /// no rule that came later hides anything.
     ///
     /// # Errors
-    /// As [`Baselines::begin`].
+    /// As [`Baselines::begun`].
     pub(crate) async fn changes(
         &self,
         run: RunId,
@@ -165,11 +270,11 @@ impl Baselines {
         spec: &TaskSpec,
         token: Option<u64>,
     ) -> Result<Vec<FileChange>, Error> {
-        let began = self.of(run, task, spec, token).await?;
+        let began = self.begun(run, task, spec, token).await?;
         let (snapshots, root) = (Arc::clone(&self.snapshots), Arc::clone(&self.root));
         let changes = blocking(move || match &began.snapshot {
             None => Ok(Vec::new()),
-            Some(before) => snapshots.diff(before, &snapshots.take(&root, Which::NotIgnored)?),
+            Some(before) => snapshots.diff(before, &snapshots.take_by(&root, before)?),
         })
         .await?;
         Ok(changes.iter().filter_map(file_change).collect())
@@ -178,7 +283,7 @@ impl Baselines {
     /// Tells as a unified diff how the workspace differs from what it held when `task` began.
     ///
     /// # Errors
-    /// As [`Baselines::begin`].
+    /// As [`Baselines::begun`].
     pub(crate) async fn diff(
         &self,
         run: RunId,
@@ -186,12 +291,12 @@ impl Baselines {
         spec: &TaskSpec,
         token: Option<u64>,
     ) -> Result<String, Error> {
-        let began = self.of(run, task, spec, token).await?;
+        let began = self.begun(run, task, spec, token).await?;
         let (snapshots, root) = (Arc::clone(&self.snapshots), Arc::clone(&self.root));
         blocking(move || match &began.snapshot {
             None => Ok(String::new()),
             Some(before) => {
-                let changes = snapshots.diff(before, &snapshots.take(&root, Which::NotIgnored)?)?;
+                let changes = snapshots.diff(before, &snapshots.take_by(&root, before)?)?;
                 Ok(changes.into_iter().map(|change| change.diff).collect())
             }
         })
@@ -379,6 +484,19 @@ pub(crate) fn around(snapshot: &Snapshot, work: CallId) -> EventBody {
 
 fn id(snapshot: &Snapshot) -> BlobHash {
     BlobHash::from_bytes(*snapshot.id().as_bytes())
+}
+
+/// Tells whether a task does something itself, and not by what is below it alone.
+const fn works(spec: &TaskSpec) -> bool {
+    matches!(spec.body, Body::Agent { .. } | Body::Command { .. } | Body::Native { .. })
+}
+
+/// Tells whether an exit check of a task compares the workspace with what it was.
+fn compares(spec: &TaskSpec) -> bool {
+    spec.postchecks.iter().any(|check| {
+        let some = matches!(check.kind, CheckKind::Unchanged(_) | CheckKind::NoNewDependencies);
+        some || compares_all(check)
+    })
 }
 
 fn compares_all(check: &CheckSpec) -> bool {

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Append, Blob, Cancel,
+    Append, Blob, Cancel, EventBody, PermissionMode, Position,
     check::{
-        CheckKind, CheckSpec, CheckStep, CommandCheck, Expect, Fix, NativeCheck, PlantedFailure,
-        StepKind, Verdict,
+        CheckKind, CheckSpec, CheckStep, CommandCheck, Expect, Fix, NativeCheck, Phase,
+        PlantedFailure, StepKind, Verdict,
     },
-    event::FileChange,
+    event::{CheckMending, FileChange},
+    store::Selection,
 };
 use formwork_sandbox::Protection;
 use formwork_scheduler::CheckJob;
@@ -24,6 +25,10 @@ use crate::{Error, baseline::Began, error::chain, executor::Workshop};
 
 pub(crate) use share::Shares;
 
+/// Why a fix is not applied that was begun before.
+const BROKEN_OFF: &str = "it was broken off when it was applied before, and what of it took effect is unknown: \
+    it is not applied again";
+
 impl Workshop {
     /// Decides on a check. Whatever keeps it from being made is its verdict.
     pub(crate) async fn decided(&self, job: &CheckJob, cancel: &Cancel) -> Verdict {
@@ -32,10 +37,14 @@ impl Workshop {
     }
 
     async fn decide(&self, job: &CheckJob, cancel: &Cancel) -> Result<Verdict, Error> {
-        let began = self.baselines.of(job.run, job.task, &job.spec, job.token).await?;
+        let began = match job.phase {
+            Phase::Entry => self.baselines.enter(job.run, job.task, &job.spec, job.token).await?,
+            _ => self.baselines.begun(job.run, job.task, &job.spec, job.token).await?,
+        };
         let mut steps = Vec::new();
         if let Some(PlantedFailure::Revert(globs)) = &job.check.control
-            && !self.is_controlled(job).await?
+            // What is left beside the globs may have changed since, and it is that which fails there.
+            && (!globs.is_empty() || !self.is_controlled(job).await?)
         {
             let (found, refusal) = self.control(job, &began, globs, cancel).await?;
             steps = found;
@@ -47,7 +56,17 @@ impl Workshop {
         if let Some(fix) =
             job.check.fix.as_ref().filter(|_| !verdict.passed && !cancel.is_cancelled())
         {
-            let mended = self.mend(job, fix, &verdict, cancel).await?;
+            let mended = match self.is_mending(job).await? {
+                true => step(StepKind::Fix, &Verdict::bare("fix", false, BROKEN_OFF)),
+                false => {
+                    let CheckJob { phase, index, .. } = *job;
+                    let begun = CheckMending { phase, index, check: job.check.name.clone() };
+                    let begun = vec![EventBody::CheckMending(begun)];
+                    let (task, token) = (Some(job.task), job.token);
+                    self.baselines.append(job.run, task, token, begun, Vec::new()).await?;
+                    self.mend(job, fix, &verdict, cancel).await?
+                }
+            };
             steps.push(CheckStep {
                 what: StepKind::First,
                 passed: false,
@@ -64,6 +83,29 @@ impl Workshop {
         }
         verdict.steps = steps;
         Ok(verdict)
+    }
+
+    /// Tells whether a fix of the check was begun and never came to a verdict: a process died over it, or was
+    /// stopped.
+    async fn is_mending(&self, job: &CheckJob) -> Result<bool, Error> {
+        let kinds = ["check.mending", "check.finished"].map(str::to_owned).to_vec();
+        let selection = Selection { run: Some(job.run), task: Some(job.task), kinds };
+        let place = (job.phase, job.index);
+        let (mut is_open, mut after) = (false, Position::default());
+        loop {
+            let events = self.store.read(after, &selection, 1_000).await?;
+            let Some(last) = events.last() else { return Ok(is_open) };
+            after = last.position;
+            for event in events {
+                match event.body {
+                    EventBody::CheckMending(at) if (at.phase, at.index) == place => is_open = true,
+                    EventBody::CheckFinished(at) if (at.phase, at.index) == place => {
+                        is_open = false;
+                    }
+                    _ => {}
+                }
+            }
+        }
     }
 
     /// Runs a check as it is, once.
@@ -154,7 +196,7 @@ impl Workshop {
             return Ok((vec![control], None));
         }
         // It may have failed because a copy is no place to run it in.
-        let with = copy::whole(self).await?;
+        let with = copy::whole(self, began).await?;
         let verdict = self.in_copy(job, &with, cancel).await?;
         let proof = step(StepKind::Proof, &verdict);
         let refusal = (!verdict.passed).then(|| {
@@ -196,6 +238,11 @@ impl Workshop {
         found: &Verdict,
         cancel: &Cancel,
     ) -> Result<CheckStep, Error> {
+        let mode = self.setup.mode();
+        if mode < PermissionMode::Edit {
+            let reason = format!("a run in mode {} changes nothing", mode.as_str());
+            return Ok(step(StepKind::Fix, &Verdict::bare("fix", false, reason)));
+        }
         let argv = match fix {
             Fix::Agent { agent, prompt } => {
                 return self.mend_by_agent(job, (agent, prompt), found, cancel).await;

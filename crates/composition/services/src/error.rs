@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use formwork_protocols::{
-    AgentName, CategoryName, EventName, ModelRef, OutcomeCode, Principal, ProviderError,
-    ProviderFault, RunId, RunState, StoreError, TaskId, document::Diagnostics,
+    AgentName, CategoryName, EventName, ModelRef, OutcomeCode, PermissionMode, Principal,
+    ProviderError, ProviderFault, RunId, RunState, StoreError, TaskId, TaskName,
+    document::Diagnostics,
 };
 
 use crate::capability::Scope;
@@ -79,6 +80,11 @@ pub enum Error {
     /// The rules for tools do not parse, as `source` says.
     #[error("the permissions cannot be used: {reason}")]
     Rules { reason: String },
+    /// A fix writes, and the run may not.
+    #[error(
+        "check {check:?} of task {task} has a fix, and a run in mode {} changes nothing", mode.as_str()
+    )]
+    ReadOnly { task: TaskName, check: String, mode: PermissionMode },
     /// The store failed, as `source` says.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -179,6 +185,7 @@ impl Error {
             | Self::Protection { .. }
             | Self::Trust { .. }
             | Self::Rules { .. }
+            | Self::ReadOnly { .. }
             | Self::Tools { .. }
             | Self::Store(_) => OutcomeCode::Setup,
             Self::Scope { .. } | Self::NotAsLeft { .. } => OutcomeCode::Refused,
@@ -220,6 +227,9 @@ impl Error {
                 if matches!(**source, formwork_transport::Error::NoPrice { .. }) =>
             {
                 "say what it costs in the config: [models.\"provider/model\"] price = \"local\" or { input = \"3\", output = \"15\" } USD per million tokens".to_owned()
+            }
+            Self::ReadOnly { .. } => {
+                "pass --mode edit, or say mode = \"edit\" below [permissions] in the config".to_owned()
             }
             Self::CannotPull { kind, .. } => how_to_fetch(*kind).to_owned(),
             Self::NoProvider { .. } => {

@@ -468,17 +468,6 @@ impl Workshop {
         Ok(Some(tape.model(info, talk)))
     }
 
-    async fn by_agent(
-        &self,
-        job: &AttemptJob,
-        agent: &AgentName,
-        prompt: &str,
-        cancel: &Cancel,
-    ) -> Result<AttemptEnd, Error> {
-        self.baselines.of(job.run, job.task, &job.spec, job.token).await?;
-        self.converse(job, agent, prompt, cancel).await
-    }
-
     async fn converse(
         &self,
         job: &AttemptJob,
@@ -558,7 +547,6 @@ impl Workshop {
         argv: &[String],
         cancel: &Cancel,
     ) -> Result<AttemptEnd, Error> {
-        self.baselines.of(job.run, job.task, &job.spec, job.token).await?;
         if job.continues && !self.was_stopped(job).await? {
             // It may have done its work before the process died, and may not be done twice unasked.
             let told = argv.join(" ");
@@ -689,22 +677,32 @@ impl Workshop {
         let _ = self.unasked.get_or_try_init(take).await;
     }
 
-    /// Refuses the work of a task during which something came to be that git would run unasked.
-    async fn judged(&self, end: AttemptEnd) -> AttemptEnd {
-        let Some(before) = self.unasked.get().cloned() else { return end };
+    /// Says what came to be since the first look that git would run unasked.
+    async fn planted(&self) -> Option<String> {
+        let before = self.unasked.get().cloned()?;
         let root = Arc::clone(&self.root);
         let changed = tokio::task::spawn_blocking(move || before.changed(root.path())).await;
-        let Ok(Some(changed)) = changed else { return end };
+        let changed = changed.ok().flatten()?;
+        let changed = changed.display();
+        Some(format!(
+            "{changed} was changed while it worked, and git would run it unasked: look at it before you use git here"
+        ))
+    }
+
+    /// Refuses the work of a task during which something came to be that git would run unasked.
+    async fn judged(&self, end: AttemptEnd) -> AttemptEnd {
         let (session, files_changed) = match end {
             AttemptEnd::Claimed { session, files_changed, .. }
             | AttemptEnd::Failed { session, files_changed, .. } => (session, files_changed),
             AttemptEnd::Interrupted { .. } => return end,
         };
-        let detail = format!(
-            "{} was changed while it worked, and git would run it unasked: look at it before you use git here",
-            changed.display()
-        );
-        AttemptEnd::Failed { why: Escalation::Refused { detail }, session, files_changed }
+        match self.planted().await {
+            Some(detail) => {
+                let why = Escalation::Refused { detail };
+                AttemptEnd::Failed { why, session, files_changed }
+            }
+            None => end,
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Session>> {
@@ -716,11 +714,15 @@ impl Workshop {
 impl Executor for Workshop {
     async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> AttemptEnd {
         self.look().await;
-        let settled = self.settled.get_or_try_init(|| self.baselines.settle(job.run, job.token));
-        let done = match (settled.await, &job.spec.body) {
+        let entered = async {
+            let settle = || self.baselines.settle(job.run, job.token);
+            self.settled.get_or_try_init(settle).await?;
+            self.baselines.enter(job.run, job.task, &job.spec, job.token).await.map(drop)
+        };
+        let done = match (entered.await, &job.spec.body) {
             (Err(error), _) => Err(error),
             (Ok(()), Body::Agent { agent, prompt }) => {
-                self.by_agent(&job, agent, prompt, cancel).await
+                self.converse(&job, agent, prompt, cancel).await
             }
             (Ok(()), Body::Command { argv }) => Box::pin(self.by_command(&job, argv, cancel)).await,
             (Ok(()), Body::Native { .. }) => {
@@ -734,7 +736,13 @@ impl Executor for Workshop {
     }
 
     async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict {
-        self.decided(&job, cancel).await
+        self.look().await;
+        let verdict = self.decided(&job, cancel).await;
+        // A command that is run as a check, or that mends one, writes as well as any other.
+        match self.planted().await {
+            Some(reason) => Verdict { passed: false, reason, ..verdict },
+            None => verdict,
+        }
     }
 
     fn leave(&self, session: SessionId, task: TaskState, reason: &str) -> Option<LastWords> {

@@ -362,7 +362,13 @@ async fn a_function_of_the_embedding_program_decides_as_a_check() {
     let repo = formwork_testkit::repo::Repo::new().unwrap();
     let state = tempfile::tempdir().unwrap();
     let natives = Natives::new()
-        .with("work", |_, _| async { Ok(Claim { summary: "forty".to_owned(), output: None }) })
+        .with("work", {
+            let root = repo.path().to_owned();
+            move |_, _| {
+                std::fs::write(root.join("kept.txt"), "changed\n").unwrap();
+                async { Ok(Claim { summary: "forty".to_owned(), output: None }) }
+            }
+        })
         .with_check("fine", |job, _| async move {
             let said = job.claim.map(|claim| claim.summary).unwrap_or_default();
             Verdict::bare("any name", said == "forty-two", format!("it says {said}"))
@@ -374,10 +380,12 @@ async fn a_function_of_the_embedding_program_decides_as_a_check() {
     let formwork = builder.config(layers.merge().unwrap().config).build().await.unwrap();
     let caller = Caller::owner(Principal::parse("user:ada").unwrap());
     let text = "format_version = 1\nname = \"w\"\n[[tasks]]\nname = \"t\"\nnative = \"work\"\n\
+                retries = { max = 0 }\n\
                 postchecks = [{ native = \"fine\", max_rounds = 1 }]\n";
-    let work = Work::Workflow { source: "w.toml".to_owned(), text: text.to_owned() };
-    let params = StartParams {
-        work,
+    // A function changes files as anybody else does.
+    let kept = text.replace("native = \"fine\", max_rounds = 1", "unchanged = [\"kept.txt\"]");
+    let params = |text: &str| StartParams {
+        work: Work::Workflow { source: "w.toml".to_owned(), text: text.to_owned() },
         vars: serde_json::Map::new(),
         model: None,
         width: None,
@@ -385,13 +393,18 @@ async fn a_function_of_the_embedding_program_decides_as_a_check() {
         headless: false,
         mode: None,
     };
+    repo.write("kept.txt", "kept\n").unwrap();
 
-    let run = formwork.call::<Start>(&caller, params).await.unwrap().run;
+    let compared = formwork.call::<Start>(&caller, params(&kept)).await.unwrap().run;
+    formwork.wait(compared).await.unwrap();
+    let run = formwork.call::<Start>(&caller, params(text)).await.unwrap().run;
     let outcome = formwork.wait(run).await.unwrap();
 
     assert_eq!(outcome.code.exit_code(), 2, "{outcome}");
     let detail = formwork.call::<Get>(&caller, GetParams { run }).await.unwrap();
     let verdict = &detail.checks[0].verdict;
     assert_eq!((verdict.check.as_str(), verdict.reason.as_str()), ("fine", "it says forty"));
+    let detail = formwork.call::<Get>(&caller, GetParams { run: compared }).await.unwrap();
+    assert_eq!(detail.checks[0].verdict.reason, "changed kept.txt, which had to stay as it was");
     formwork.close().await;
 }

@@ -33,6 +33,7 @@ mod log; // The log as a whole: moved, archived, verified.
 mod models; // Servers of models: looked at closely, and given one.
 mod modes; // What agents may change.
 mod plan; // What a workflow would cost, and what budgets do.
+mod proofs; // Checks that are not got around.
 mod recorded; // A run carried out again without its server.
 mod replay; // Runs carried out again without anybody to ask.
 mod secrets; // Where keys never are.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use formwork_verify::Paths;
-use formwork_write_safety::{Node, RelPath, Root, Snapshot, Snapshots, Which};
+use formwork_write_safety::{Node, RelPath, Root, Snapshot, Snapshots};
 
 use crate::{Error, baseline::Began, executor::Workshop};
 
@@ -44,7 +44,8 @@ pub(super) async fn reverted(
             Some(Paths::parse(globs).map_err(reason)?)
         }
     };
-    made(workshop, move |snapshots, root, now, copy| {
+    let rules = before.clone();
+    made(workshop, rules, move |snapshots, root, now, copy| {
         let is_meant =
             |path: &RelPath| paths.as_ref().is_none_or(|paths| paths.contains(&path.to_string()));
         let mut back = BTreeMap::new();
@@ -68,17 +69,20 @@ pub(super) async fn reverted(
 ///
 /// # Errors
 /// As [`reverted`].
-pub(super) async fn whole(workshop: &Workshop) -> Result<Copy, Error> {
-    let copied = made(workshop, |snapshots, root, now, copy| {
+pub(super) async fn whole(workshop: &Workshop, began: &Began) -> Result<Copy, Error> {
+    let none = || Error::Checks { reason: "no copy of the workspace was made".to_owned() };
+    let rules = began.snapshot().cloned().ok_or_else(none)?;
+    let copied = made(workshop, rules, |snapshots, root, now, copy| {
         snapshots.restore(copy, now)?;
         link_ignored(root, now, copy.path())?;
         Ok(true)
     });
-    copied.await?.ok_or(Error::Checks { reason: "no copy of the workspace was made".to_owned() })
+    copied.await?.ok_or_else(none)
 }
 
-/// Makes a folder and has it filled on a thread where blocking is fine.
-async fn made<F>(workshop: &Workshop, fill: F) -> Result<Option<Copy>, Error>
+/// Makes a folder and has it filled on a thread where blocking is fine. What the ignore rules of `rules` hide
+/// is no part of the workspace as it is.
+async fn made<F>(workshop: &Workshop, rules: Snapshot, fill: F) -> Result<Option<Copy>, Error>
 where
     F: FnOnce(&Snapshots, &Root, &Snapshot, &Root) -> Result<bool, formwork_write_safety::Error>
         + Send
@@ -95,7 +99,7 @@ where
         let folder =
             tempfile::Builder::new().prefix("copy-").tempdir_in(&beside).map_err(within)?;
         let copy = Root::open(folder.path())?;
-        let now = snapshots.take(&root, Which::NotIgnored)?;
+        let now = snapshots.take_by(&root, &rules)?;
         Ok(fill(&snapshots, &root, &now, &copy)?.then_some(Copy { folder }))
     })
     .await

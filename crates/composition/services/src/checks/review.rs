@@ -200,7 +200,7 @@ fn judged(
         None => scrub(&claim.summary),
     };
     let found = match &claim.output {
-        Some(output) => read(output.clone()),
+        Some(output) => read(&output.to_string()),
         None => read_text(&raw),
     };
     let blob = Blob::new(raw.as_bytes());
@@ -245,15 +245,21 @@ fn decide(passes: bool, issues: &[Issue], block: Severity) -> (bool, String) {
     }
 }
 
-/// Reads a verdict in the form that was asked for.
-fn read(value: Value) -> Result<Finding, String> {
-    let said: Said = serde_json::from_value(value).map_err(|error| error.to_string())?;
-    let passes = match said.verdict.trim().to_lowercase().as_str() {
-        "pass" | "approve" => true,
-        "fail" | "revise" => false,
-        other => {
-            return Err(format!("its verdict is {:?}, wanted pass or fail", text::head(other, 40)));
-        }
+/// Tells whether the word of a verdict passes, if it is one.
+fn word(verdict: &str) -> Option<bool> {
+    match verdict.trim().to_lowercase().as_str() {
+        "pass" | "approve" => Some(true),
+        "fail" | "revise" => Some(false),
+        _ => None,
+    }
+}
+
+/// Reads a verdict in the form that was asked for. A key that stands in it twice makes it none.
+fn read(object: &str) -> Result<Finding, String> {
+    let said: Said = serde_json::from_str(object).map_err(|error| error.to_string())?;
+    let Some(passes) = word(&said.verdict) else {
+        let told = text::head(said.verdict.trim(), 40);
+        return Err(format!("its verdict is {told:?}, wanted pass or fail"));
     };
     if said.issues.len() > MAX_ISSUES {
         return Err(format!(
@@ -282,31 +288,38 @@ fn read(value: Value) -> Result<Finding, String> {
     Ok(Finding { passes, issues })
 }
 
-/// Reads a verdict out of a message: the whole of it, what stands in a fence, or its last object.
+/// Reads a verdict out of a message: its last object that holds one. Where it holds several, such as one that
+/// it quotes, they have to agree: nobody can tell which of them is meant.
 fn read_text(said: &str) -> Result<Finding, String> {
-    let whole = said.trim();
-    if let Ok(value) = serde_json::from_str::<Value>(whole) {
-        return read(value);
-    }
-    let fenced = whole.rsplit_once("```").and_then(|(before, _)| {
-        let (_, inside) = before.rsplit_once("```")?;
-        Some(inside.trim_start_matches(|c: char| c.is_ascii_alphanumeric()))
-    });
-    if let Some(value) = fenced.and_then(|text| serde_json::from_str::<Value>(text.trim()).ok()) {
-        return read(value);
-    }
-    // From the last brace backwards, a bounded number of times: the first whole object is the one.
-    const TRIES: usize = 64;
-    let end = whole.rfind('}').map_or(0, |at| at + 1);
-    let head = whole.get(..end).unwrap_or_default();
-    let mut last = None;
-    for (at, _) in head.rmatch_indices('{').take(TRIES) {
-        let object = head.get(at..).and_then(|text| serde_json::from_str::<Value>(text).ok());
-        if let Some(object) = object.filter(|object| object.get("verdict").is_some()) {
-            last = Some(object);
+    /// How many braces are looked at; a message with more is a book.
+    const TRIES: usize = 10_000;
+    let (mut rest, mut last, mut tries) = (said, None::<(&str, bool)>, 0);
+    while let Some(at) = rest.find('{') {
+        tries += 1;
+        if tries > TRIES {
+            return Err(format!("it holds more than {TRIES} braces"));
         }
+        let from = rest.get(at..).unwrap_or_default();
+        let mut values = serde_json::Deserializer::from_str(from).into_iter::<Value>();
+        let verdict = values.next().and_then(Result::ok).and_then(|it| it.get("verdict").cloned());
+        let Some(verdict) = verdict else {
+            rest = from.get(1..).unwrap_or_default();
+            continue;
+        };
+        let (object, after) = from.split_at_checked(values.byte_offset()).unwrap_or((from, ""));
+        let passes = verdict.as_str().and_then(word);
+        if let Some((_, before)) = last
+            && Some(before) != passes
+        {
+            return Err("it holds several verdicts, and they differ".to_owned());
+        }
+        let Some(passes) = passes else { return read(object) };
+        (last, rest) = (Some((object, passes)), after);
     }
-    last.map_or_else(|| Err("it holds no JSON object with a verdict".to_owned()), read)
+    last.map_or_else(
+        || Err("it holds no JSON object with a verdict".to_owned()),
+        |(object, _)| read(object),
+    )
 }
 
 fn one_line(text: &str) -> String {
@@ -352,6 +365,23 @@ mod tests {
         );
         assert!(found(r#"{"verdict": true}"#).is_err());
         assert!(found(r#"{"issues": []}"#).is_err());
+    }
+
+    #[test]
+    fn of_verdicts_that_differ_none_counts_wherever_they_stand() {
+        let pass = r#"{"verdict": "pass", "issues": []}"#;
+        let fail = r#"{"verdict": "fail", "issues": []}"#;
+        let differ = Err("it holds several verdicts, and they differ".to_owned());
+
+        // The file that it read holds one in a fence, and its own stands behind it or before it.
+        assert_eq!(found(&format!("It holds\n```json\n{pass}\n```\nso {fail}")), differ);
+        assert_eq!(found(&format!("{fail}\nIt holds\n```json\n{pass}\n```\n")), differ);
+        assert_eq!(found(&format!("```\n{fail}\n```\n```\n{pass}\n```")), differ);
+        assert_eq!(found(&format!("{{\"said\": {pass}}} {fail}")), differ);
+        assert_eq!(found(&format!("```\n{fail}\n```\nAgain: {fail}")), Ok((false, vec![])));
+        assert_eq!(found(&format!("{pass} {{\"verdict\": 3}}")), differ);
+        assert!(found(r#"{"verdict": "fail", "verdict": "pass"}"#).is_err());
+        assert!(found(&"{".repeat(20_000)).is_err());
     }
 
     #[test]

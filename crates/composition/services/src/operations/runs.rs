@@ -171,6 +171,11 @@ impl Operation for Start {
         if let Some(budget) = &config.budget {
             plan.cap(budget);
         }
+        let mode = setup::mode(&config);
+        if let Some((task, check)) = plan.mended().filter(|_| mode < PermissionMode::Edit) {
+            let (task, check) = (task.name.clone(), check.name.clone());
+            return Err(Error::ReadOnly { task, check, mode });
+        }
         let (keys, models) = connected?;
         let mut chosen = BTreeMap::new();
         for name in plan.agents() {
