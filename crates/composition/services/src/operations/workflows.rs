@@ -315,7 +315,9 @@ impl Known {
         };
         let mut specs = builtin::specs();
         specs.extend(formwork.inner.tools.iter().map(|tool| tool.spec().clone()));
-        let (_, allowed) = setup::policy(&formwork.inner.config, agent, &specs)?;
+        // Which tools an agent has does not depend on how processes are confined.
+        let unconfined = formwork_sandbox::Protection::None;
+        let (_, allowed) = setup::policy(&formwork.inner.config, agent, &specs, &unconfined)?;
         let tools = allowed.tools.iter().map(ToString::to_string).collect();
         let price = info.price;
         let planned = PlannedAgent { agent: name.clone(), model, price, tools };
