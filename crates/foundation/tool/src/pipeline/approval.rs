@@ -114,7 +114,8 @@ impl Pipeline {
     ) -> Result<(), ToolError> {
         let Question { context, call: made, offered, arguments } = question;
         let spec = offered.tool.spec();
-        let (exact, alike) = question.with_call(|call| (exact(call, arguments), alike(call, arguments)));
+        let (exact, alike) =
+            question.with_call(|call| (exact(call, arguments), alike(call, arguments)));
         let mut shown = (*arguments).clone();
         self.parts.scrub.scrub_value(&mut shown);
         let why = self.told(&why);
