@@ -49,7 +49,7 @@ pub(super) fn judge(words: &[String], all_may_run: bool) -> Judged {
         it if TAKE_TEXT.contains(&it) => {
             Err(format!("{name} takes shell text, of which no pattern can judge the parts"))
         }
-        it if RESERVED.contains(&it) || it == "while" => {
+        it if RESERVED.contains(&it) || matches!(it, "while" | "((") => {
             Err(format!("{name} stands where the shell text cannot be taken apart"))
         }
         "[" | "test" | "[[" => test(name, arguments),

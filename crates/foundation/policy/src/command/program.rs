@@ -59,10 +59,12 @@ pub(super) fn of(name: &str) -> Program {
         "taskset" => {
             Program::Starts(|argv| plain(argv, 1, &["-c", "-a", "--cpu-list", "--all-tasks"], &[]))
         }
-        "strace" | "ltrace" | "valgrind" | "perf" | "flock" | "chrt" | "prlimit" | "unbuffer"
-        | "catchsegv" | "faketime" | "fakeroot" | "proot" | "dbus-run-session" | "xvfb-run" => {
+        "strace" | "ltrace" | "valgrind" | "prlimit" | "unbuffer" | "catchsegv" | "fakeroot"
+        | "proot" | "dbus-run-session" | "xvfb-run" => {
             Program::Starts(|argv| plain(argv, 0, &[], &[]))
         }
+        // After a file, a verb, a priority or a time.
+        "flock" | "perf" | "chrt" | "faketime" => Program::Starts(|argv| plain(argv, 1, &[], &[])),
         "find" => Program::Plain(Guarded {
             options: &[
                 "-exec", "-execdir", "-ok", "-okdir", "-delete", "-fls", "-fprint", "-fprint0",
@@ -244,6 +246,9 @@ fn plain(
         // Such as `time A=b x`, where a shell sets a variable.
         Some(word) if word.contains('=') => {
             Err(format!("{word} sets a variable for a program, which may make it run others"))
+        }
+        Some(word) if operands > 0 && word.starts_with('-') => {
+            Err(format!("option {word} of {name} may run anything"))
         }
         Some(_) => Ok(at),
         None => Err(format!("{name} is given no program to run")),

@@ -104,6 +104,12 @@ fn what_starts_a_program_is_known_up_to_that_program() {
     ];
     refuses(&LISTED, &texts.map(|text| format!("{split}{text}")).each_ref().map(String::as_str));
     refuses(&["*"], &["A='5 sudo rm'; timeout $A x", "$A=sudo; env $A", "env -u $A ls"]);
+    denies(
+        &["ls *", "stat *"],
+        &["flock ls rm x", "perf stat rm x", "flock f -c ls", "taskset 1 rm x"],
+    );
+    denies(&["*"], &["flock f -c 'sudo x'"]);
+    allows(&["ls *"], &["flock f ls x", "perf stat ls x"]);
     refuses(&["npm run * --silent"], &["A='a b'; npm run $A --silent"]);
 }
 
