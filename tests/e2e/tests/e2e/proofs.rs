@@ -25,6 +25,15 @@ fn task(script: &str, rest: &str) -> String {
     )
 }
 
+/// A world in which nothing keeps a program from writing anywhere.
+async fn unconfined() -> World {
+    let world = World::new().await;
+    let config = std::fs::read_to_string(world.config_file()).unwrap();
+    let config = config.replace("sandbox = \"auto\"", "sandbox = \"off\"");
+    std::fs::write(world.config_file(), config).unwrap();
+    world
+}
+
 fn passed(reason: &str) -> (bool, String) {
     (true, reason.to_owned())
 }
@@ -129,7 +138,7 @@ async fn a_fix_is_used_up_when_the_checks_are_run_again_and_the_others_are_not()
 
 #[tokio::test]
 async fn a_check_that_writes_what_is_protected_is_found() {
-    let world = World::new().await;
+    let world = unconfined().await;
     world.repo.write("kept.txt", "kept\n").unwrap();
     let workflow = world.workflow(&task(
         "true",
@@ -176,10 +185,7 @@ async fn a_control_of_some_files_is_run_again_after_the_others_have_changed() {
 
 #[tokio::test]
 async fn a_hook_that_a_check_plants_fails_it() {
-    let world = World::with("[permissions]\nmode = \"auto\"\n").await;
-    let config = std::fs::read_to_string(world.config_file()).unwrap();
-    let config = config.replace("sandbox = \"auto\"", "sandbox = \"off\"");
-    std::fs::write(world.config_file(), config).unwrap();
+    let world = unconfined().await;
     let workflow = world.workflow(&task(
         "true",
         "postchecks = [{ command = [\"sh\", \"-c\", \"mkdir -p .git/hooks; echo evil > .git/hooks/pre-commit\"] }]\n",
