@@ -22,8 +22,10 @@ use crate::{
 };
 
 /// The repository: a crate without dependencies, so that nothing has to be fetched.
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 4] = [
     ("Cargo.toml", include_str!("../../assets/demo/Cargo.toml.txt")),
+    // Whoever may write the source alone may not make it.
+    ("Cargo.lock", include_str!("../../assets/demo/Cargo.lock.txt")),
     ("src/lib.rs", include_str!("../../assets/demo/src/lib.rs")),
     ("tests/median.rs", include_str!("../../assets/demo/tests/median.rs")),
 ];
