@@ -20,7 +20,7 @@ pub(crate) struct StreamServer {
 }
 
 impl StreamServer {
-    pub(crate) fn start(events: &[&str]) -> Result<Self> {
+    pub(crate) fn start(events: &[String]) -> Result<Self> {
         let mut answer = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
                           transfer-encoding: chunked\r\n\r\n"
             .to_owned();

@@ -1,4 +1,4 @@
-//! Answers as the five wires stream them, and the least that any program must do to read one.
+//! Answers as the five wires stream them, each event with another word, and the least that any program must do to read one.
 
 use std::borrow::Cow;
 
@@ -13,9 +13,15 @@ pub(crate) struct Wire {
     captured: &'static str,
     /// What tells the event that brings text.
     grows: &'static str,
+    /// The word in that event, as it stands there.
+    word: &'static str,
+    marks: Option<Marks>,
     /// How long the text of an event is found, for each line of JSON.
     parse: fn(&str) -> Option<usize>,
 }
+
+/// A piece of an event, and what stands there in the n-th: what a provider counts, dates or pads its events with.
+type Marks = (&'static str, fn(usize) -> String);
 
 pub(crate) const WIRES: [Wire; 5] = [
     Wire {
@@ -25,6 +31,8 @@ pub(crate) const WIRES: [Wire; 5] = [
             "../../../crates/foundation/transport/tests/wire/llama.cpp/chat.stream.usage.sse"
         ),
         grows: "\"content\":\" capital\"",
+        word: "\" capital\"",
+        marks: None,
         parse: chat,
     },
     Wire {
@@ -34,6 +42,11 @@ pub(crate) const WIRES: [Wire; 5] = [
             "../../../crates/foundation/transport/tests/wire/aimock/responses.stream.sse"
         ),
         grows: "event: response.output_text.delta",
+        word: "\"Paris.\"",
+        marks: Some(("\"item_id\":", |n| {
+            let padding = "k".repeat(n % 14);
+            format!("\"sequence_number\":{n},\"obfuscation\":\"{padding}\",\"item_id\":")
+        })),
         parse: responses,
     },
     Wire {
@@ -43,6 +56,8 @@ pub(crate) const WIRES: [Wire; 5] = [
             "../../../crates/foundation/transport/tests/wire/aimock/messages.stream.sse"
         ),
         grows: "event: content_block_delta",
+        word: "\"Paris.\"",
+        marks: None,
         parse: messages,
     },
     Wire {
@@ -52,6 +67,13 @@ pub(crate) const WIRES: [Wire; 5] = [
             "../../../crates/foundation/transport/tests/wire/google/text.stream.sse"
         ),
         grows: "The capital",
+        word: "\"The capital\"",
+        marks: Some(("\"modelVersion\":", |n| {
+            let total = n + 8;
+            format!(
+                "\"usageMetadata\":{{\"promptTokenCount\":8,\"candidatesTokenCount\":{n},\"totalTokenCount\":{total}}},\"modelVersion\":"
+            )
+        })),
         parse: gemini,
     },
     Wire {
@@ -61,19 +83,32 @@ pub(crate) const WIRES: [Wire; 5] = [
             "../../../crates/foundation/transport/tests/wire/aimock/ollama.chat.stream.ndjson"
         ),
         grows: "\"done\":false",
+        word: "\"Paris.\"",
+        marks: Some((".004Z", |n| format!(".{:03}Z", n % 1000))),
         parse: ollama,
     },
 ];
 
+/// Words of a common length for a token.
+const WORDS: [&str; 7] = [" the", " capital", " of", " a", " country", ",", " Größe"];
+
 impl Wire {
-    /// Returns the events of an answer, as they are sent, with so many that bring text.
+    /// Returns the events of an answer, as they are sent, with so many that bring text, each another word.
     ///
     /// # Errors
     /// When the captured answer has no such event.
-    pub(crate) fn events(&self, count: usize) -> Result<Vec<&'static str>> {
-        let (mut events, event, after) = self.around()?;
-        events.extend(std::iter::repeat_n(event, count));
-        events.extend(after);
+    pub(crate) fn events(&self, count: usize) -> Result<Vec<String>> {
+        let (before, event, after) = self.around()?;
+        let mut events: Vec<String> = before.into_iter().map(str::to_owned).collect();
+        for n in 0..count {
+            let word = format!("\"{}\"", WORDS[n % WORDS.len()]);
+            let mut event = event.replacen(self.word, &word, 1);
+            if let Some((from, to)) = self.marks {
+                event = event.replacen(from, &to(n), 1);
+            }
+            events.push(event);
+        }
+        events.extend(after.into_iter().map(str::to_owned));
         Ok(events)
     }
 

@@ -41,6 +41,9 @@ pub(crate) struct Draft {
     /// Where the words stood that were added last, if that was the last change: their address, which is compared and
     /// never followed, and their length.
     last_words: Option<(Words, usize, usize)>,
+    /// The last event whose counts were not read yet, and how they are.
+    uncounted: String,
+    count: Option<fn(&str) -> Option<Usage>>,
 }
 
 #[derive(Debug)]
@@ -78,6 +81,8 @@ impl Draft {
             refused: false,
             changes: 0,
             last_words: None,
+            uncounted: String::new(),
+            count: None,
             stop: None,
             ended: false,
             usage: None,
@@ -103,6 +108,24 @@ impl Draft {
     #[inline]
     pub(crate) const fn changes(&self) -> u64 {
         self.changes
+    }
+
+    /// Keeps an event whose counts are only read if they are the last.
+    #[inline]
+    pub(crate) fn count_later(&mut self, data: &str, count: fn(&str) -> Option<Usage>) {
+        self.uncounted.clear();
+        self.uncounted.push_str(data);
+        self.count = Some(count);
+    }
+
+    /// Reads the counts that were kept.
+    #[inline]
+    pub(crate) fn count_now(&mut self) {
+        if let Some(count) = self.count.take()
+            && let Some(usage) = count(&self.uncounted)
+        {
+            self.usage = Some(usage);
+        }
     }
 
     /// Takes note of a change that brings no words.
@@ -228,6 +251,7 @@ impl Draft {
             DraftPart::Call => calls.next(),
         });
         let message = Message { role: Role::Assistant, parts: parts.collect() };
+        self.count_now();
         let told = self.usage.filter(|usage| usage.total() > 0);
         let usage = told.unwrap_or_else(|| usage::estimate(request, &message));
         Ok(Finished { message, stop, usage, usage_estimated: told.is_none() })

@@ -22,7 +22,7 @@ use crate::{
     draft::Draft,
     fault::Fault,
     info::ListedModel,
-    wire::{Heard, Reader},
+    wire::{Counted, Heard, Reader},
 };
 
 /// Reads the chunks of one answer.
@@ -153,10 +153,28 @@ struct Counts {
 
 impl Reader for GeminiReader {
     fn event(&mut self, _: &str, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
-        match read::<Chunk<'_>>(data) {
-            Ok(chunk) => self.take(&chunk, data, draft),
-            Err(_) => Ok(Heard::Undecodable),
-        }
+        let Ok(chunk) = read::<Chunk<'_>>(data) else { return Ok(Heard::Undecodable) };
+        Ok(match self.take(&chunk, data, draft)? {
+            // Whatever else a chunk says would be said once more: its counts, its ids, why it ended.
+            Heard::Progress => Heard::Words,
+            heard => heard,
+        })
+    }
+
+    fn counted(&self) -> Option<Counted> {
+        Some(Counted {
+            keys: &[
+                "promptTokenCount",
+                "candidatesTokenCount",
+                "thoughtsTokenCount",
+                "cachedContentTokenCount",
+                "totalTokenCount",
+            ],
+            read: |data| {
+                let chunk = read::<Chunk<'_>>(data).ok()?;
+                chunk.usage_metadata.as_ref().map(usage)
+            },
+        })
     }
 
     fn whole(&mut self, body: &str, draft: &mut Draft) -> Result<(), Fault> {

@@ -95,10 +95,16 @@ struct Function<'a> {
 
 impl Reader for OllamaReader {
     fn event(&mut self, _: &str, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
-        match read::<Line<'_>>(data) {
-            Ok(line) => self.take(&line, data, draft),
-            Err(_) => Ok(Heard::Undecodable),
-        }
+        let Ok(line) = read::<Line<'_>>(data) else { return Ok(Heard::Undecodable) };
+        let has_calls = line.message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
+        Ok(match self.take(&line, data, draft)? {
+            Heard::Progress if !has_calls => Heard::Words,
+            heard => heard,
+        })
+    }
+
+    fn unread(&self) -> &'static [&'static str] {
+        &["created_at"]
     }
 
     fn whole(&mut self, body: &str, draft: &mut Draft) -> Result<(), Fault> {

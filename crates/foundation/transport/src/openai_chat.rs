@@ -36,6 +36,10 @@ impl Reader for ChatReader {
         })
     }
 
+    fn unread(&self) -> &'static [&'static str] {
+        &["obfuscation", "created"]
+    }
+
     fn whole(&mut self, body: &str, draft: &mut Draft) -> Result<(), Fault> {
         let chunk = read::<Chunk<'_>>(body).map_err(|error| {
             Fault::new(ProviderFault::Protocol, format!("the answer is not a completion: {error}"))

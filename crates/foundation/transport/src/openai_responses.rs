@@ -132,6 +132,10 @@ impl Reader for ResponsesReader {
         })
     }
 
+    fn unread(&self) -> &'static [&'static str] {
+        &["sequence_number", "obfuscation"]
+    }
+
     fn whole(&mut self, body: &str, draft: &mut Draft) -> Result<(), Fault> {
         let response: Value = serde_json::from_str(body).map_err(|error| {
             Fault::new(ProviderFault::Protocol, format!("the answer is not a response: {error}"))

@@ -1,10 +1,15 @@
 //! Events that differ from the one before in their text alone, which need not be read as JSON again.
 //!
 //! Most events of a stream repeat one another: the same keys in the same order with the same values, and another word. Where
-//! the bytes before and behind the word are those of the last event, and the word has nothing in it that would have to
-//! be escaped, the JSON is the same JSON, and the word is all that is new. An event that differs anywhere else is read
-//! as ever, so it costs a comparison to be wrong. Servers that number or date each event never gain by this; after a few of
-//! them nothing is compared any more.
+//! all bytes around the word are those of the last event, and the word has nothing in it that would have to be escaped, the
+//! JSON is the same JSON, and the word is all that is new. What a server counts, dates or pads its events with, and the wire
+//! never reads, may differ too ([`Reader::unread`](crate::wire::Reader::unread)), and so may what it counts anew in each event
+//! ([`Reader::counted`](crate::wire::Reader::counted)). An event that differs anywhere else is read as ever, so it costs a
+//! comparison to be wrong; after a few of those in a row nothing is compared any more.
+
+use std::ops::Range;
+
+use formwork_protocols::Usage;
 
 use crate::{
     draft::Draft,
@@ -42,9 +47,13 @@ impl Shaped {
                 Words::Text => draft.add_text(words),
                 Words::Reasoning => draft.add_reasoning(words),
             }
+            if let Some(count) = self.shape.count {
+                draft.count_later(data, count);
+            }
             self.shape.tries = 0;
             return Ok(Heard::Progress);
         }
+        draft.count_now();
         let before = draft.changes();
         let heard = self.wire.event(name, data, draft)?;
         if heard != Heard::Words {
@@ -52,7 +61,7 @@ impl Shaped {
             return Ok(heard);
         }
         if draft.changes() == before + 1 {
-            self.shape.learn(name, data, draft);
+            self.shape.learn(name, data, draft, &*self.wire);
         }
         Ok(Heard::Progress)
     }
@@ -80,26 +89,59 @@ struct Shape {
     is_known: bool,
     kind: Words,
     name: String,
-    /// Up to the quotation mark before the words.
-    before: String,
-    /// From the quotation mark behind them.
-    after: String,
+    /// What stands around the places at which events differ, one piece behind the other.
+    fixed: String,
+    /// Where those places are, in their order: the words, and what is not read.
+    gaps: Vec<Gap>,
+    /// How the counts are read, where they may differ.
+    count: Option<fn(&str) -> Option<Usage>>,
     tries: u8,
+}
+
+/// A place at which events differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Gap {
+    /// How much of the fixed text stands before it.
+    at: usize,
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// Between the quotation marks of what the event is for.
+    Words,
+    /// Between those of a text that is not read.
+    Text,
+    /// A whole number that is not read, or only if it is the last.
+    Number,
 }
 
 impl Shape {
     /// Returns the words of an event that has this shape.
     #[inline]
     fn words<'a>(&self, name: &str, data: &'a str) -> Option<&'a str> {
-        if !self.is_known {
+        if !self.is_known || name != self.name {
             return None;
         }
-        let words = data.strip_prefix(self.before.as_str())?.strip_suffix(self.after.as_str())?;
-        (is_plain(words) && name == self.name).then_some(words)
+        let (mut words, mut rest, mut from) = ("", data, 0);
+        for gap in &self.gaps {
+            rest = rest.strip_prefix(self.fixed.get(from..gap.at)?)?;
+            from = gap.at;
+            let length = match gap.what {
+                What::Words | What::Text => plain(rest),
+                What::Number => number(rest)?,
+            };
+            let (found, after) = rest.split_at_checked(length)?;
+            rest = after;
+            if gap.what == What::Words {
+                words = found;
+            }
+        }
+        (!words.is_empty() && rest == self.fixed.get(from..)?).then_some(words)
     }
 
     /// Takes note of an event whose words were just added to the draft and that did nothing else.
-    fn learn(&mut self, name: &str, data: &str, draft: &Draft) {
+    fn learn(&mut self, name: &str, data: &str, draft: &Draft, wire: &dyn Reader) {
         if self.tries == TRIES {
             return;
         }
@@ -111,22 +153,69 @@ impl Shape {
         if !before.ends_with('"') || !after.starts_with('"') {
             return;
         }
+        let mut gaps = vec![(at, What::Words)];
+        gaps.extend(wire.unread().iter().filter_map(|key| value_of(key, data)));
+        let unread = gaps.len();
+        self.count = wire.counted().and_then(|counted| {
+            let values = counted.keys.iter().filter_map(|key| value_of(key, data));
+            gaps.extend(values.filter(|(_, what)| *what == What::Number));
+            (gaps.len() > unread).then_some(counted.read)
+        });
+        gaps.sort_by_key(|(at, _)| at.start);
         self.tries += 1;
         self.is_known = self.tries < TRIES;
         self.kind = kind;
-        for (kept, new) in
-            [(&mut self.name, name), (&mut self.before, before), (&mut self.after, after)]
-        {
-            kept.clear();
-            kept.push_str(new);
+        self.name.clear();
+        self.name.push_str(name);
+        self.fixed.clear();
+        self.gaps.clear();
+        let mut from = 0;
+        for (gap, what) in gaps {
+            self.fixed.push_str(data.get(from..gap.start).unwrap_or_default());
+            self.gaps.push(Gap { at: self.fixed.len(), what });
+            from = gap.end;
         }
+        self.fixed.push_str(data.get(from..).unwrap_or_default());
     }
 }
 
-/// Tells whether text stands in JSON as it is, and is not empty.
+/// Returns where the value of a key stands in JSON, if it is a whole number or a text without escapes.
+///
+/// The key is looked for by its bytes. A quotation mark within a text has a backslash before it, so behind a comma or a brace
+/// these bytes are a key and nothing else.
+fn value_of(key: &str, data: &str) -> Option<(Range<usize>, What)> {
+    data.match_indices(key).find_map(|(at, _)| {
+        let before = data.get(..at)?.strip_suffix('"')?.trim_end();
+        let value = data.get(at + key.len()..)?.strip_prefix("\":")?.trim_start();
+        if !before.ends_with([',', '{']) {
+            return None;
+        }
+        let (value, length, what) = match value.strip_prefix('"') {
+            Some(text) => (text, plain(text), What::Text),
+            None => (value, number(value)?, What::Number),
+        };
+        let ends_well = match (what, value.as_bytes().get(length)) {
+            (What::Text, end) => end == Some(&b'"'),
+            (_, end) => matches!(end, Some(b',' | b'}' | b' ')),
+        };
+        let start = data.len() - value.len();
+        ends_well.then_some((start..start + length, what))
+    })
+}
+
+/// Returns how many bytes a text begins with that stand in JSON as they are.
 #[inline]
-fn is_plain(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\')
+fn plain(text: &str) -> usize {
+    let special = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
+    text.bytes().position(special).unwrap_or(text.len())
+}
+
+/// Returns how many bytes the whole number has that a text begins with, where it is written as JSON has it.
+#[inline]
+fn number(text: &str) -> Option<usize> {
+    let length = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    // A longer one may be more than whoever reads it can hold.
+    (length == 1 || (length > 1 && length < 19 && !text.starts_with('0'))).then_some(length)
 }
 
 #[cfg(test)]

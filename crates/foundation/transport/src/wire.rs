@@ -1,7 +1,7 @@
 //! What every wire has to say for itself.
 
 use bytes::Bytes;
-use formwork_protocols::{ModelRequest, ProviderFault};
+use formwork_protocols::{ModelRequest, ProviderFault, Usage};
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use secrecy::ExposeSecret as _;
 use url::Url;
@@ -46,6 +46,14 @@ pub(crate) fn is_done(data: &str) -> bool {
     !data.starts_with('{') && data.trim() == "[DONE]"
 }
 
+/// What each event of a wire counts anew.
+#[derive(Clone, Copy)]
+pub(crate) struct Counted {
+    pub(crate) keys: &'static [&'static str],
+    /// Reads the counts of an event.
+    pub(crate) read: fn(&str) -> Option<Usage>,
+}
+
 /// Reads the events of one answer into a draft.
 pub(crate) trait Reader: Send {
     /// Takes an event of a stream.
@@ -59,6 +67,17 @@ pub(crate) trait Reader: Send {
     /// # Errors
     /// When it is no answer, or the server reports that it failed.
     fn whole(&mut self, body: &str, draft: &mut Draft) -> Result<(), Fault>;
+
+    /// Names the keys that servers write into each event with another value, and that this wire reads at no place.
+    fn unread(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Names the keys under which each event counts the whole answer so far, so that only the last of them hold, and how
+    /// they are read. No other key of the wire may have one of these names.
+    fn counted(&self) -> Option<Counted> {
+        None
+    }
 }
 
 /// Builds the request for the endpoint's wire.
