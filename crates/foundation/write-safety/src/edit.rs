@@ -18,6 +18,9 @@ use crate::{
 use similar::TextDiff;
 use std::{ops::Range, time::Duration};
 
+/// How many places are named where one was meant.
+const SHOWN: usize = 20;
+
 /// Replaces one text by another.
 ///
 /// Texts are compared with `\n` for any line ending; otherwise character by character.
@@ -139,29 +142,32 @@ fn apply(text: &mut Text, index: usize, edit: &Edit) -> Result<(), Fault> {
     match (places.len(), edit.occurrences) {
         (0, _) => Err(Fault::Miss(Box::new(Miss::diagnose(index, text.lf(), &old)))),
         (1, _) | (_, Occurrences::All) => {
-            for place in places.into_iter().rev() {
-                text.replace(place, &new)?;
-            }
-            Ok(())
+            let changes: Vec<_> =
+                places.into_iter().map(|place| (place, new.as_ref())).collect();
+            Ok(text.replace_all(&changes)?)
         }
         (_, Occurrences::One) => {
-            let lines = places.iter().take(20).map(|place| line_of(text.lf(), place.start));
+            let lines = places.iter().take(SHOWN).map(|place| line_of(text.lf(), place.start));
             Err(miss(Reason::Several { lines: lines.collect() }))
         }
     }
 }
 
-/// Finds every place of `needle`; overlapping ones too where only one is wanted.
+/// Finds every place of `needle`; where only one is wanted, overlapping ones too, and no more than are shown.
 fn find(text: &str, needle: &str, occurrences: Occurrences) -> Vec<Range<usize>> {
+    let place = |start: usize| start..start + needle.len();
+    if occurrences == Occurrences::All {
+        return text.match_indices(needle).map(|(start, _)| place(start)).collect();
+    }
     let mut places = Vec::new();
     let mut from = 0;
     while let Some(at) = text.get(from..).and_then(|rest| rest.find(needle)) {
         let start = from + at;
-        places.push(start..start + needle.len());
-        from = match occurrences {
-            Occurrences::All => start + needle.len(),
-            Occurrences::One => start + text[start..].chars().next().map_or(1, char::len_utf8),
-        };
+        places.push(place(start));
+        if places.len() == SHOWN {
+            break;
+        }
+        from = start + text[start..].chars().next().map_or(1, char::len_utf8);
     }
     places
 }

@@ -108,6 +108,8 @@ pub enum Refusal {
     Protected { found: String, glob: String },
     #[error("{found:?} is not within the write paths {globs:?}")]
     NotWritable { found: String, globs: Vec<String> },
+    #[error("it is more than {limit} folders deep")]
+    TooDeep { limit: usize },
     #[error("it is a {kind}, not a file or folder")]
     Special { kind: &'static str },
     #[error("deleting needs a trash and a reason")]

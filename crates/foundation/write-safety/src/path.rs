@@ -8,6 +8,11 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+/// How many folders deep a path may be, and how deep a tree is looked at.
+///
+/// Trees that people make are a few dozen folders deep; each level costs stack, and an open folder where trees are copied.
+pub(crate) const DEEPEST: usize = 200;
+
 /// A path below a root: no `..`, no leading slash; the root itself is the empty path.
 ///
 /// `.` and `..` are folded by text when parsed, so `a/../b` is `b` whatever `a` is.
@@ -19,7 +24,7 @@ impl RelPath {
     /// Parses a relative path.
     ///
     /// # Errors
-    /// [`Error::Refused`] if it is empty, absolute, holds a NUL or climbs above its start.
+    /// [`Error::Refused`] if it is empty, absolute, holds a NUL, climbs above its start, or is more than 200 folders deep.
     pub fn parse(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let refused = |why| Error::refused(&path.to_string_lossy(), why);
@@ -40,7 +45,15 @@ impl RelPath {
                 }
             }
         }
+        if folded.iter().count() > DEEPEST {
+            return Err(refused(Refusal::TooDeep { limit: DEEPEST }));
+        }
         Ok(Self(folded))
+    }
+
+    /// Says whether it is so deep that nothing below it is looked at.
+    pub(crate) fn is_deepest(&self) -> bool {
+        self.names().count() >= DEEPEST
     }
 
     /// Names the root itself.

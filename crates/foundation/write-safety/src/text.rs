@@ -213,48 +213,46 @@ impl Text {
     ///
     /// A changed line keeps the ending of the line it replaces, a new one takes its neighbour's.
     pub(crate) fn replace(&mut self, range: Range<usize>, new: &str) -> Result<(), Unencodable> {
-        let new = fold_endings(new);
-        let old = &self.lf[range.clone()];
-        let old_lines: Vec<&str> = old.split_inclusive('\n').collect();
-        let new_lines: Vec<&str> = new.split_inclusive('\n').collect();
-        let deadline = Some(Instant::now() + DIFF_TIME);
-        let ops = capture_diff_slices_deadline(Algorithm::Myers, &old_lines, &new_lines, deadline);
-        let offsets = |lines: &[&str]| -> Vec<usize> {
-            let ends = lines.iter().scan(0, |at, line| {
-                *at += line.len();
-                Some(*at)
-            });
-            [0].into_iter().chain(ends).collect()
-        };
-        let (old_at, new_at) = (offsets(&old_lines), offsets(&new_lines));
+        self.replace_all(&[(range, new)])
+    }
 
-        let mut splices = Vec::new();
-        for op in ops.iter().filter(|op| !matches!(op, DiffOp::Equal { .. })) {
-            let (old_hunk, new_hunk) = (op.old_range(), op.new_range());
-            let before = old_at[old_hunk.start]..old_at[old_hunk.end];
-            let after = &new[new_at[new_hunk.start]..new_at[new_hunk.end]];
-            let (head, tail) = common_ends(&old[before.clone()], after);
-            let span = range.start + before.start + head..range.start + before.end - tail;
-            let bytes = self.encode(&span, &after[head..after.len() - tail])?;
-            splices.push((self.raw_offset(span.start)..self.raw_offset(span.end), bytes));
+    /// The same for many ranges, in their order and apart from each other, in one pass over the text.
+    pub(crate) fn replace_all(
+        &mut self,
+        changes: &[(Range<usize>, &str)],
+    ) -> Result<(), Unencodable> {
+        let mut places = Places::new(self);
+        let mut raw = Vec::with_capacity(self.raw.len());
+        let mut from = 0;
+        for (range, new) in changes {
+            let new = fold_endings(new);
+            for (span, inserted) in differences(&self.lf, range, &new) {
+                let bytes = self.encode(&span, inserted, &mut places)?;
+                let (start, end) = (places.raw(span.start), places.raw(span.end));
+                raw.extend_from_slice(self.raw.get(from..start).unwrap_or_default());
+                raw.extend_from_slice(&bytes);
+                from = end;
+            }
         }
-        let mut raw = std::mem::take(&mut self.raw);
-        for (span, bytes) in splices.into_iter().rev() {
-            raw.splice(span, bytes);
-        }
+        raw.extend_from_slice(self.raw.get(from..).unwrap_or_default());
         *self = Self::decode(raw, self.encoding);
         Ok(())
     }
 
     /// Encodes text for a place of the file, with the endings that belong there.
-    fn encode(&self, span: &Range<usize>, text: &str) -> Result<Vec<u8>, Unencodable> {
+    fn encode(
+        &self,
+        span: &Range<usize>,
+        text: &str,
+        places: &mut Places<'_>,
+    ) -> Result<Vec<u8>, Unencodable> {
         let mut old = self.lf[span.clone()].match_indices('\n').map(|(at, _)| span.start + at);
-        let near = self.near_ending(span);
         let mut out = String::with_capacity(text.len());
         for line in text.split_inclusive('\n') {
             match line.strip_suffix('\n') {
                 Some(line) => {
-                    let carriage = old.next().map_or(near, |at| self.is_crlf(at));
+                    let own = old.next().map(|at| self.is_crlf(at));
+                    let carriage = own.unwrap_or_else(|| places.is_near_crlf(span.end));
                     out.push_str(line);
                     out.push_str(if carriage { "\r\n" } else { "\n" });
                 }
@@ -264,41 +262,106 @@ impl Text {
         self.encoding.encode(&out)
     }
 
-    /// Says whether lines about `span` end with `\r\n`: the line above, else the first one below.
-    fn near_ending(&self, span: &Range<usize>) -> bool {
-        let above = self.lf[..span.end].rfind('\n');
-        let near = above.or_else(|| self.lf[span.end..].find('\n').map(|at| span.end + at));
-        near.is_some_and(|at| self.is_crlf(at))
-    }
-
     fn is_crlf(&self, at: usize) -> bool {
         self.crlf.binary_search(&at).is_ok()
     }
+}
 
-    /// Finds the byte of the file at which a character of `lf` begins.
-    fn raw_offset(&self, at: usize) -> usize {
-        let carriages = self.crlf.partition_point(|&crlf| crlf < at);
-        let before = &self.lf[..at];
-        self.encoding.bom_len()
-            + match self.encoding.form {
+/// Finds where to put what differs between a range of a text and what shall stand there, line by line.
+fn differences<'a>(text: &str, range: &Range<usize>, new: &'a str) -> Vec<(Range<usize>, &'a str)> {
+    let old = &text[range.clone()];
+    let old_lines: Vec<&str> = old.split_inclusive('\n').collect();
+    let new_lines: Vec<&str> = new.split_inclusive('\n').collect();
+    let deadline = Some(Instant::now() + DIFF_TIME);
+    let ops = capture_diff_slices_deadline(Algorithm::Myers, &old_lines, &new_lines, deadline);
+    let offsets = |lines: &[&str]| -> Vec<usize> {
+        let ends = lines.iter().scan(0, |at, line| {
+            *at += line.len();
+            Some(*at)
+        });
+        [0].into_iter().chain(ends).collect()
+    };
+    let (old_at, new_at) = (offsets(&old_lines), offsets(&new_lines));
+    let changed = ops.iter().filter(|op| !matches!(op, DiffOp::Equal { .. }));
+    let splices = changed.map(|op| {
+        let (old_hunk, new_hunk) = (op.old_range(), op.new_range());
+        let before = old_at[old_hunk.start]..old_at[old_hunk.end];
+        let after = &new[new_at[new_hunk.start]..new_at[new_hunk.end]];
+        let (head, tail) = common_ends(&old[before.clone()], after);
+        let span = range.start + before.start + head..range.start + before.end - tail;
+        (span, &after[head..after.len() - tail])
+    });
+    splices.collect()
+}
+
+/// Places of a text in its file, asked for from the top down, so that all of them cost one pass.
+struct Places<'a> {
+    text: &'a Text,
+    /// Up to where characters were counted, and how many: units of UTF-16, or characters.
+    counted: (usize, usize),
+    /// For a damaged file: what is shown, what the file has, and how long it is whole, piece by piece.
+    pieces: Vec<(usize, usize, usize)>,
+    /// Up to where line feeds were looked for, the last of them, and the first of all.
+    seen: usize,
+    newline: Option<usize>,
+    first_newline: Option<Option<usize>>,
+}
+
+impl<'a> Places<'a> {
+    fn new(text: &'a Text) -> Self {
+        let mut pieces = Vec::new();
+        if text.encoding.form == Form::Utf8Damaged {
+            let (mut shown, mut raw) = (0, 0);
+            let body = text.raw.get(text.encoding.bom_len()..).unwrap_or_default();
+            for chunk in body.utf8_chunks() {
+                let valid = chunk.valid().len();
+                pieces.push((shown, raw, valid));
+                shown += valid + char::REPLACEMENT_CHARACTER.len_utf8();
+                raw += valid + chunk.invalid().len();
+            }
+            pieces.push((shown, raw, 0));
+        }
+        Self { text, counted: (0, 0), pieces, seen: 0, newline: None, first_newline: None }
+    }
+
+    /// Finds the byte of the file at which a character of the text begins.
+    fn raw(&mut self, at: usize) -> usize {
+        let text = self.text;
+        let carriages = text.crlf.partition_point(|&crlf| crlf < at);
+        let count: fn(&str) -> usize = match text.encoding.form {
+            Form::Utf16Le | Form::Utf16Be => |text| text.encode_utf16().count(),
+            _ => |text| text.chars().count(),
+        };
+        let mut counted = || {
+            let (from, before) = self.counted;
+            self.counted = (at, before + count(text.lf.get(from..at).unwrap_or_default()));
+            self.counted.1
+        };
+        text.encoding.bom_len()
+            + match text.encoding.form {
                 Form::Utf8 => at + carriages,
-                Form::Utf8Damaged => self.damaged_offset(at + carriages),
-                Form::Utf16Le | Form::Utf16Be => 2 * (before.encode_utf16().count() + carriages),
-                Form::Windows1252 => before.chars().count() + carriages,
+                Form::Utf8Damaged => self.damaged(at + carriages),
+                Form::Utf16Le | Form::Utf16Be => 2 * (counted() + carriages),
+                Form::Windows1252 => counted() + carriages,
             }
     }
 
-    fn damaged_offset(&self, target: usize) -> usize {
-        let (mut shown, mut raw) = (0, 0);
-        for chunk in self.raw.get(self.encoding.bom_len()..).unwrap_or_default().utf8_chunks() {
-            let valid = chunk.valid().len();
-            if target <= shown + valid {
-                return raw + (target - shown);
-            }
-            shown += valid + char::REPLACEMENT_CHARACTER.len_utf8();
-            raw += valid + chunk.invalid().len();
+    fn damaged(&self, target: usize) -> usize {
+        let at = self.pieces.partition_point(|(shown, _, valid)| shown + valid < target);
+        let Some((shown, raw, _)) = self.pieces.get(at).or(self.pieces.last()) else { return 0 };
+        raw + target.saturating_sub(*shown)
+    }
+
+    /// Says whether lines about a place end with `\r\n`: the line above, else the first one below.
+    fn is_near_crlf(&mut self, end: usize) -> bool {
+        let lf = &self.text.lf;
+        if let Some(at) = lf.get(self.seen..end).and_then(|more| more.rfind('\n')) {
+            self.newline = Some(self.seen + at);
         }
-        raw
+        self.seen = self.seen.max(end);
+        // With none above, the first of all is the first below.
+        let near = self.newline.or_else(|| *self.first_newline.get_or_insert_with(|| lf.find('\n')));
+        near.is_some_and(|at| self.text.is_crlf(at))
     }
 }
 
@@ -361,6 +424,36 @@ mod tests {
         );
         assert_eq!(edited(b"a\nb\r\n", "a", "0\na"), b"0\na\nb\r\n");
         assert_eq!(edited(b"a\r\nb", "b", "b\nc"), b"a\r\nb\r\nc");
+    }
+
+    #[test]
+    fn many_places_changed_at_once_are_as_changed_one_by_one() {
+        let plain = "\u{e9}a\r\nb a\na\u{e9}\r\n\r\na";
+        let utf16 = |unit: fn(u16) -> [u8; 2]| -> Vec<u8> {
+            format!("\u{feff}{plain}").encode_utf16().flat_map(unit).collect()
+        };
+        for raw in [
+            plain.as_bytes().to_vec(),
+            format!("\u{feff}{plain}").into_bytes(),
+            utf16(u16::to_le_bytes),
+            utf16(u16::to_be_bytes),
+            b"\xe9a\r\nb a\na\xe9\r\n\r\na".to_vec(),
+            b"\xc3\xa9\xffa\r\nb a\n\xc3\xa9a\xfe\r\n\r\na\xff".to_vec(),
+        ] {
+            for new in ["", "x", "x\ny\n", "\na\n", "aa"] {
+                let text = Text::new(raw.clone()).unwrap();
+                let places: Vec<_> =
+                    text.lf().match_indices('a').map(|(at, _)| (at..at + 1, new)).collect();
+                let mut one_by_one = text.clone();
+                for (place, new) in places.iter().rev() {
+                    one_by_one.replace(place.clone(), new).unwrap();
+                }
+                let mut at_once = text;
+                at_once.replace_all(&places).unwrap();
+
+                assert_eq!(at_once.into_raw(), one_by_one.into_raw(), "{raw:?} {new:?}");
+            }
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::{
     error::{Error, Refusal},
+    path::DEEPEST,
     replace::mode_bits,
     root::{Entry, Kind, Stat, list_at, open_at, stat_at},
 };
@@ -25,6 +26,14 @@ impl Node<'_> {
         Error::io(self.written, action, e)
     }
 
+    /// Refuses what is too deep: each folder on the way costs stack and an open folder.
+    fn within(&self, depth: usize) -> Result<(), Error> {
+        if depth > DEEPEST {
+            return Err(Error::refused(self.written, Refusal::TooDeep { limit: DEEPEST }));
+        }
+        Ok(())
+    }
+
     fn stat(&self) -> Result<Stat, Error> {
         let stat = stat_at(self.folder, self.name).map_err(|e| self.io("stat", e))?;
         stat.ok_or_else(|| Error::Missing { path: self.written.to_owned() })
@@ -41,31 +50,37 @@ impl Node<'_> {
 }
 
 /// Hashes a file's bytes, a link's target, or a folder's names, kinds and hashes.
+///
+/// # Errors
+/// [`Error::Refused`] for what is more than [`DEEPEST`] folders deep, as for a device; this holds for all three.
 pub(crate) fn hash(node: Node<'_>) -> Result<(blake3::Hash, u64), Error> {
+    hash_at(node, 0)
+}
+
+fn hash_at(node: Node<'_>, depth: usize) -> Result<(blake3::Hash, u64), Error> {
+    node.within(depth)?;
     let stat = node.stat()?;
     match stat.kind {
-        Kind::File => {
-            let mut hasher = blake3::Hasher::new();
-            let file = open_at(node.folder, node.name, node.written)?;
-            hasher.update_reader(file).map_err(|e| node.io("read", e))?;
-            Ok((hasher.finalize(), hasher.count()))
-        }
+        Kind::File => hash_file(node),
         Kind::Link => {
             let target = fs::readlinkat(node.folder, node.name, Vec::new());
             let target = target.map_err(|e| node.io("read the link", e))?;
             Ok((blake3::hash(target.as_bytes()), 0))
         }
         Kind::Folder => {
-            let (mut hasher, mut total) = (blake3::Hasher::new(), 0);
+            // A hasher has two kilobytes, of which the stack would hold one for each level.
+            let (mut listing, mut total) = (Vec::new(), 0);
             let open = node.open_folder()?;
             for entry in node.list()? {
                 let child = Node { folder: open.as_fd(), name: &entry.name, ..node };
-                let (hash, len) = self::hash(child)?;
-                hasher.update(entry.kind.label().as_bytes()).update(b"\0");
-                hasher.update(entry.name.as_bytes()).update(b"\0").update(hash.as_bytes());
+                let (hash, len) = hash_at(child, depth + 1)?;
+                for part in [entry.kind.label().as_bytes(), b"\0", entry.name.as_bytes(), b"\0"] {
+                    listing.extend_from_slice(part);
+                }
+                listing.extend_from_slice(hash.as_bytes());
                 total += len;
             }
-            Ok((hasher.finalize(), total))
+            Ok((blake3::hash(&listing), total))
         }
         Kind::Special => {
             let kind = stat.kind.label();
@@ -74,8 +89,20 @@ pub(crate) fn hash(node: Node<'_>) -> Result<(blake3::Hash, u64), Error> {
     }
 }
 
+fn hash_file(node: Node<'_>) -> Result<(blake3::Hash, u64), Error> {
+    let mut hasher = blake3::Hasher::new();
+    let file = open_at(node.folder, node.name, node.written)?;
+    hasher.update_reader(file).map_err(|e| node.io("read", e))?;
+    Ok((hasher.finalize(), hasher.count()))
+}
+
 /// Copies a file, link or folder to a name that must not exist, and brings it to the disk.
 pub(crate) fn copy(from: Node<'_>, to: Node<'_>) -> Result<(), Error> {
+    copy_at(from, to, 0)
+}
+
+fn copy_at(from: Node<'_>, to: Node<'_>, depth: usize) -> Result<(), Error> {
+    from.within(depth)?;
     let stat = from.stat()?;
     let mode = Mode::from_raw_mode(mode_bits(stat.mode & 0o1777));
     match stat.kind {
@@ -99,9 +126,10 @@ pub(crate) fn copy(from: Node<'_>, to: Node<'_>) -> Result<(), Error> {
             let (source, target) = (from.open_folder()?, to.open_folder()?);
             for entry in from.list()? {
                 let name = &entry.name;
-                copy(
+                copy_at(
                     Node { folder: source.as_fd(), name, ..from },
                     Node { folder: target.as_fd(), name, ..to },
+                    depth + 1,
                 )?;
             }
             fs::fchmod(&target, mode).map_err(|e| to.io("set the mode of", e))?;
@@ -116,6 +144,11 @@ pub(crate) fn copy(from: Node<'_>, to: Node<'_>) -> Result<(), Error> {
 
 /// Removes a file, link or folder; what is gone already is fine.
 pub(crate) fn remove(node: Node<'_>) -> Result<(), Error> {
+    remove_at(node, 0)
+}
+
+fn remove_at(node: Node<'_>, depth: usize) -> Result<(), Error> {
+    node.within(depth)?;
     let Some(stat) = stat_at(node.folder, node.name).map_err(|e| node.io("stat", e))? else {
         return Ok(());
     };
@@ -124,7 +157,7 @@ pub(crate) fn remove(node: Node<'_>) -> Result<(), Error> {
         flags = AtFlags::REMOVEDIR;
         let open = node.open_folder()?;
         for entry in node.list()? {
-            remove(Node { folder: open.as_fd(), name: &entry.name, ..node })?;
+            remove_at(Node { folder: open.as_fd(), name: &entry.name, ..node }, depth + 1)?;
         }
     }
     match fs::unlinkat(node.folder, node.name, flags) {

@@ -128,6 +128,25 @@ fn a_unified_diffs_line_number_decides_between_equal_blocks() {
     assert!(patched(file, &diff(3)).is_err());
 }
 
+/// Each of these took minutes when the text was gone through anew for each place or hunk.
+#[test]
+fn the_text_is_gone_through_once_however_many_places_change() {
+    const MANY: usize = 10_000;
+    let lines: String = (0..MANY).map(|n| format!("line {n}\n")).collect();
+
+    let all = splice("f", lines.as_bytes(), &[Edit::all("line", "Zeile")]).unwrap();
+    assert!(all.starts_with(b"Zeile 0\nZeile 1\n") && all.ends_with(b"Zeile 9999\n"));
+
+    let hunk = |n: usize| format!("@@ -{0},1 +{0},1 @@\n-line {n}\n+LINE {n}\n", n + 1);
+    let patch: String = (0..MANY).map(hunk).collect();
+    let patched = patched(&lines, &format!("--- a/f\n+++ b/f\n{patch}")).unwrap();
+    assert_eq!(patched, lines.to_uppercase());
+
+    let same = "=".repeat(500_000);
+    let several = miss(&same, Edit::one("=".repeat(10_000), "x"));
+    assert!(matches!(several.reason, Reason::Several { lines } if lines == [1; 20]));
+}
+
 #[test]
 fn a_folder_named_a_is_not_taken_for_gits_prefix() {
     let path = |old: &str, new: &str| {

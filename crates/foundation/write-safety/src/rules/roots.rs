@@ -79,6 +79,10 @@ impl WriteRules {
     /// Finds what is protected and there: every folder of git, and the outermost of what globs name.
     fn look(&self, root: &Path, folder: &RelPath, besides: &[&str], found: &mut Found) {
         let place = root.join(folder.as_path());
+        if folder.is_deepest() {
+            found.unseen.insert(place);
+            return;
+        }
         let mut entries = match entries(&place, found.left) {
             Ok(Some(entries)) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,

@@ -64,6 +64,10 @@ fn visit(
     ignores: &mut Ignores<'_>,
     scan: &mut Scan,
 ) -> Result<(), Error> {
+    if folder.is_deepest() {
+        scan.skipped.push(folder.clone());
+        return Ok(());
+    }
     let depth = ignores.stack.len();
     let opened = match root.enter(folder) {
         Ok(opened) => opened,
