@@ -24,6 +24,8 @@ const MAX_LINKS: usize = 40;
 const MAX_RACES: usize = 16;
 /// Files are read whole, so one that would fill the memory is refused.
 const MAX_FILE: u64 = 1 << 30;
+/// What a session reads it may hold several times over, as bytes and as text, and many sessions read at once.
+const MAX_READ: u64 = 32 << 20;
 
 /// A workspace folder, held open, and the folders that may be read besides it.
 ///
@@ -588,22 +590,26 @@ pub(crate) fn open_at(folder: BorrowedFd<'_>, name: &OsStr, written: &str) -> Re
 }
 
 /// Reads a file to its end, refusing one that is too large to hold.
-pub(crate) fn read_whole(mut file: File, written: &str) -> Result<Vec<u8>, Error> {
+pub(crate) fn read_whole(file: File, written: &str) -> Result<Vec<u8>, Error> {
+    read_within(file, written, MAX_FILE)
+}
+
+fn read_within(mut file: File, written: &str, limit: u64) -> Result<Vec<u8>, Error> {
+    let too_large = |found| Err(Error::TooLarge { path: written.to_owned(), found, limit });
     let len = file.metadata().map_err(|e| Error::io(written, "stat", e))?.len();
-    if len > MAX_FILE {
-        return Err(Error::TooLarge { path: written.to_owned(), found: len, limit: MAX_FILE });
+    if len > limit {
+        return too_large(len);
     }
     let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
     // A file may grow while it is read.
     (&mut file)
-        .take(MAX_FILE + 1)
+        .take(limit + 1)
         .read_to_end(&mut bytes)
         .map_err(|e| Error::io(written, "read", e))?;
-    if bytes.len() as u64 > MAX_FILE {
-        let found = bytes.len() as u64;
-        return Err(Error::TooLarge { path: written.to_owned(), found, limit: MAX_FILE });
+    match bytes.len() as u64 {
+        found if found > limit => too_large(found),
+        _ => Ok(bytes),
     }
-    Ok(bytes)
 }
 
 /// Lists a folder within another, sorted by name.
@@ -673,6 +679,11 @@ impl Spot {
 
     pub(crate) fn read(&self) -> Result<Vec<u8>, Error> {
         read_whole(self.open()?, &self.written)
+    }
+
+    /// Reads the file if it is small enough for a session to work with.
+    pub(crate) fn read_small(&self) -> Result<Vec<u8>, Error> {
+        read_within(self.open()?, &self.written, MAX_READ)
     }
 
     pub(crate) fn list(&self) -> Result<Vec<Entry>, Error> {

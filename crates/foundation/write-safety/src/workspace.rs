@@ -160,10 +160,10 @@ impl Workspace {
     /// Reads a file and remembers that this session knows its content.
     ///
     /// # Errors
-    /// As [`Root::read`].
+    /// As [`Root::read`]; [`Error::TooLarge`] from 32 MiB on.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Content, Error> {
         let spot = self.root.locate(path.as_ref(), Access::Read, Last::Follow)?;
-        let bytes = spot.read()?;
+        let bytes = spot.read_small()?;
         let hash = if spot.in_workspace() {
             self.session.saw(&spot.real, &bytes)
         } else {

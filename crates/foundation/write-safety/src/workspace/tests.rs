@@ -505,3 +505,14 @@ fn every_content_that_goes_or_comes_is_kept_where_that_is_asked_for() {
     assert_eq!(kept.kept(blake3::hash(b"going")).unwrap(), b"going");
     assert_eq!((changed.before_mode, changed.after_mode), (Some(FILE | 0o644), Some(FILE | 0o644)));
 }
+
+#[test]
+fn a_file_that_a_session_cannot_hold_is_refused_by_its_size() {
+    let place = Place::new().with("ws/f", "");
+    let file = std::fs::File::options().write(true).open(place.base.join("ws/f")).unwrap();
+    file.set_len(33 << 20).unwrap(); // Sparse: nothing is written.
+
+    let refused = place.workspace().read("f").unwrap_err();
+
+    assert!(matches!(refused, Error::TooLarge { limit: 0x200_0000, .. }), "{refused}");
+}
