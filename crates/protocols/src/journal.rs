@@ -17,7 +17,8 @@ use crate::{Append, Blob, EventStore, NewEvent, RunId, StoreError};
 ///
 /// A conversation and the tools that it calls share it: a model's answer is made durable together with
 /// the intents of its calls, and their outcomes together with the next request. A turn so waits for the
-/// disk twice, however much it has to say.
+/// disk twice, however much it has to say; and once where its calls change nothing, since what is posted
+/// before them shares the commit of the next request.
 pub struct Journal {
     store: Arc<dyn EventStore>,
     run: RunId,
@@ -25,20 +26,30 @@ pub struct Journal {
     state: Mutex<State>,
 }
 
-/// An append that several may wait for.
-type UnderWay = Shared<BoxFuture<'static, Result<(), StoreError>>>;
+/// What is handed to the store, and what several may wait for.
+#[derive(Clone)]
+struct UnderWay {
+    class: Class,
+    ended: Shared<BoxFuture<'static, Result<(), StoreError>>>,
+}
+
+/// Whether what is handed to the store is durable when the store has answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Sync,
+    Batched,
+}
 
 #[derive(Default)]
 struct State {
     events: Vec<NewEvent>,
     blobs: Vec<Blob>,
-    /// How often something was gathered; and up to which time what was gathered is on its way, and durable.
+    /// How often something was gathered; and up to which time what was gathered was handed to the store, and is
+    /// durable.
     gathered: u64,
     sent: u64,
     durable: u64,
-    /// Whether something gathered has to be durable before even a read is made.
-    due: bool,
-    /// The append under way. It is kept here and not by whoever began it, so that it ends although that
+    /// What is being handed to the store. It is kept here and not by whoever began it, so that it ends although that
     /// one is dropped.
     under_way: Option<UnderWay>,
     /// What an append failed of. Nothing is written after it: the facts before would be missing.
@@ -63,34 +74,24 @@ impl Journal {
         state.gathered += 1;
     }
 
-    /// Says that what is gathered must be durable before anything is done by it.
-    pub fn set_due(&self) {
-        self.lock().due = true;
-    }
-
     /// Returns everything gathered and not yet on its way, for somebody else to append.
     pub fn take(&self) -> (Vec<NewEvent>, Vec<Blob>) {
         let mut state = self.lock();
-        state.due = false;
         (state.sent, state.durable) = (state.gathered, state.gathered);
         (std::mem::take(&mut state.events), std::mem::take(&mut state.blobs))
     }
 
-    /// Makes everything gathered durable if some of it is due, together with what others gather who are about to do
-    /// the same.
+    /// Hands everything gathered so far to the store without waiting for the disk, together with what others gather
+    /// who are about to do the same. It is durable soon, and before whatever is flushed later.
+    ///
+    /// Cancel safe: what a dropped call has begun is finished by the next one.
     ///
     /// # Errors
     /// As [`Journal::flush`].
-    pub async fn flush_due(&self) -> Result<(), StoreError> {
-        let is_due = {
-            let state = self.lock();
-            state.due || state.under_way.is_some() || state.failed.is_some()
-        };
-        if !is_due {
-            return Ok(());
-        }
+    pub async fn post(&self) -> Result<(), StoreError> {
         yield_once().await;
-        self.flush().await
+        let wanted = self.lock().gathered;
+        self.until(wanted, Class::Batched).await
     }
 
     /// Makes everything gathered so far durable, in one append.
@@ -101,23 +102,30 @@ impl Journal {
     /// What the store says, from then on always: later facts do not stand without the lost ones.
     pub async fn flush(&self) -> Result<(), StoreError> {
         let wanted = self.lock().gathered;
+        self.until(wanted, Class::Sync).await
+    }
+
+    /// Hands over what was gathered up to a time, and waits until it is as durable as is wanted.
+    async fn until(&self, wanted: u64, class: Class) -> Result<(), StoreError> {
         loop {
-            let Some(append) = self.next(wanted)? else { return Ok(()) };
-            let _done = append.await;
+            let Some(under_way) = self.next(wanted, class)? else { return Ok(()) };
+            let _done = under_way.ended.await;
             let mut state = self.lock();
             // Whoever else waited for it may have cleared it away and begun the next one: what counts is how the one
             // ended that stands there now.
-            let ended = state.under_way.as_ref().and_then(|under_way| under_way.peek().cloned());
+            let there = state.under_way.as_ref();
+            let ended = there.and_then(|there| Some((there.class, there.ended.peek().cloned()?)));
             match ended {
                 None => {}
-                Some(Ok(())) => (state.under_way, state.durable) = (None, state.sent),
-                Some(Err(error)) => (state.under_way, state.failed) = (None, Some(error)),
+                Some((Class::Sync, Ok(()))) => (state.under_way, state.durable) = (None, state.sent),
+                Some((Class::Batched, Ok(()))) => state.under_way = None,
+                Some((_, Err(error))) => (state.under_way, state.failed) = (None, Some(error)),
             }
         }
     }
 
-    /// Returns the append under way, or begins one with all that is gathered; none once what is wanted is durable.
-    fn next(&self, wanted: u64) -> Result<Option<UnderWay>, StoreError> {
+    /// Returns what is being handed over, or begins with all that is gathered; none once what is wanted is done.
+    fn next(&self, wanted: u64, class: Class) -> Result<Option<UnderWay>, StoreError> {
         let mut state = self.lock();
         if let Some(error) = &state.failed {
             return Err(error.clone());
@@ -125,10 +133,15 @@ impl Journal {
         if let Some(under_way) = &state.under_way {
             return Ok(Some(under_way.clone()));
         }
-        if state.durable >= wanted {
+        let done = match class {
+            Class::Sync => state.durable,
+            Class::Batched => state.sent,
+        };
+        if done >= wanted {
             return Ok(None);
         }
-        (state.due, state.sent) = (false, state.gathered);
+        state.sent = state.gathered;
+        // It has no events where all were posted: then it waits for those.
         let batch = Append {
             run: self.run,
             token: self.token,
@@ -136,9 +149,15 @@ impl Journal {
             blobs: std::mem::take(&mut state.blobs),
         };
         let store = Arc::clone(&self.store);
-        let append = async move { store.append(batch).await.map(drop) }.boxed().shared();
-        state.under_way = Some(append.clone());
-        Ok(Some(append))
+        let ended = async move {
+            match class {
+                Class::Sync => store.append(batch).await.map(drop),
+                Class::Batched => store.post(batch).await,
+            }
+        };
+        let under_way = UnderWay { class, ended: ended.boxed().shared() };
+        state.under_way = Some(under_way.clone());
+        Ok(Some(under_way))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -152,7 +171,6 @@ impl fmt::Debug for Journal {
         f.debug_struct("Journal")
             .field("run", &self.run)
             .field("events", &state.events.len())
-            .field("due", &state.due)
             .finish_non_exhaustive()
     }
 }

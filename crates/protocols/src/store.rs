@@ -169,17 +169,41 @@ pub enum AuditFault {
     Unreadable { seq: u64, reason: String },
 }
 
+/// How long what was [posted](EventStore::post) may wait for others to share their commit.
+pub const BATCHED_WITHIN: Span = Span::from_millis(50);
+
 /// The append-only log. Many may read and write at once.
+///
+/// A fact is of one of two classes of durability. `sync` is [`append`](Self::append): whoever asked goes on once the
+/// disk has it. `batched` is [`post`](Self::post): whoever asked goes on at once, and the disk has it within
+/// [`BATCHED_WITHIN`]. Both are recorded in the order in which they were handed over, so that a log that was cut off by
+/// a crash is always a beginning of what happened.
 #[async_trait]
 pub trait EventStore: Send + Sync {
     /// Records facts in order, with the views that follow from them, in one transaction. Returns when
-    /// they are durable.
+    /// they are durable, and all that was posted before them through this handle or its clones.
     ///
     /// Cancel safe: a dropped future may still have recorded all of them, never some.
     ///
     /// # Errors
-    /// [`StoreError::NotOwner`] when the token is not that of the run's present lease.
+    /// [`StoreError::NotOwner`] when the token is not that of the run's present lease. What a fact of the same run
+    /// that was posted before failed of: later facts do not stand without it.
     async fn append(&self, batch: Append) -> Result<Vec<Recorded>, StoreError>;
+
+    /// Takes facts that nothing outside is done by yet. Returns once they have their place behind what was handed over
+    /// before, which may have to be waited for where the writer is behind, and does not wait for the disk.
+    ///
+    /// They share the commit of the next [`append`](Self::append), of whatever run, and have one of their own after
+    /// [`BATCHED_WITHIN`]. Only a crash before that loses them, and then all that was posted after them too. An append
+    /// of no facts waits for them and does nothing else. A store that knows no classes waits at once.
+    ///
+    /// Cancel safe: a dropped future may still have handed over all of them, never some.
+    ///
+    /// # Errors
+    /// [`StoreError::Closed`]. Whatever else goes wrong is told by the next append to the run.
+    async fn post(&self, batch: Append) -> Result<(), StoreError> {
+        self.append(batch).await.map(drop)
+    }
 
     /// Reads up to `limit` events after `after`, in order.
     ///

@@ -150,16 +150,38 @@ struct Product;
 
 impl AppendWith<Trace> for Product {
     async fn append(&self, trace: &Trace, run: RunId, task: TaskId, n: usize) -> Result<()> {
-        let event = NewEvent {
-            task: Some(task),
-            principal: Principal::system("bench"),
-            at: SystemClock.now(),
-            body: EventBody::Unknown { kind: KIND.to_owned(), data: data(n) },
-            idempotency_key: None,
-        };
-        trace.append(Append { run, token: None, events: vec![event], blobs: vec![] }).await?;
+        trace.append(one(run, task, n)).await?;
         Ok(())
     }
+}
+
+/// The same, handed over without waiting for the disk; the last of a producer waits for all.
+#[derive(Clone)]
+struct Batched {
+    last: usize,
+}
+
+impl AppendWith<Trace> for Batched {
+    async fn append(&self, trace: &Trace, run: RunId, task: TaskId, n: usize) -> Result<()> {
+        let append = one(run, task, n);
+        if n == self.last {
+            trace.append(append).await?;
+        } else {
+            trace.post(append).await?;
+        }
+        Ok(())
+    }
+}
+
+fn one(run: RunId, task: TaskId, n: usize) -> Append {
+    let event = NewEvent {
+        task: Some(task),
+        principal: Principal::system("bench"),
+        at: SystemClock.now(),
+        body: EventBody::Unknown { kind: KIND.to_owned(), data: data(n) },
+        idempotency_key: None,
+    };
+    Append { run, token: None, events: vec![event], blobs: vec![] }
 }
 
 #[derive(Clone)]
@@ -238,7 +260,7 @@ async fn sqlite(each: Load, repetitions: usize, report: &mut Report) -> Result<(
     let device = Device::of(folder.path());
     let noise = Noise::begin();
     let (mut ours, mut bare, mut log) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut syncs, mut allocated) = (Vec::new(), Vec::new());
+    let (mut syncs, mut allocated, mut batched) = (Vec::new(), Vec::new(), Vec::new());
     for repetition in 0..repetitions {
         let file = |name: &str| folder.path().join(format!("{name}-{repetition}"));
 
@@ -254,11 +276,21 @@ async fn sqlite(each: Load, repetitions: usize, report: &mut Report) -> Result<(
         allocated.push((allocations::count() - before) / each.total() as f64);
         trace.close().await;
 
+        let url = format!("sqlite://{}", file("batched").display());
+        let trace = Arc::new(Trace::open(&url, StoreOptions::default()).await?);
+        let append = Batched { last: each.events - 1 };
+        batched.push(load(each, device.as_ref(), &trace, append).await?.rate);
+        trace.close().await;
+
         let raw = Arc::new(raw::Sqlite::open(&file("bare")).await?);
         bare.push(load(each, device.as_ref(), &raw, Bare).await?);
         Arc::into_inner(raw).context("a producer still holds the raw store")?.close().await?;
     }
     tell_sqlite(each, &ours, &bare, &log, report);
+    report.add(
+        Figure::new(format!("append/{}/batched events", each.producers), "events/s", batched)
+            .against("each waited for", ours.iter().map(|sample| sample.rate).collect()),
+    );
     let grouped = |flushes: f64| each.total() as f64 / flushes / each.producers as f64;
     let of_log: Vec<f64> = syncs.iter().copied().map(grouped).collect();
     let flushed: Option<Vec<f64>> =

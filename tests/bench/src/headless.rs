@@ -17,7 +17,7 @@ use crate::{
     child::{Measured, Used},
     device::Device,
     figure::{Figure, Limit, Report, Target, median},
-    model_server::{ModelServer, Turn},
+    model_server::{self, ModelServer, Turn, Work},
     noise::Noise,
     place,
 };
@@ -43,12 +43,13 @@ pub(crate) fn run(options: &Options, is_quick: bool, report: &mut Report) -> Res
     let program = place::formwork(options.formwork.as_deref())?;
     let server = ModelServer::start()?;
     let repetitions = if is_quick { 3 } else { 11 };
-    let short = Series { name: "21 turns".to_owned(), calls: SHORT, sandbox: "on" };
-    let open = Series { name: "21 turns, unconfined".to_owned(), calls: SHORT, sandbox: "off" };
+    let short = Series { name: "21 turns".to_owned(), calls: SHORT, sandbox: "on", work: Work::Echo };
+    let open = Series { name: "21 turns, unconfined".to_owned(), calls: SHORT, sandbox: "off", work: Work::Echo };
     let long = Series {
         name: format!("{} turns", options.turns + 1),
         calls: options.turns,
         sandbox: "on",
+        work: Work::Echo,
     };
     for (series, repetitions) in [(short, repetitions), (open, repetitions), (long, 3)] {
         let noise = Noise::begin();
@@ -71,6 +72,7 @@ pub(crate) struct Series {
     /// How many commands the model asks for.
     pub(crate) calls: usize,
     pub(crate) sandbox: &'static str,
+    pub(crate) work: Work,
 }
 
 /// How often the bare loop syncs in a turn.
@@ -115,9 +117,14 @@ pub(crate) fn measure(
     let workspace = home.path().join("workspace");
     fs::create_dir(&workspace)?;
     fs::write(workspace.join("README.md"), "# A project\n")?;
+    if series.work == Work::Read {
+        for step in 1..=series.calls {
+            fs::write(workspace.join(model_server::file(step)), format!("step-{step}\n"))?;
+        }
+    }
     let config = home.path().join("bench.toml");
     fs::write(&config, config_text(server, series))?;
-    server.reset(series.calls);
+    server.reset(series.calls, series.work);
 
     let mut measured = Measured::new(program, home.path())?;
     let command = &mut measured.command;
@@ -140,9 +147,11 @@ pub(crate) fn measure(
     let last = turns.last().map(|turn| String::from_utf8_lossy(&turn.body)).unwrap_or_default();
     ensure!(results_are_whole(&last, series.calls), "a result is missing in {last}");
 
-    server.reset(series.calls);
+    server.reset(series.calls, series.work);
     let began = Instant::now();
-    bare_loop(server, &turns, &home.path().join("log"), syncs)?;
+    let log = home.path().join("log");
+    let reads = (series.work == Work::Read).then_some(workspace.as_path());
+    bare_loop(server, &turns, (&log, reads), syncs)?;
     let floor_seconds = began.elapsed().as_secs_f64();
     Ok(Sample { used, flushes, turns, floor_seconds, floor_turns: server.seen().0 })
 }
@@ -171,8 +180,14 @@ fn config_text(server: &ModelServer, series: &Series) -> String {
     )
 }
 
-/// Sends the same requests one after the other, with a command after each answer, and two syncs if any.
-fn bare_loop(server: &ModelServer, turns: &[Turn], log: &Path, syncs: Syncs) -> Result<()> {
+/// Sends the same requests one after the other, with a command after each answer or the reading of a file, and two
+/// syncs if any.
+fn bare_loop(
+    server: &ModelServer,
+    turns: &[Turn],
+    (log, reads): (&Path, Option<&Path>),
+    syncs: Syncs,
+) -> Result<()> {
     let stream = TcpStream::connect(server.address())?;
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(&stream);
@@ -189,7 +204,9 @@ fn bare_loop(server: &ModelServer, turns: &[Turn], log: &Path, syncs: Syncs) -> 
         if syncs == Syncs::Two {
             log.sync_data()?;
         }
-        if step + 1 < turns.len() {
+        if let (true, Some(folder)) = (step + 1 < turns.len(), reads) {
+            fs::read(folder.join(model_server::file(step + 1)))?;
+        } else if step + 1 < turns.len() {
             let mut echo = Command::new("echo");
             echo.arg(format!("step-{}", step + 1)).stdin(Stdio::null());
             ensure!(echo.output()?.status.success(), "echo failed");

@@ -1,7 +1,7 @@
 //! The model that answers at once: OpenAI's chat completions, streamed, over a socket of this machine.
 //!
 //! It keeps nothing of a conversation: it counts the results of tools in each request and asks for one
-//! more `exec` until there are enough, then ends the task. So a recorded request can be sent again.
+//! more call until there are enough, then ends the task. So a recorded request can be sent again.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
@@ -25,6 +25,31 @@ pub(crate) struct Turn {
     pub(crate) gap: Option<Duration>,
 }
 
+/// What the model asks for in each turn.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// A command that says which step it is.
+    #[default]
+    Echo,
+    /// A file that says so.
+    Read,
+}
+
+impl Work {
+    /// Returns the tool and its arguments.
+    fn call(self, step: usize) -> (&'static str, Value) {
+        match self {
+            Self::Echo => ("exec", json!({ "command": ["echo", format!("step-{step}")] })),
+            Self::Read => ("fs_read", json!({ "path": file(step) })),
+        }
+    }
+}
+
+/// Returns the name of the file that says which step it is.
+pub(crate) fn file(step: usize) -> String {
+    format!("notes-{step}.txt")
+}
+
 #[derive(Debug, Default)]
 struct Seen {
     turns: Vec<Turn>,
@@ -32,6 +57,7 @@ struct Seen {
     /// What was asked besides.
     others: Vec<String>,
     calls: usize,
+    work: Work,
 }
 
 /// A server on a thread, and a thread for each connection.
@@ -68,8 +94,8 @@ impl ModelServer {
     }
 
     /// Forgets what it saw, and asks for so many calls from now on.
-    pub(crate) fn reset(&self, calls: usize) {
-        *lock(&self.seen) = Seen { calls, ..Seen::default() };
+    pub(crate) fn reset(&self, calls: usize, work: Work) {
+        *lock(&self.seen) = Seen { calls, work, ..Seen::default() };
     }
 
     /// Returns the requests for answers since it was reset, and what was asked besides.
@@ -149,11 +175,11 @@ fn chat(seen: &Mutex<Seen>, body: Vec<u8>, arrived: Instant) -> Vec<u8> {
     let mut seen = lock(seen);
     let gap = seen.answered.map(|answered| arrived.duration_since(answered));
     seen.turns.push(Turn { body, gap });
-    let calls = seen.calls;
+    let (calls, work) = (seen.calls, seen.work);
     drop(seen);
     let stream = if results < calls {
-        let command = json!({ "command": ["echo", format!("step-{}", results + 1)] });
-        call(results + 1, "exec", &command)
+        let (tool, arguments) = work.call(results + 1);
+        call(results + 1, tool, &arguments)
     } else {
         call(results + 1, "end_task", &json!({ "summary": "Every command was run." }))
     };

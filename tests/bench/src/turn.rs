@@ -1,4 +1,4 @@
-//! What one turn of an agent waits for beyond its model and its command, against two durable appends.
+//! What one turn of an agent waits for beyond its model and its call, against two durable appends.
 
 use std::{fs::File, io::Write as _, path::PathBuf, time::Instant};
 
@@ -8,7 +8,7 @@ use clap::Args;
 use crate::{
     figure::{Figure, Limit, Report, Target, median},
     headless::{self, Series, Syncs},
-    model_server::ModelServer,
+    model_server::{ModelServer, Work},
     noise::Noise,
     place,
 };
@@ -21,7 +21,7 @@ pub(crate) struct Options {
     formwork: Option<PathBuf>,
 }
 
-/// How many turns with a command a run has.
+/// How many turns with a call a run has.
 const TURNS: usize = 20;
 
 /// How many bytes a raw append has: a turn's events, and the message that is new in it.
@@ -31,27 +31,30 @@ const BYTES: usize = 2_048;
 pub(crate) fn run(options: &Options, is_quick: bool, report: &mut Report) -> Result<()> {
     let program = place::formwork(options.formwork.as_deref())?;
     let server = ModelServer::start()?;
-    let series = Series { name: "turn".to_owned(), calls: TURNS, sandbox: "off" };
-    let noise = Noise::begin();
-    let (mut over, mut appends, mut flushes) = (Vec::new(), Vec::new(), Vec::new());
-    for repetition in 0..=if is_quick { 3 } else { 11 } {
-        let sample = headless::measure(&program, &server, &series, Syncs::None)?;
-        let append = raw_append()?;
-        if repetition > 0 {
-            over.push(sample.own_millis());
-            appends.push(2.0 * append);
-            flushes.extend(sample.flushes_a_turn());
+    // What is read changes nothing and is not waited for; a command is, and is a process besides.
+    for (name, work) in [("turn", Work::Read), ("turn with a command", Work::Echo)] {
+        let series = Series { name: name.to_owned(), calls: TURNS, sandbox: "off", work };
+        let noise = Noise::begin();
+        let (mut over, mut appends, mut flushes) = (Vec::new(), Vec::new(), Vec::new());
+        for repetition in 0..=if is_quick { 3 } else { 11 } {
+            let sample = headless::measure(&program, &server, &series, Syncs::None)?;
+            let append = raw_append()?;
+            if repetition > 0 {
+                over.push(sample.own_millis());
+                appends.push(2.0 * append);
+                flushes.extend(sample.flushes_a_turn());
+            }
         }
+        report.add(
+            Figure::new(format!("{name}/overhead"), "ms", over)
+                .against("two raw appends: write and fdatasync", appends)
+                .aims(Target::ratio(Limit::AtMost(6.0), Limit::AtMost(3.0))),
+        );
+        if !flushes.is_empty() {
+            report.add(Figure::new(format!("{name}/flushes of the disk"), "", flushes));
+        }
+        report.noise(name, &noise);
     }
-    report.add(
-        Figure::new("turn/overhead", "ms", over)
-            .against("two raw appends: write and fdatasync", appends)
-            .aims(Target::ratio(Limit::AtMost(6.0), Limit::AtMost(3.0))),
-    );
-    if !flushes.is_empty() {
-        report.add(Figure::new("turn/flushes of the disk", "", flushes));
-    }
-    report.noise("turn", &noise);
     Ok(())
 }
 

@@ -338,10 +338,10 @@ impl Pipeline {
         (tool, arguments): (&Arc<dyn Tool>, Value),
         (journal, cancel): (&Journal, &Cancel),
     ) -> (Result<String, ToolError>, Control) {
-        // A crash loses nothing by what changes nothing, unless it was paid for: the answer that asks for
-        // it. All else is durable before it happens.
+        // What changes nothing can be done again, and the answer that asks for it be paid for again: its price is
+        // reserved in the log until the log tells what it was. All else is durable before it happens.
         let durable = match tool.spec().replay {
-            Replay::Pure => journal.flush_due().await,
+            Replay::Pure => journal.post().await,
             Replay::Idempotent | Replay::Once => journal.flush().await,
         };
         if let Err(error) = durable {

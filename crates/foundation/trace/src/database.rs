@@ -75,47 +75,52 @@ impl From<&str> for Arg {
     }
 }
 
-/// The values of one column, for many rows at once.
-#[derive(Debug)]
-pub(crate) enum Column {
-    Int(Vec<Option<i64>>),
-    Text(Vec<Option<String>>),
-    Bytes(Vec<Option<Vec<u8>>>),
-    Id(Vec<Option<Uuid>>),
+/// Rows of so many columns, one after another, as PostgreSQL takes them: a list for each column.
+pub(crate) struct Columns<'a> {
+    pub(crate) width: usize,
+    pub(crate) rows: &'a [Arg],
 }
 
-impl Column {
-    /// Turns rows of so many columns, one after another, into columns.
+impl Columns<'_> {
+    /// Writes the lists into the arguments of a statement. Nothing is copied on the way.
     ///
     /// # Errors
     /// When a column has values of several types.
-    pub(crate) fn of(width: usize, rows: Vec<Arg>) -> Result<Vec<Self>, sqlx::Error> {
-        let count = rows.len() / width.max(1);
-        let mut columns: Vec<Self> = Vec::with_capacity(width);
-        for (at, arg) in rows.into_iter().enumerate() {
-            if at < width {
-                columns.push(match arg {
-                    Arg::Int(_) => Self::Int(Vec::with_capacity(count)),
-                    Arg::Text(_) | Arg::Shared(_) => Self::Text(Vec::with_capacity(count)),
-                    Arg::Bytes(_) => Self::Bytes(Vec::with_capacity(count)),
-                    Arg::Id(_) => Self::Id(Vec::with_capacity(count)),
-                });
-            }
-            match (columns.get_mut(at % width), arg) {
-                (Some(Self::Int(values)), Arg::Int(value)) => values.push(value),
-                (Some(Self::Text(values)), Arg::Text(value)) => values.push(value),
-                (Some(Self::Text(values)), Arg::Shared(value)) => {
-                    values.push(Some((*value).into()));
-                }
-                (Some(Self::Bytes(values)), Arg::Bytes(value)) => values.push(value),
-                (Some(Self::Id(values)), Arg::Id(value)) => values.push(value),
-                (_, arg) => {
-                    let said = format!("column {} does not take {arg:?}", at % width);
-                    return Err(sqlx::Error::Protocol(said));
-                }
-            }
+    fn bind(&self, all: &mut PgArguments) -> Result<(), sqlx::Error> {
+        for (column, first) in self.rows.iter().take(self.width).enumerate() {
+            let bound = match first {
+                Arg::Int(_) => all.add(self.list(column, |arg| match arg {
+                    Arg::Int(value) => Some(*value),
+                    _ => None,
+                })?),
+                Arg::Text(_) | Arg::Shared(_) => all.add(self.list(column, |arg| match arg {
+                    Arg::Text(value) => Some(value.as_deref()),
+                    Arg::Shared(value) => Some(Some(&**value)),
+                    _ => None,
+                })?),
+                Arg::Bytes(_) => all.add(self.list(column, |arg| match arg {
+                    Arg::Bytes(value) => Some(value.as_deref()),
+                    _ => None,
+                })?),
+                Arg::Id(_) => all.add(self.list(column, |arg| match arg {
+                    Arg::Id(value) => Some(*value),
+                    _ => None,
+                })?),
+            };
+            bound.map_err(sqlx::Error::Encode)?;
         }
-        Ok(columns)
+        Ok(())
+    }
+
+    fn list<'a, T>(
+        &'a self,
+        column: usize,
+        of: impl Fn(&'a Arg) -> Option<Option<T>>,
+    ) -> Result<Vec<Option<T>>, sqlx::Error> {
+        let values = self.rows.iter().skip(column).step_by(self.width.max(1));
+        let refuse =
+            |arg| sqlx::Error::Protocol(format!("column {column} does not take {arg:?}"));
+        values.map(|arg| of(arg).ok_or_else(|| refuse(arg))).collect()
     }
 }
 
@@ -231,20 +236,14 @@ impl Connection {
     pub(crate) async fn execute_columns(
         &mut self,
         sql: Arc<str>,
-        columns: Vec<Column>,
+        columns: &[Columns<'_>],
     ) -> Result<u64, sqlx::Error> {
         let Self::Postgres(connection) = self else {
             return Err(sqlx::Error::Protocol("columns are for PostgreSQL alone".to_owned()));
         };
         let mut all = PgArguments::default();
-        for column in columns {
-            match column {
-                Column::Int(values) => all.add(values),
-                Column::Text(values) => all.add(values),
-                Column::Bytes(values) => all.add(values),
-                Column::Id(values) => all.add(values),
-            }
-            .map_err(sqlx::Error::Encode)?;
+        for columns in columns {
+            columns.bind(&mut all)?;
         }
         let query = sqlx::query_with(AssertSqlSafe(sql).into_sql_str(), all);
         Ok(query.execute(&mut **connection).await?.rows_affected())

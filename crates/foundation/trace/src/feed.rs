@@ -31,6 +31,10 @@ const ASK: Duration = Duration::from_millis(50);
 /// How often PostgreSQL is asked, in case a notification was lost.
 const ASK_ANYWAY: Duration = Duration::from_secs(1);
 
+/// How long it takes until other processes are told of the next commits. Whoever waits for the first hears of it at once;
+/// a server that commits all the time is not asked to tell of each.
+const TELL_AGAIN: Duration = Duration::from_millis(5);
+
 /// The channel on which processes that share a PostgreSQL wake one another.
 pub(crate) const CHANNEL: &str = "formwork_events";
 
@@ -44,6 +48,9 @@ pub(crate) struct Feed {
 struct State {
     /// The position up to which events were handed on.
     last: u64,
+    /// The highest position that this process has committed, and that it has told others of.
+    top: u64,
+    told: u64,
     /// Made for the first who watches: its places are a good part of what opening a store costs.
     sender: Option<broadcast::Sender<Live>>,
     is_closed: bool,
@@ -65,7 +72,7 @@ impl State {
 impl Feed {
     pub(crate) fn new(last: u64) -> Self {
         Self {
-            state: Mutex::new(State { last, sender: None, is_closed: false }),
+            state: Mutex::new(State { last, top: last, told: last, sender: None, is_closed: false }),
             behind: Notify::new(),
             committed: Notify::new(),
         }
@@ -83,6 +90,7 @@ impl Feed {
         let (Some(first), Some(end)) = (new().next(), new().next_back()) else { return };
         let (first, end) = (first.position.0, end.position.0);
         let mut state = self.state();
+        state.top = state.top.max(end);
         if !state.is_watched() {
             state.last = state.last.max(end);
         } else if first == state.last + 1 {
@@ -149,8 +157,11 @@ impl Feed {
                     tokio::select! {
                         () = self.behind.notified() => {}
                         () = sleep(ASK_ANYWAY) => {}
-                        heard = hear(&mut listener) => if !heard {
-                            listener = None;
+                        heard = hear(&mut listener) => match heard {
+                            Heard::Nothing => listener = None,
+                            // As all do that this process has told of itself.
+                            Heard::Upto(position) if position <= self.state().last => continue,
+                            Heard::Upto(_) | Heard::Something => {}
                         },
                     }
                 }
@@ -165,6 +176,10 @@ impl Feed {
     pub(crate) async fn changed(&self, database: &Database) {
         if let Err(error) = self.catch_up(database).await {
             tracing::debug!(%error, "the store could not be followed; it is asked again");
+        }
+        {
+            let mut state = self.state();
+            state.top = state.top.max(state.last);
         }
         self.committed.notify_one();
     }
@@ -202,15 +217,31 @@ impl Feed {
     pub(crate) async fn tell(self: Arc<Self>, database: Database) {
         loop {
             self.committed.notified().await;
-            let told = async {
-                let mut connection = database.read.acquire().await?;
-                connection
-                    .script(format!(
-                        "BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {CHANNEL}; COMMIT"
-                    ))
-                    .await
-            };
-            if let Err(error) = told.await {
+            self.tell_now(&database).await;
+            sleep(TELL_AGAIN).await;
+        }
+    }
+
+    /// Tells other processes of what they were not told of yet.
+    pub(crate) async fn tell_now(&self, database: &Database) {
+        let (top, last) = {
+            let state = self.state();
+            if state.told >= state.top {
+                return;
+            }
+            (state.top, state.top.max(state.last))
+        };
+        let told = async {
+            let mut connection = database.read.acquire().await?;
+            connection
+                .script(format!(
+                    "BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {CHANNEL}, '{last}'; COMMIT"
+                ))
+                .await
+        };
+        match told.await {
+            Ok(()) => self.state().told = top,
+            Err(error) => {
                 tracing::debug!(%error, "other processes were not told; they ask by themselves");
             }
         }
@@ -224,10 +255,23 @@ async fn listen(database: &Database) -> Option<PgListener> {
     Some(listener)
 }
 
+/// What a process that shares the database tells of its commits.
+enum Heard {
+    /// That everything up to this position is there to be read.
+    Upto(u64),
+    /// Something else: it is looked what there is.
+    Something,
+    /// The connection broke.
+    Nothing,
+}
+
 /// Waits for a notification; for ever where nobody listens.
-async fn hear(listener: &mut Option<PgListener>) -> bool {
+async fn hear(listener: &mut Option<PgListener>) -> Heard {
     match listener {
-        Some(listener) => matches!(listener.try_recv().await, Ok(Some(_))),
+        Some(listener) => match listener.try_recv().await {
+            Ok(Some(told)) => told.payload().parse().map_or(Heard::Something, Heard::Upto),
+            _ => Heard::Nothing,
+        },
         None => futures::future::pending().await,
     }
 }

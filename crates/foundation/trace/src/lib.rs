@@ -45,6 +45,7 @@ mod pack; // How blobs are kept.
 mod plan; // Where each event goes.
 mod prepare; // The funnel: scrubs and serialises in the caller's task.
 mod wal; // What SQLite has written and not yet put in its place.
+mod posted; // What waits for a commit that it can share.
 mod writer; // The one task that writes.
 
 mod changes; // What events change in the views.

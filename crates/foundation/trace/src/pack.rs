@@ -37,7 +37,7 @@ pub(crate) struct Packed {
     form: i64,
     /// How many bytes they are when plain.
     size: usize,
-    bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Packed {

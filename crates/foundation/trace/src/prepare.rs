@@ -28,6 +28,19 @@ pub(crate) struct Prepared {
     pub(crate) blobs: Vec<Packed>,
 }
 
+impl Prepared {
+    /// Tells whether there is nothing to write.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.blobs.is_empty()
+    }
+
+    /// Returns about how many bytes there are to write.
+    pub(crate) fn bytes(&self) -> usize {
+        let events = self.events.iter().map(|event| event.data.len());
+        events.chain(self.blobs.iter().map(|blob| blob.bytes.len())).sum()
+    }
+}
+
 /// An event that only lacks its place in the log.
 pub(crate) struct Draft {
     pub(crate) task: Option<TaskId>,

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::database::{Arg, Column, Connection};
+use crate::database::{Arg, Columns, Connection};
 
 /// How many rows of a table one statement of SQLite takes at most. A larger one gains nothing more, and
 /// costs the memory of each statement that is kept prepared.
@@ -347,8 +347,8 @@ impl Statements {
                 if !rows.args.is_empty() {
                     let shape = (Frame::Bare, vec![(rows.table.name, 0)]);
                     let text = self.text(shape, || rows.table.insert_postgres());
-                    let columns = Column::of(width, rows.args)?;
-                    connection.execute_columns(text, columns).await?;
+                    let columns = [Columns { width, rows: &rows.args }];
+                    connection.execute_columns(text, &columns).await?;
                 }
                 continue;
             }
@@ -400,12 +400,12 @@ impl Statements {
         let tables: Vec<_> = all.iter().map(|rows| rows.table).collect();
         let shape = tables.iter().map(|table| (table.name, 0)).collect();
         let text = self.text((Frame::Whole, shape), || all_of_postgres(&tables));
-        let mut columns = Vec::new();
-        for rows in all {
-            columns.extend(Column::of(rows.table.width(), rows.args)?);
-        }
-        columns.extend(Column::of(3, held.into_iter().flatten().collect())?);
-        connection.execute_columns(text, columns).await.map(drop)
+        let held: Vec<Arg> = held.into_iter().flatten().collect();
+        let mut columns: Vec<_> = (all.iter())
+            .map(|rows| Columns { width: rows.table.width(), rows: &rows.args })
+            .collect();
+        columns.push(Columns { width: 3, rows: &held });
+        connection.execute_columns(text, &columns).await.map(drop)
     }
 
     fn text(&self, shape: Shape, write: impl FnOnce() -> String) -> Arc<str> {

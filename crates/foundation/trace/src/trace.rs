@@ -27,7 +27,8 @@ use crate::{
     feed::Feed,
     pack::Packer,
     plan::Memory,
-    prepare::prepare,
+    posted::Posted,
+    prepare::{Prepared, prepare},
     read, schema,
     tables::Statements,
     wal::Wal,
@@ -75,8 +76,9 @@ struct Inner {
     feed: Arc<Feed>,
     scrub: Arc<dyn Scrub>,
     packer: Arc<Packer>,
-    /// Whether anything was asked of the writer.
+    /// Whether anything was asked of the writer, and whether anything was posted.
     is_written: AtomicBool,
+    is_posted: AtomicBool,
     /// The writer, by itself, so that closing can wait for it.
     writer: Mutex<JoinSet<()>>,
     /// What goes on until the store is closed.
@@ -116,6 +118,7 @@ impl Trace {
                 memory: Memory::default(),
                 wary: 0,
                 wal: wal.clone(),
+                posted: Posted::default(),
             }
             .run(),
         );
@@ -137,6 +140,7 @@ impl Trace {
             scrub: options.scrub,
             packer: Arc::default(),
             is_written: AtomicBool::new(false),
+            is_posted: AtomicBool::new(false),
             writer: Mutex::new(writer),
             followers: Mutex::new(followers),
         };
@@ -154,6 +158,10 @@ impl Trace {
         };
         tasks(&self.inner.writer).join_all().await;
         tasks(&self.inner.followers).shutdown().await;
+        if self.inner.database.engine == Engine::Postgres {
+            // Of the last commits, perhaps: whoever waits for one hears of it at once.
+            self.inner.feed.tell_now(&self.inner.database).await;
+        }
         self.inner.feed.close();
         self.inner.database.close().await;
     }
@@ -201,13 +209,24 @@ impl Trace {
         Arc::clone(&self.inner.packer)
     }
 
+    /// Makes an append ready to be written.
+    async fn prepare(&self, batch: Append) -> Result<Prepared, StoreError> {
+        let (mut prepared, blobs) = prepare(batch, self.inner.scrub.as_ref())?;
+        prepared.blobs = self.inner.packer.pack_all(blobs).await;
+        Ok(prepared)
+    }
+
+    async fn command(&self, command: Command) -> Result<(), StoreError> {
+        self.inner.is_written.store(true, Ordering::Relaxed);
+        self.inner.commands.send(command).await.map_err(|_| StoreError::Closed)
+    }
+
     pub(crate) async fn ask<T>(
         &self,
         command: impl FnOnce(Reply<T>) -> Command,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
-        self.inner.is_written.store(true, Ordering::Relaxed);
-        self.inner.commands.send(command(reply)).await.map_err(|_| StoreError::Closed)?;
+        self.command(command(reply)).await?;
         answer.await.unwrap_or(Err(StoreError::Closed))
     }
 }
@@ -215,12 +234,21 @@ impl Trace {
 #[async_trait]
 impl EventStore for Trace {
     async fn append(&self, batch: Append) -> Result<Vec<Recorded>, StoreError> {
-        let (mut prepared, blobs) = prepare(batch, self.inner.scrub.as_ref())?;
-        if prepared.events.is_empty() && blobs.is_empty() {
+        let prepared = self.prepare(batch).await?;
+        // One of nothing waits for what was posted.
+        if prepared.is_empty() && !self.inner.is_posted.load(Ordering::Relaxed) {
             return Ok(Vec::new());
         }
-        prepared.blobs = self.inner.packer.pack_all(blobs).await;
         self.ask(|reply| Command::Append(prepared, reply)).await
+    }
+
+    async fn post(&self, batch: Append) -> Result<(), StoreError> {
+        let prepared = self.prepare(batch).await?;
+        if prepared.is_empty() {
+            return Ok(());
+        }
+        self.inner.is_posted.store(true, Ordering::Relaxed);
+        self.command(Command::Post(prepared)).await
     }
 
     async fn read(
@@ -394,6 +422,31 @@ mod tests {
         };
         let run = RunId::from_uuid(uuid::Uuid::nil());
         Append { run, token: None, events: vec![event], blobs: vec![] }
+    }
+
+    #[tokio::test]
+    async fn what_was_posted_onto_a_full_disk_is_told_by_every_later_append_of_its_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("store.db").display());
+        let trace = Trace::open(&url, Options::default()).await.unwrap();
+        let mut connection = trace.inner.database.write.acquire().await.unwrap();
+        connection.script("PRAGMA max_page_count = 60").await.unwrap();
+        drop(connection);
+        let lease = trace.acquire(note(0).run, "one", Span::from_secs(60)).await.unwrap();
+        let with = |n| Append { token: Some(lease.token), ..note(n) };
+
+        for n in 0..500 {
+            trace.post(with(n)).await.unwrap();
+        }
+        let waited = trace.append(Append { events: vec![], ..with(0) }).await;
+        let later = trace.append(with(500)).await;
+        let read = trace.read(Position(0), &Selection::default(), 10_000).await.unwrap();
+
+        assert!(matches!(waited, Err(StoreError::Unavailable { .. })), "{waited:?}");
+        assert_eq!(later, waited, "what came before it is missing");
+        let data: Vec<_> = read.iter().map(|event| event.body.data().unwrap()["n"].clone()).collect();
+        assert_eq!(data, (0..read.len()).map(serde_json::Value::from).collect::<Vec<_>>());
+        trace.close().await;
     }
 
     #[tokio::test]

@@ -13,8 +13,9 @@ use crate::database::{Connection, Database};
 /// SQLite's own 1,000 pages.
 const COMMITS: usize = 128;
 
-/// How many rows write as many pages as a small commit does by itself.
-const ROWS: usize = 16;
+/// How many rows count as much as a small commit. They write some thirty pages more, mostly those of indexes that the
+/// next commits write again: the longer they wait, the fewer are copied.
+const ROWS: usize = 64;
 
 /// How many pages it may have: 64 MB. It begins again from its start only when all of it was copied while
 /// nobody wrote, and then the writer itself has to stop for what is left.

@@ -1,7 +1,7 @@
 //! The one task that writes: it commits at once whatever is queued, and the time of that commit is
 //! what gathers the next batch.
 
-use std::{mem, sync::Arc};
+use std::sync::Arc;
 
 use formwork_protocols::{
     Clock, Event, RunId, Span, StoreError, Timestamp,
@@ -9,7 +9,10 @@ use formwork_protocols::{
     store::{Lease, Recorded},
 };
 use futures::future::BoxFuture;
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::sleep_until,
+};
 
 use crate::{
     changes::{Changes, count},
@@ -17,6 +20,7 @@ use crate::{
     error,
     feed::Feed,
     plan::{self, Answer, Held, Memory, NOBODY, Plan, Unread},
+    posted::{Ask, Posted},
     prepare::Prepared,
     read,
     tables::{Frame, ROWS, Rows, Statements, VIEWS, lock_postgres},
@@ -57,6 +61,8 @@ pub(crate) type Job =
 /// What the writer is asked.
 pub(crate) enum Command {
     Append(Prepared, Reply<Vec<Recorded>>),
+    /// The same, which nobody waits for.
+    Post(Prepared),
     Acquire {
         run: RunId,
         owner: String,
@@ -95,6 +101,8 @@ pub(crate) struct Writer {
     pub(crate) wary: u32,
     /// What is kept of a SQLite file besides the file itself; none where there is none.
     pub(crate) wal: Option<Arc<Wal>>,
+    /// What was posted and is not written yet.
+    pub(crate) posted: Posted,
 }
 
 /// Why a transaction was not committed.
@@ -126,7 +134,7 @@ impl Writer {
     pub(crate) async fn run(mut self) {
         let mut queue = Vec::with_capacity(MOST);
         let mut crowd = 0;
-        while self.commands.recv_many(&mut queue, MOST).await > 0 {
+        while self.next(&mut queue).await {
             // Those who were just answered together are about to ask again, and share a sync once more.
             if crowd > 1 {
                 tokio::task::yield_now().await;
@@ -137,18 +145,42 @@ impl Writer {
                 }
             }
             crowd = queue.len();
-            let mut appends = Vec::new();
+            let mut asked = Vec::new();
             for command in queue.drain(..) {
                 match command {
-                    Command::Append(append, reply) => appends.push((append, reply)),
+                    Command::Append(draft, reply) => {
+                        // What was posted before goes before it.
+                        self.posted.take(&mut asked);
+                        asked.push(Ask { draft, reply: Some(reply) });
+                    }
+                    Command::Post(draft) => self.posted.put(draft),
                     Command::Close => self.commands.close(),
                     other => {
-                        self.record(mem::take(&mut appends)).await;
+                        self.posted.take(&mut asked);
+                        self.record(std::mem::take(&mut asked)).await;
                         self.serve(other).await;
                     }
                 }
             }
-            self.record(appends).await;
+            if !asked.is_empty() || self.posted.is_due() {
+                self.posted.take(&mut asked);
+            }
+            self.record(asked).await;
+        }
+        let mut asked = Vec::new();
+        self.posted.take(&mut asked);
+        self.record(asked).await;
+    }
+
+    /// Waits for what is asked next, or until what was posted is due. Tells whether it goes on.
+    async fn next(&mut self, queue: &mut Vec<Command>) -> bool {
+        let Some(due) = self.posted.due() else {
+            return self.commands.recv_many(queue, MOST).await > 0;
+        };
+        tokio::select! {
+            biased; // What is asked is written together with what is due.
+            asked = self.commands.recv_many(queue, MOST) => asked > 0,
+            () = sleep_until(due) => true,
         }
     }
 
@@ -157,6 +189,8 @@ impl Writer {
         match command {
             Command::Acquire { run, owner, span, gone, reply } => {
                 let done = self.acquire(run, owner, span, gone.as_deref()).await;
+                // Whoever owns it now begins with what the log says.
+                self.posted.forgive(run);
                 let _ = reply.send(self.looked(done));
             }
             Command::Renew { lease, span, reply } => {
@@ -164,6 +198,7 @@ impl Writer {
                 let _ = reply.send(self.looked(done));
             }
             Command::Release { lease, reply } => {
+                self.posted.forgive(lease.run);
                 let _ = reply.send(self.release(&lease).await);
             }
             Command::Rebuild(reply) => {
@@ -175,17 +210,30 @@ impl Writer {
                 self.feed.changed(&self.database).await;
                 let _ = reply.send(self.looked(done));
             }
-            Command::Append(..) | Command::Close => {}
+            Command::Append(..) | Command::Post(_) | Command::Close => {}
         }
     }
 
-    /// Records appends in one transaction, and answers each.
-    async fn record(&mut self, appends: Vec<(Prepared, Reply<Vec<Recorded>>)>) {
-        if appends.is_empty() {
+    /// Records what was asked in one transaction, and answers each.
+    async fn record(&mut self, asked: Vec<Ask>) {
+        // Those that have nothing to say wait for those that have.
+        let (asked, waiting): (Vec<_>, Vec<_>) =
+            asked.into_iter().partition(|ask| !ask.draft.is_empty());
+        self.write_all(asked).await;
+        for ask in waiting {
+            if let Some(ask) = self.posted.pass(ask) {
+                ask.tell(Ok(Vec::new()));
+            }
+        }
+    }
+
+    async fn write_all(&mut self, asked: Vec<Ask>) {
+        let asked: Vec<_> = asked.into_iter().filter_map(|ask| self.posted.pass(ask)).collect();
+        if asked.is_empty() {
             return;
         }
         self.catch_up_wal().await;
-        let (drafts, replies): (Vec<_>, Vec<_>) = appends.into_iter().unzip();
+        let (drafts, replies): (Vec<_>, Vec<_>) = asked.into_iter().map(Ask::apart).unzip();
         match self.write(&drafts).await {
             Ok(done) => self.answer(drafts, done, replies).await,
             // One that cannot be written must not take the others with it.
@@ -193,23 +241,24 @@ impl Writer {
                 if drafts.len() > 1 && error::is_about_the_data(&error) =>
             {
                 for (draft, reply) in drafts.into_iter().zip(replies) {
+                    let Some(ask) = self.posted.pass(Ask { draft, reply }) else { continue };
+                    let (draft, reply) = ask.apart();
                     match self.write(std::slice::from_ref(&draft)).await {
                         Ok(done) => self.answer(vec![draft], done, vec![reply]).await,
                         Err(failure) => {
-                            let _ = reply.send(Err(self.explain(failure)));
+                            let error = self.explain(failure);
+                            self.posted.answer(Ask { draft, reply }, Err(error));
                         }
                     }
                 }
             }
-            Err(Failure::Database(error)) => {
-                for reply in replies {
-                    let _ = reply.send(Err(self.database.failed(&error)));
-                }
-            }
-            Err(Failure::Store(error)) => {
-                let detail = error.to_string();
-                for reply in replies {
-                    let _ = reply.send(Err(self.database.corrupt(detail.clone())));
+            Err(failure) => {
+                let error = match failure {
+                    Failure::Database(error) => self.database.failed(&error),
+                    Failure::Store(error) => self.database.corrupt(error.to_string()),
+                };
+                for (draft, reply) in drafts.into_iter().zip(replies) {
+                    self.posted.answer(Ask { draft, reply }, Err(error.clone()));
                 }
             }
         }
@@ -226,18 +275,30 @@ impl Writer {
     }
 
     /// Tells of a commit: first those who watch, so that nobody knows of it who could not have seen it.
-    async fn answer(&self, drafts: Vec<Prepared>, done: Done, replies: Vec<Reply<Vec<Recorded>>>) {
+    async fn answer(
+        &mut self,
+        drafts: Vec<Prepared>,
+        done: Done,
+        replies: Vec<Option<Reply<Vec<Recorded>>>>,
+    ) {
         let Done { answers, rows } = done;
         if let Err(error) = self.database.look() {
             // What was committed goes with a file that nobody will find again.
-            for reply in replies {
-                let _ = reply.send(Err(error.clone()));
+            for (draft, reply) in drafts.into_iter().zip(replies) {
+                self.posted.answer(Ask { draft, reply }, Err(error.clone()));
             }
             return;
         }
+        for ((draft, reply), answer) in drafts.iter().zip(&replies).zip(&answers) {
+            if let (None, Err(error)) = (reply, answer) {
+                self.posted.lose(draft.run, draft.token, error.clone());
+            }
+        }
         self.feed.committed(&answers, || plan::events(drafts, &answers));
         for (answer, reply) in answers.into_iter().zip(replies) {
-            let _ = reply.send(answer);
+            if let Some(reply) = reply {
+                let _ = reply.send(answer);
+            }
         }
         if let Some(wal) = &self.wal {
             wal.written(rows);

@@ -37,14 +37,26 @@ async fn everything_gathered_goes_in_one_append() {
 
     journal.put([fact(), fact()], []);
     journal.put([fact()], []);
-    let not_due = journal.flush_due().await;
-    let before = store.appends();
-    journal.set_due();
-    journal.flush_due().await.unwrap();
+    journal.flush().await.unwrap();
     journal.flush().await.unwrap();
 
-    assert_eq!((not_due, before), (Ok(()), Vec::new()));
     assert_eq!(store.appends(), [["session.ended"; 3]]);
+}
+
+#[tokio::test]
+async fn what_was_posted_is_waited_for_by_the_next_who_flushes_and_not_written_again() {
+    let store = Watched::open(memory().await);
+    let journal = journal(&store);
+
+    journal.put([fact(), fact()], []);
+    journal.post().await.unwrap();
+    journal.post().await.unwrap();
+    journal.flush().await.unwrap();
+    journal.put([fact()], []);
+    journal.flush().await.unwrap();
+
+    // The one of nothing is how it waits.
+    assert_eq!(store.appends(), [vec!["session.ended"; 2], vec![], vec!["session.ended"]]);
 }
 
 #[tokio::test]
@@ -69,7 +81,7 @@ async fn two_who_wait_are_both_served_by_one_append() {
     journal.put([fact()], []);
 
     let (first, second, ()) =
-        tokio::join!(journal.flush(), journal.flush_due(), async { store.let_pass(1) });
+        tokio::join!(journal.flush(), journal.post(), async { store.let_pass(1) });
 
     assert_eq!((first, second), (Ok(()), Ok(())));
     assert_eq!(store.appends(), [["session.ended"]]);
@@ -85,7 +97,7 @@ async fn after_a_lost_append_nothing_is_written_any_more() {
 
     store.is_full.store(false, Ordering::SeqCst);
     journal.put([fact()], []);
-    let later = journal.flush_due().await;
+    let later = journal.post().await;
 
     assert!(lost.is_err());
     assert_eq!(later, lost, "what came before it is missing");

@@ -255,7 +255,7 @@ impl Session {
     }
 
     /// Gathers a whole answer, with what it cost and what that did to the budgets. It is durable before
-    /// anything is done by it.
+    /// anything is changed by it.
     fn keep(
         &mut self,
         mut completion: Completion,
@@ -268,7 +268,6 @@ impl Session {
         self.settle(&completion, sent, hold, None);
         let task = self.task();
         completion.message = self.record.put_message(task, &with_words(completion.message))?;
-        self.record.journal().set_due();
         Ok(completion)
     }
 

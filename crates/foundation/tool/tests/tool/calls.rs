@@ -226,12 +226,16 @@ async fn the_intent_of_a_change_is_recorded_before_it_happens() {
 }
 
 #[tokio::test]
-async fn what_changes_nothing_is_recorded_in_one_append() {
+async fn the_intent_of_what_changes_nothing_is_not_waited_for() {
     let world = World::new();
+    world.put("a.txt", "one\n");
 
     world.done("fs.list_dir", json!({})).await;
+    let (kinds, posted) = (world.log.kinds(), world.log.posted.load(Ordering::SeqCst));
+    world.done("fs.edit", json!({ "path": "a.txt", "old": "one", "new": "two" })).await;
 
-    assert_eq!(world.log.kinds(), [["tool.requested", "tool.completed"]]);
+    assert_eq!(kinds, [["tool.requested"], ["tool.completed"]]);
+    assert_eq!((posted, world.log.posted.load(Ordering::SeqCst)), (1, 1), "an edit is waited for");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -289,6 +289,8 @@ impl TaskControl for Tasks {
 #[derive(Default)]
 pub(crate) struct Log {
     appended: Mutex<Vec<Append>>,
+    /// How many of them were handed over without being waited for.
+    pub(crate) posted: AtomicUsize,
     pub(crate) is_closed: AtomicBool,
 }
 
@@ -324,6 +326,11 @@ impl Log {
 
 #[async_trait]
 impl EventStore for Log {
+    async fn post(&self, batch: Append) -> Result<(), StoreError> {
+        self.posted.fetch_add(1, Ordering::SeqCst);
+        self.append(batch).await.map(drop)
+    }
+
     async fn append(&self, batch: Append) -> Result<Vec<Recorded>, StoreError> {
         if self.is_closed.load(Ordering::SeqCst) {
             return Err(StoreError::Closed);

@@ -35,6 +35,7 @@ mod keep; // Out and in, archived and pruned.
 mod leases; // Who may write.
 mod log; // What is appended and read.
 mod opening; // Opened, and closed.
+mod posts; // What is handed over without waiting for the disk.
 mod seal; // Signed, compared, measured.
 mod support; // Where a store is, and what is put into it.
 mod views; // What the views show.
@@ -77,6 +78,14 @@ pub(crate) use {
         a_store_of_a_later_version_is_refused,
         a_store_that_was_closed_says_so_and_keeps_what_it_acknowledged,
         opening_twice_changes_nothing,
+    },
+    posts::{
+        a_store_that_is_closed_keeps_what_was_posted,
+        an_acknowledged_append_covers_what_was_posted_before,
+        an_append_of_nothing_waits_for_what_was_posted,
+        many_who_post_and_append_leave_each_their_own_order,
+        what_a_post_failed_of_is_told_by_the_next_append_of_its_run,
+        what_is_posted_is_written_although_nothing_follows,
     },
     seal::{
         a_checkpoint_that_was_changed_is_found, a_history_that_was_written_anew_is_found,

@@ -243,9 +243,12 @@ pub(super) fn read(
             }
         }
     };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    // The beginning of a thread takes longer than to read some files.
-    let threads = threads.min(unknown.len() / FILES_A_THREAD + 1);
+    // The beginning of a thread takes longer than to read some files, and so does the question how many
+    // processors there are, which reads the control groups.
+    let threads = match unknown.len() / FILES_A_THREAD + 1 {
+        1 => 1,
+        wanted => wanted.min(std::thread::available_parallelism().map_or(1, usize::from)),
+    };
     std::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(work);

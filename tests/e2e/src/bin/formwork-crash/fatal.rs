@@ -99,9 +99,10 @@ fn meet(signal: Signal) {
     kill_process(getpid(), signal).expect("a process may signal itself");
 }
 
-#[async_trait]
-impl EventStore for Fatal {
-    async fn append(&self, mut batch: Append) -> Result<Vec<Recorded>, StoreError> {
+impl Fatal {
+    /// Counts and signs what is handed over, and tells the fate that meets the process in it. Where it ends before it
+    /// asks, it ends here.
+    fn see(&self, batch: &mut Append) -> Option<Moment> {
         let count = batch.events.len() as u64;
         let before = self.seen.fetch_add(count, Ordering::SeqCst);
         if let Some(name) = &self.signature {
@@ -110,30 +111,50 @@ impl EventStore for Fatal {
                 event.idempotency_key.get_or_insert_with(|| format!("{name}/{number}"));
             }
         }
-        let met = self.fate.filter(|fate| before < fate.event && fate.event <= before + count);
-        match met.map(|fate| fate.moment) {
-            None => {}
-            Some(Moment::Before) => meet(Signal::KILL),
-            Some(Moment::Stopped) => meet(Signal::STOP),
-            Some(Moment::After) => {
-                let _ = self.inner.append(batch).await;
-                meet(Signal::KILL);
-                unreachable!("nobody survives SIGKILL");
-            }
-            Some(Moment::During) => {
-                let mut asked = self.inner.append(batch);
-                // Some steps of it: how far they lead is up to the machine.
-                for _ in 0..16 {
-                    if futures::poll!(&mut asked).is_ready() {
-                        break;
-                    }
-                    tokio::task::yield_now().await;
+        let met = self.fate.filter(|fate| before < fate.event && fate.event <= before + count)?;
+        match met.moment {
+            Moment::Before => meet(Signal::KILL),
+            Moment::Stopped => meet(Signal::STOP),
+            Moment::During | Moment::After => {}
+        }
+        Some(met.moment)
+    }
+}
+
+/// Ends the process once `asked` has ended, or on its way there.
+async fn end_in<T>(moment: Moment, asked: impl Future<Output = T>) -> T {
+    let mut asked = std::pin::pin!(asked);
+    match moment {
+        Moment::Before | Moment::Stopped => return asked.await,
+        Moment::After => drop(asked.await),
+        Moment::During => {
+            // Some steps of it: how far they lead is up to the machine.
+            for _ in 0..16 {
+                if futures::poll!(&mut asked).is_ready() {
+                    break;
                 }
-                meet(Signal::KILL);
-                unreachable!("nobody survives SIGKILL");
+                tokio::task::yield_now().await;
             }
         }
-        self.inner.append(batch).await
+    }
+    meet(Signal::KILL);
+    unreachable!("nobody survives SIGKILL");
+}
+
+#[async_trait]
+impl EventStore for Fatal {
+    async fn append(&self, mut batch: Append) -> Result<Vec<Recorded>, StoreError> {
+        match self.see(&mut batch) {
+            None => self.inner.append(batch).await,
+            Some(moment) => end_in(moment, self.inner.append(batch)).await,
+        }
+    }
+
+    async fn post(&self, mut batch: Append) -> Result<(), StoreError> {
+        match self.see(&mut batch) {
+            None => self.inner.post(batch).await,
+            Some(moment) => end_in(moment, self.inner.post(batch)).await,
+        }
     }
 
     async fn read(
