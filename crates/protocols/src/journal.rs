@@ -117,7 +117,9 @@ impl Journal {
             let ended = there.and_then(|there| Some((there.class, there.ended.peek().cloned()?)));
             match ended {
                 None => {}
-                Some((Class::Sync, Ok(()))) => (state.under_way, state.durable) = (None, state.sent),
+                Some((Class::Sync, Ok(()))) => {
+                    (state.under_way, state.durable) = (None, state.sent)
+                }
                 Some((Class::Batched, Ok(()))) => state.under_way = None,
                 Some((_, Err(error))) => (state.under_way, state.failed) = (None, Some(error)),
             }

@@ -43,8 +43,14 @@ pub(crate) fn run(options: &Options, is_quick: bool, report: &mut Report) -> Res
     let program = place::formwork(options.formwork.as_deref())?;
     let server = ModelServer::start()?;
     let repetitions = if is_quick { 3 } else { 11 };
-    let short = Series { name: "21 turns".to_owned(), calls: SHORT, sandbox: "on", work: Work::Echo };
-    let open = Series { name: "21 turns, unconfined".to_owned(), calls: SHORT, sandbox: "off", work: Work::Echo };
+    let short =
+        Series { name: "21 turns".to_owned(), calls: SHORT, sandbox: "on", work: Work::Echo };
+    let open = Series {
+        name: "21 turns, unconfined".to_owned(),
+        calls: SHORT,
+        sandbox: "off",
+        work: Work::Echo,
+    };
     let long = Series {
         name: format!("{} turns", options.turns + 1),
         calls: options.turns,

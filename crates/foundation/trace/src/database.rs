@@ -118,8 +118,7 @@ impl Columns<'_> {
         of: impl Fn(&'a Arg) -> Option<Option<T>>,
     ) -> Result<Vec<Option<T>>, sqlx::Error> {
         let values = self.rows.iter().skip(column).step_by(self.width.max(1));
-        let refuse =
-            |arg| sqlx::Error::Protocol(format!("column {column} does not take {arg:?}"));
+        let refuse = |arg| sqlx::Error::Protocol(format!("column {column} does not take {arg:?}"));
         values.map(|arg| of(arg).ok_or_else(|| refuse(arg))).collect()
     }
 }

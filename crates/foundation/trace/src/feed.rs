@@ -72,7 +72,13 @@ impl State {
 impl Feed {
     pub(crate) fn new(last: u64) -> Self {
         Self {
-            state: Mutex::new(State { last, top: last, told: last, sender: None, is_closed: false }),
+            state: Mutex::new(State {
+                last,
+                top: last,
+                told: last,
+                sender: None,
+                is_closed: false,
+            }),
             behind: Notify::new(),
             committed: Notify::new(),
         }

@@ -444,7 +444,8 @@ mod tests {
 
         assert!(matches!(waited, Err(StoreError::Unavailable { .. })), "{waited:?}");
         assert_eq!(later, waited, "what came before it is missing");
-        let data: Vec<_> = read.iter().map(|event| event.body.data().unwrap()["n"].clone()).collect();
+        let data: Vec<_> =
+            read.iter().map(|event| event.body.data().unwrap()["n"].clone()).collect();
         assert_eq!(data, (0..read.len()).map(serde_json::Value::from).collect::<Vec<_>>());
         trace.close().await;
     }

@@ -87,7 +87,10 @@ pub(crate) async fn what_a_post_failed_of_is_told_by_the_next_append_of_its_run(
     trace.append(with(Some(second.token), 4)).await.unwrap();
 
     for result in [waited, refused] {
-        assert!(matches!(result, Err(StoreError::NotOwner { run, .. }) if run == lapsed), "{result:?}");
+        assert!(
+            matches!(result, Err(StoreError::NotOwner { run, .. }) if run == lapsed),
+            "{result:?}"
+        );
     }
     assert_eq!(numbers(&all(&trace).await), [json!(2), json!(4)]);
     trace.close().await;
