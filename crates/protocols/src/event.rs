@@ -21,7 +21,7 @@ use crate::{
     money::Usd,
     outcome::{Claim, Ending, RunOutcome},
     spec::TaskSpec,
-    state::{TaskSignal, TaskState},
+    state::{FailureClass, TaskSignal, TaskState},
     time::{Span, Timestamp},
     tool::{PermissionMode, Replay, ToolClass, ToolErrorKind},
 };
@@ -381,6 +381,8 @@ bodies! {
     InboxRejected(InboxClosed) = "inbox.rejected",
     /// Nobody has answered in time.
     InboxExpired(InboxExpired) = "inbox.expired",
+    /// A task could begin, and waits until another one gives back what both may write.
+    TaskBlocked(TaskBlocked) = "task.blocked",
     /// Money was set aside for a model call.
     BudgetReserved(BudgetReserved) = "budget.reserved",
     /// What was set aside was replaced by what was used.
@@ -569,6 +571,9 @@ pub struct AttemptEnded {
     pub claimed: bool,
     /// In one line, why it ended.
     pub reason: String,
+    /// What kind of failure it was, where it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<FailureClass>,
 }
 
 /// Data of `check.started`.
@@ -690,6 +695,9 @@ pub struct SessionEnded {
 /// Data of `model.requested`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelRequested {
+    /// What it is told behind the conversation: what is left to its task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail: Option<String>,
     /// The call.
     pub call: CallId,
     /// The conversation.
@@ -956,6 +964,24 @@ pub struct ExternalFired {
 pub struct WaitMet {
     /// The event that was waited for, by its place in the store.
     pub event: Position,
+}
+
+/// Data of `task.blocked`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskBlocked {
+    /// Whom it waits for.
+    pub by: TaskId,
+    /// The name of that task.
+    pub name: TaskName,
+    /// What the paths that both may write begin with; nothing where that is all.
+    pub path: String,
+}
+
+impl std::fmt::Display for TaskBlocked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let path = if self.path.is_empty() { "the workspace" } else { &self.path };
+        write!(f, "waits for {} to release {path}", self.name)
+    }
 }
 
 /// Data of `inbox.asked`; the item is named after the task that asks.

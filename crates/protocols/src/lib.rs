@@ -58,7 +58,10 @@ pub use {
     outcome::{Claim, Ending, OutcomeCode, RunOutcome, TaskOutcome},
     seam::{Clock, NoSecrets, Rng, Scrub, SeededRng, SystemClock, SystemRng},
     spec::{Body, TaskSpec},
-    state::{Cancellation, Escalation, InboxState, RunSignal, RunState, TaskSignal, TaskState},
+    state::{
+        Cancellation, Escalation, FailureClass, InboxState, RunSignal, RunState, TaskSignal,
+        TaskState,
+    },
     store::{Append, Blob, EventStore, Live, Store, StoreError, Views},
     time::{Span, Timestamp},
     tool::{

@@ -23,6 +23,9 @@ pub struct ModelRequest {
     pub model: ModelName,
     /// The conversation: system messages first, then turns.
     pub messages: Vec<Message>,
+    /// What the model is told behind all of it and what is no part of the conversation, because it differs from request
+    /// to request: [what is left](left_line) to its task. It stands behind whatever a provider caches.
+    pub tail: Option<String>,
     /// The tools that the model may call.
     pub tools: Vec<ToolDefinition>,
     /// Whether it may, must or must not call them.
@@ -43,6 +46,7 @@ impl ModelRequest {
         Self {
             model,
             messages,
+            tail: None,
             tools: Vec::new(),
             tool_choice: ToolChoice::Auto,
             max_output_tokens: None,
@@ -51,6 +55,21 @@ impl ModelRequest {
             output_schema: None,
         }
     }
+}
+
+/// How a line begins and ends that tells what is left.
+const LEFT: (&str, &str) = ("[left of your budget: ", "]");
+
+/// Returns the line that tells a model what is left to its task.
+pub fn left_line(left: &str) -> String {
+    format!("{}{left}{}", LEFT.0, LEFT.1)
+}
+
+/// Returns a text without the line that tells what is left, if it ends with one.
+pub fn without_left(text: &str) -> &str {
+    let found = text.ends_with(LEFT.1).then(|| text.rfind(LEFT.0)).flatten();
+    let before = found.and_then(|at| text.get(..at));
+    before.map_or(text, |before| before.strip_suffix("\n\n").unwrap_or(before))
 }
 
 /// Whether the model may call tools.

@@ -146,6 +146,7 @@ impl OutcomeCode {
                 | Escalation::ChildFailed { .. } => Self::Refused,
                 Escalation::TimedOut { .. }
                 | Escalation::ProviderFailed { .. }
+                | Escalation::Unreachable { .. }
                 | Escalation::OutcomeUnknown { .. }
                 | Escalation::BodyFailed { .. }
                 | Escalation::CannotBegin { .. } => Self::Failed,

@@ -11,6 +11,7 @@ use crate::{
     check::{CheckSpec, Phase},
     id::{AgentName, EventName, TaskName},
     time::Span,
+    tool::PermissionMode,
 };
 
 /// What was asked: one body, its checks, its limits. Written into the log when the task is created.
@@ -51,6 +52,9 @@ pub struct TaskSpec {
     /// How long it may take, all attempts and checks together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
+    /// How long it may be without any sign of life: an event of its own, or of a task below it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Span>,
     /// Its own caps.
     #[serde(default)]
     pub budget: Budget,
@@ -60,6 +64,28 @@ pub struct TaskSpec {
     /// What it must not touch, as globs from the root of the workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub protected_paths: Vec<String>,
+    /// What binds it besides, where another task has made it while the run went on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<Box<Made>>,
+}
+
+/// What binds a task that was made while its run went on: it may do no more than whoever made it, and no more
+/// than whoever made that one.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Made {
+    /// The agents by which it came to be, the nearest last. A tool or a program is its own only where it is also
+    /// that of each of them.
+    pub by: Vec<AgentName>,
+    /// What each of the tasks around it may write, as globs. It writes only what all of them may.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub within: Vec<Vec<String>>,
+    /// The most that it may do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<PermissionMode>,
+    /// The tools that it was given, as patterns of an allow-list. It has only what each of the lists names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<Vec<String>>,
 }
 
 impl TaskSpec {
@@ -78,9 +104,11 @@ impl TaskSpec {
             before_retry: Vec::new(),
             retries: Retries { max: 0, ..Retries::default() },
             timeout: None,
+            idle: None,
             budget: Budget::default(),
             write_paths: Vec::new(),
             protected_paths: Vec::new(),
+            made: None,
         }
     }
 
@@ -224,11 +252,15 @@ pub struct Retries {
     pub resume: bool,
     /// Whether the evidence of the failure is shown to the next attempt.
     pub inject_failure: bool,
+    /// How long a model that cannot be reached is tried again, without using an attempt up; not at all where
+    /// absent. The time between two tries doubles from a quarter of a second to a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outage: Option<Span>,
 }
 
 impl Default for Retries {
     /// Two further attempts, in the same conversation, with the evidence.
     fn default() -> Self {
-        Self { max: 2, resume: true, inject_failure: true }
+        Self { max: 2, resume: true, inject_failure: true, outage: None }
     }
 }

@@ -349,8 +349,10 @@ pub enum Escalation {
     BudgetExhausted { detail: String },
     /// Its time was over.
     TimedOut { after: Span },
-    /// The model could not be reached or would not answer.
+    /// The model would not answer, and would not at another try.
     ProviderFailed { detail: String },
+    /// The model could not be reached, at whatever it is asked through; a later try may pass.
+    Unreachable { detail: String },
     /// It repeated itself without getting anywhere.
     Stuck { detail: String },
     /// A child failed, and the task cannot do without it.
@@ -365,6 +367,45 @@ pub enum Escalation {
     CannotBegin { detail: String },
 }
 
+/// What kind of failure it is. The kind alone decides what happens next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureClass {
+    /// It may pass by itself, as an outage does: tried again without using an attempt up, for as long as the task
+    /// waits for that.
+    Passing,
+    /// The work itself failed: tried again while attempts are left, with the evidence.
+    Work,
+    /// The model goes round in circles: given up at once, because it would go on.
+    Model,
+    /// Dollars, calls or time are used up: given up at once.
+    Budget,
+    /// The rules refuse it, or a person does: given up at once.
+    Policy,
+    /// Something that it needs is missing or wrong: given up at once, because it would be at every attempt.
+    Setup,
+    /// A child failed that the task cannot do without: given up once the others have ended.
+    Child,
+    /// Nobody knows what took place: never done again without a person.
+    Unknown,
+}
+
+impl Escalation {
+    /// Returns what kind of failure it is.
+    pub const fn class(&self) -> FailureClass {
+        match self {
+            Self::Unreachable { .. } => FailureClass::Passing,
+            Self::BodyFailed { .. } | Self::ChecksExhausted { .. } => FailureClass::Work,
+            Self::Stuck { .. } => FailureClass::Model,
+            Self::BudgetExhausted { .. } | Self::TimedOut { .. } => FailureClass::Budget,
+            Self::Refused { .. } => FailureClass::Policy,
+            Self::ProviderFailed { .. } | Self::CannotBegin { .. } => FailureClass::Setup,
+            Self::ChildFailed { .. } => FailureClass::Child,
+            Self::OutcomeUnknown { .. } => FailureClass::Unknown,
+        }
+    }
+}
+
 impl fmt::Display for Escalation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -376,7 +417,9 @@ impl fmt::Display for Escalation {
             }
             Self::BudgetExhausted { detail } => write!(f, "budget exhausted: {detail}"),
             Self::TimedOut { after } => write!(f, "timed out after {after}"),
-            Self::ProviderFailed { detail } => write!(f, "model call failed: {detail}"),
+            Self::ProviderFailed { detail } | Self::Unreachable { detail } => {
+                write!(f, "model call failed: {detail}")
+            }
             Self::Stuck { detail } => write!(f, "stuck: {detail}"),
             Self::ChildFailed { child } => write!(f, "task {child} failed"),
             Self::OutcomeUnknown { detail } => write!(f, "outcome unknown: {detail}"),

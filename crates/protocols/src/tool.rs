@@ -13,7 +13,8 @@ use crate::{
     id::{AgentName, CallId, RunId, SessionId, TaskId, TaskName},
     journal::Journal,
     message::{ToolCall, ToolDefinition, ToolResult},
-    outcome::Claim,
+    outcome::{Claim, TaskOutcome},
+    spec::TaskSpec,
 };
 
 /// What a tool does to the world; the policy decides by it.
@@ -317,7 +318,46 @@ pub trait TaskControl: Send + Sync {
     /// # Errors
     /// The reason why not, for the model: it has open children, it is not such a task.
     async fn end(&self, task: TaskId, claim: Claim) -> Result<TaskId, String>;
+
+    /// Makes a task below `parent` that somebody else works on beside it, paid from its budget. To make the same
+    /// one twice in one attempt makes it once.
+    ///
+    /// # Errors
+    /// The reason why not, for the model: a cap of the tree, a name taken, a dependency that failed.
+    async fn make(&self, _parent: TaskId, _spec: TaskSpec) -> Result<TaskId, String> {
+        Err("no task can be made here".to_owned())
+    }
+
+    /// Waits until what `task` has made has ended: the tasks of these names, or all where there are none. Returns
+    /// how each ended, in order. While it waits, `task` takes no place from those that work.
+    ///
+    /// Cancel safe: a dropped future waits no more, and nothing else changes.
+    ///
+    /// # Errors
+    /// The reason why not, for the model: it has made no such task.
+    async fn results(
+        &self,
+        _task: TaskId,
+        _names: Vec<TaskName>,
+    ) -> Result<Vec<TaskOutcome>, String> {
+        Err("no task was made here".to_owned())
+    }
+
+    /// Tells whether the body of `task` may say that it is done: all that it has made has ended, and it was told
+    /// of what failed.
+    ///
+    /// # Errors
+    /// What it does not know yet, for the model.
+    async fn may_end(&self, _task: TaskId) -> Result<(), String> {
+        Ok(())
+    }
 }
+
+/// The tool by which a body makes a task of its own.
+pub const CREATE_TASK: &str = "create_task";
+
+/// The tool by which a body waits for what it has made.
+pub const AWAIT_TASKS: &str = "await_tasks";
 
 /// The tools that exist, by name.
 pub type Tools = Vec<Arc<dyn Tool>>;

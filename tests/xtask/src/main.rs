@@ -5,6 +5,8 @@
 #![expect(clippy::print_stdout, reason = "a program for a terminal")]
 #![expect(clippy::disallowed_methods, reason = "it is configured by its environment, as cargo is")]
 
+#[cfg(test)]
+mod behaviours; // What the tests show.
 mod fuzz; // Everything that a server could send.
 mod gate; // The steps of `cargo xtask test`.
 mod layers; // Who may depend on whom.

@@ -16,8 +16,8 @@ use formwork_policy::Grants;
 use formwork_protocols::{
     AgentName, Approver, Body, CallId, Cancel, Claim, Clock, Escalation, EventBody, Model,
     PermissionMode, Position, Principal, ProviderFault, Rng, RunId, Scrub, SessionId, Store,
-    TaskId, TaskSpec, TaskState, Tool, ToolClass, ToolName, Toolbox, check::Verdict,
-    model::ToolCalls, store::Selection,
+    TaskId, TaskName, TaskSpec, TaskState, Tool, ToolClass, ToolName, ToolSpec, Toolbox,
+    check::Verdict, model::ToolCalls, store::Selection,
 };
 use formwork_sandbox::{Command, Exit, Protection, Sandbox};
 use formwork_scheduler::{AttemptEnd, AttemptJob, CheckJob, Executor, LastWords, Natives};
@@ -39,6 +39,7 @@ use crate::{
     commits::Committer,
     gates::{Gates, TapedGate},
     inbox::FromLog,
+    making::{self, Maker},
     models::Models,
     repository::{self, LOAD_SKILL, LoadSkill, Repository, load_skill},
     setup::{self, RunSetup},
@@ -103,6 +104,8 @@ pub(crate) struct Workshop {
     pub(crate) shares: Shares,
     /// A folder for what is needed for a while.
     pub(crate) temporary: PathBuf,
+    /// The agents that were asked for anything in this process.
+    pub(crate) asked: Mutex<BTreeSet<AgentName>>,
     /// The conversations that wait for what their checks say.
     pub(crate) waiting: Mutex<HashMap<SessionId, Session>>,
     /// Is asked about what the rules leave open.
@@ -113,8 +116,11 @@ pub(crate) struct Workshop {
 
 /// Returns the names from the root to the task of an attempt.
 fn path(job: &AttemptJob) -> String {
-    let names: Vec<&str> = job.path.iter().map(|name| name.as_str()).collect();
-    names.join("/")
+    names(&job.path)
+}
+
+fn names(path: &[TaskName]) -> String {
+    path.iter().map(|name| name.as_str()).collect::<Vec<_>>().join("/")
 }
 
 impl Workshop {
@@ -123,10 +129,16 @@ impl Workshop {
     /// # Errors
     /// [`Error::Rules`] when one does not parse, or names a tool that does not exist.
     pub(crate) fn check_rules(&self, agent: &Agent) -> Result<(), Error> {
+        let specs = self.specs();
+        setup::policy(&self.setup.config, agent, &specs, &self.protection).map(drop)
+    }
+
+    /// Describes every tool that an agent can be given.
+    fn specs(&self) -> Vec<ToolSpec> {
         let mut specs = builtin::specs();
         specs.push(load_skill());
         specs.extend(self.tools.iter().map(|tool| tool.spec().clone()));
-        setup::policy(&self.setup.config, agent, &specs, &self.protection).map(drop)
+        specs
     }
 
     /// Returns what a task may write: what the config allows, narrowed by the task's own rules.
@@ -141,7 +153,11 @@ impl Workshop {
         } else {
             spec.write_paths.clone()
         };
-        Ok(around.narrowed(&WriteRules::parse(&write, &spec.protected_paths)?))
+        let mut rules = around.narrowed(&WriteRules::parse(&write, &spec.protected_paths)?);
+        for within in spec.made.iter().flat_map(|made| &made.within) {
+            rules = rules.narrowed(&WriteRules::parse(within, &[])?);
+        }
+        Ok(rules)
     }
 
     /// Puts the tools of one session behind its pipeline.
@@ -153,6 +169,13 @@ impl Workshop {
         mode: Option<PermissionMode>,
     ) -> Result<Arc<dyn Toolbox>, Error> {
         let chosen = self.agent(agent)?;
+        let made = job.spec.made.as_deref();
+        // Who only looks opens nothing and ends nothing: its last message is its answer.
+        let only_looks = mode == Some(PermissionMode::Ask);
+        // What was made does no more than its maker may.
+        let most = made.and_then(|made| made.mode);
+        let most = most.map(|most| most.min(self.setup.mode()));
+        let mode = mode.into_iter().chain(most).min();
         let mut config = Cow::Borrowed(&self.setup.config);
         if let Some(mode) = mode {
             config.to_mut().permissions.get_or_insert_default().mode = Some(mode);
@@ -163,6 +186,35 @@ impl Workshop {
             .keeping(Arc::clone(&self.snapshots));
         let exec = chosen.agent.document().tools.exec.as_ref();
         let timeout = exec.and_then(|exec| exec.timeout);
+        let made_by = made.map_or(&[][..], |made| &made.by);
+        let made_by: Vec<&Agent> = made_by
+            .iter()
+            .map(|name| self.agent(name).map(|own| &own.agent))
+            .collect::<Result<_, _>>()?;
+        let specs = self.specs();
+        let specs: Vec<&ToolSpec> = specs.iter().collect();
+        let bare = setup::policy(&config, &chosen.agent, specs.iter().copied(), &self.protection)?;
+        let (policy, allowed) = match made {
+            Some(made) => making::within(made, bare, made_by, &specs)?,
+            None => bare,
+        };
+        let maker = Maker {
+            spec: Arc::clone(&job.spec),
+            policy: policy.clone(),
+            tools: specs
+                .iter()
+                .filter(|tool| allowed.tools.contains(&tool.definition.name))
+                .copied()
+                .cloned()
+                .collect(),
+            agents: self
+                .setup
+                .agents
+                .iter()
+                .map(|(name, own)| (name.clone(), own.agent.document().budget.clone()))
+                .collect(),
+            ledger: Arc::clone(&job.ledger),
+        };
         let mut registry = Registry::new();
         let parts = builtin::Builtins {
             workspace,
@@ -186,6 +238,7 @@ impl Workshop {
                 principal: Principal::agent(agent),
                 token: job.token,
             })),
+            makes: Some(Arc::new(maker)),
         };
         let tools = |source| Error::Tools { source };
         builtin::register(&mut registry, parts).map_err(tools)?;
@@ -193,13 +246,6 @@ impl Workshop {
         for tool in &self.tools {
             registry.add(Arc::clone(tool)).map_err(tools)?;
         }
-        // The one that loads others is no tool of its own.
-        let load =
-            builtin::specs().into_iter().find(|spec| spec.definition.name.as_str() == LOAD_TOOLS);
-        let specs = registry.specs().chain(&load);
-        let (policy, allowed) = setup::policy(&config, &chosen.agent, specs, &self.protection)?;
-        // Who only looks opens nothing and ends nothing: its last message is its answer.
-        let only_looks = mode == Some(PermissionMode::Ask);
         let has_skills = self.setup.briefing.as_ref().is_some_and(|told| told.has_skills);
         let mut tools_allowed = registry.select(|spec| {
             let name = &spec.definition.name;
@@ -342,6 +388,7 @@ impl Workshop {
         prompt: &str,
     ) -> Result<Session, Error> {
         let takes_tools = self.takes_tools(agent)?;
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(agent.clone());
         if let Some(id) = job.resumes
             && let Some(mut waiting) = self.lock().remove(&id)
         {
@@ -425,7 +472,8 @@ impl Workshop {
             user.push_str(&evidence);
         }
         let opening = Opening { system, user, instructions };
-        let Some(after) = self.setup.after else {
+        // A task that another has made begins a conversation of its own.
+        let Some(after) = self.setup.after.filter(|_| job.spec.made.is_none()) else {
             return Ok(Session::start(spec, &opening, seams)?);
         };
         let carried = match carried {
@@ -757,10 +805,13 @@ impl Executor for Workshop {
     }
 
     fn is_scripted(&self) -> bool {
-        self.setup
-            .agents
-            .values()
-            .any(|agent| self.models.catalog().info(&agent.model).is_ok_and(|info| info.scripted))
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever was never asked has no part in it.
+        let took_part =
+            |name: &AgentName| !self.setup.helpers.contains(name) || asked.contains(name);
+        self.setup.agents.iter().filter(|(name, _)| took_part(name)).any(|(_, agent)| {
+            self.models.catalog().info(&agent.model).is_ok_and(|info| info.scripted)
+        })
     }
 }
 
@@ -768,14 +819,14 @@ impl Executor for Workshop {
 pub(crate) struct Replayed {
     pub(crate) workshop: Workshop,
     pub(crate) tape: Arc<Tape>,
-    /// The names from the root to each task.
-    pub(crate) paths: OnceCell<HashMap<TaskId, String>>,
 }
 
 #[async_trait]
 impl Executor for Replayed {
     async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> AttemptEnd {
         let _working = self.tape.working();
+        // Whoever waits for tasks of its own has nothing more to play meanwhile.
+        let job = AttemptJob { control: self.tape.patient(Arc::clone(&job.control)), ..job };
         match &job.spec.body {
             Body::Agent { agent, prompt } => {
                 let done = self.workshop.converse(&job, agent, prompt, cancel).await;
@@ -787,9 +838,8 @@ impl Executor for Replayed {
 
     async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict {
         let _working = self.tape.working();
-        let path = self.paths.get().and_then(|paths| paths.get(&job.task));
-        let path = path.map(String::as_str).unwrap_or_default();
-        let found = self.tape.check(path, (job.phase, job.index), cancel).await;
+        // By its names, for some tasks are made while the run goes on.
+        let found = self.tape.check(&names(&job.path), (job.phase, job.index), cancel).await;
         found.unwrap_or_else(|| {
             Verdict::bare(
                 job.check.name.clone(),
@@ -857,6 +907,9 @@ pub(crate) fn escalation(end: SessionEnd) -> Escalation {
         SessionEnd::OverBudget(over) => Escalation::BudgetExhausted { detail: over.to_string() },
         SessionEnd::ProviderFailed(error) if error.fault == ProviderFault::Cancelled => {
             Escalation::BodyFailed { detail: error.to_string() }
+        }
+        SessionEnd::ProviderFailed(error) if error.fault.is_retryable() => {
+            Escalation::Unreachable { detail: error.to_string() }
         }
         SessionEnd::ProviderFailed(error) | SessionEnd::ContextOverflow(error) => {
             Escalation::ProviderFailed { detail: error.to_string() }

@@ -43,6 +43,7 @@ mod executor; // The work of tasks.
 mod gates; // Programs that are asked about calls.
 mod inbox; // The word of people on its way to conversations.
 mod leftover; // What a killed process left in the workspace.
+mod making; // Tasks that agents make.
 mod models; // From config to models.
 mod presence; // Who still works.
 pub mod project; // How a project is tested and linted.

@@ -28,6 +28,9 @@ pub(crate) struct RunSetup {
     pub(crate) config: Config,
     /// The agents that the plan asks for, each with the model that it thinks with.
     pub(crate) agents: BTreeMap<AgentName, AgentSetup>,
+    /// Those of them that the plan does not ask for, and that may be asked for while the run goes on.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) helpers: BTreeSet<AgentName>,
     /// How many tasks run at once.
     pub(crate) width: usize,
     /// The subject of the commit of what the run has changed, where one is made once it has completed.
@@ -109,6 +112,19 @@ pub(crate) fn policy<'a>(
     }
     let is_opted_in = permissions.and_then(|permissions| permissions.shell).unwrap_or_default();
     around.shell = is_opted_in && *protection != Protection::None;
+    let (narrower, allowed) = own_rules(agent, tools)?;
+    Ok((Policy::new(around).narrow(narrower), allowed))
+}
+
+/// Returns the rules that an agent itself has, which take away from those around it and never add to them.
+///
+/// # Errors
+/// As [`policy`].
+pub(crate) fn own_rules<'a>(
+    agent: &Agent,
+    tools: impl IntoIterator<Item = &'a ToolSpec>,
+) -> Result<(Rules, Allowed), Error> {
+    let rules = |error: formwork_policy::Error| Error::Rules { reason: error.to_string() };
     let own = &agent.document().tools;
     let tools: Vec<&ToolSpec> = tools.into_iter().collect();
     let resolve = |patterns: &[String]| {
@@ -118,14 +134,13 @@ pub(crate) fn policy<'a>(
     };
     let (mut allowed, deferred) = (resolve(&own.allow)?, resolve(&own.deferred)?);
     allowed.extend(deferred.iter().cloned());
-    // The agent's own rules take away from the config's and never add to them.
     let mut narrower = Rules::new(PermissionMode::Auto);
     let load = ToolName::parse(LOAD_TOOLS).expect("the names of built-in tools follow the rule");
     narrower.tools = Some(allowed.iter().cloned().chain([load]).collect());
     if let Some(exec) = own.exec.as_ref().and_then(|exec| exec.allow.as_ref()) {
         narrower.commands = Some(CommandPatterns::parse(exec).map_err(rules)?);
     }
-    Ok((Policy::new(around).narrow(narrower), Allowed { tools: allowed, deferred }))
+    Ok((narrower, Allowed { tools: allowed, deferred }))
 }
 
 /// Returns what a process of the run may reach: it reads the system and the tools of its languages,

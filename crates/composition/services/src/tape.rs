@@ -11,13 +11,14 @@ use std::{
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    CallId, Cancel, Completion, Ending, Escalation, Event, EventBody, Journal, Message, Model,
-    ModelEvent, ModelRequest, Price, Provider, ProviderError, ProviderName, Role, SessionId, Store,
-    TaskId, Tool, ToolCall, ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec, Toolbox,
+    CallId, Cancel, Claim, Completion, Ending, Escalation, Event, EventBody, Journal, Message,
+    Model, ModelEvent, ModelRequest, Price, Provider, ProviderError, ProviderName, Role, SessionId,
+    Store, TaskId, TaskName, TaskOutcome, TaskSpec, Tool, ToolCall, ToolClass, ToolError,
+    ToolErrorKind, ToolOutput, ToolSpec, Toolbox,
     check::{Phase, Verdict},
     event::{FileChange, InstructionsLoaded, ModelCompleted, SessionMessage, SessionSteered},
     model::{ModelInfo, ModelStream},
-    tool::{CallContext, ToolReply},
+    tool::{CallContext, TaskControl, ToolReply},
 };
 use formwork_scheduler::AttemptEnd;
 use futures::{StreamExt as _, stream};
@@ -291,6 +292,11 @@ impl Tape {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
+    /// Returns the control of a conversation that counts as waiting while it waits for tasks of its own.
+    pub(crate) fn patient(self: &Arc<Self>, inner: Arc<dyn TaskControl>) -> Arc<dyn TaskControl> {
+        Arc::new(Patient { inner, tape: Arc::clone(self) })
+    }
+
     /// Counts a piece of work as under way until the value goes.
     pub(crate) fn working(self: &Arc<Self>) -> Working {
         self.working.fetch_add(1, Ordering::SeqCst);
@@ -318,6 +324,54 @@ impl Tape {
         // What it cost stands in the log; what it costs now is no part of what happened.
         let price = info.price.unwrap_or(Price::LOCAL);
         Model { info, price, ceiling: price, provider: Arc::new(provider) }
+    }
+}
+
+/// A control whose waits are known to the tape.
+struct Patient {
+    inner: Arc<dyn TaskControl>,
+    tape: Arc<Tape>,
+}
+
+/// A wait, until the value goes.
+struct Waiting<'a>(&'a Tape);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl TaskControl for Patient {
+    fn is_active(&self, task: TaskId) -> bool {
+        self.inner.is_active(task)
+    }
+
+    async fn start(&self, parent: TaskId, name: TaskName, goal: String) -> Result<TaskId, String> {
+        self.inner.start(parent, name, goal).await
+    }
+
+    async fn end(&self, task: TaskId, claim: Claim) -> Result<TaskId, String> {
+        self.inner.end(task, claim).await
+    }
+
+    async fn make(&self, parent: TaskId, spec: TaskSpec) -> Result<TaskId, String> {
+        self.inner.make(parent, spec).await
+    }
+
+    async fn results(
+        &self,
+        task: TaskId,
+        names: Vec<TaskName>,
+    ) -> Result<Vec<TaskOutcome>, String> {
+        self.tape.waiting.fetch_add(1, Ordering::SeqCst);
+        let _waiting = Waiting(&self.tape);
+        self.inner.results(task, names).await
+    }
+
+    async fn may_end(&self, task: TaskId) -> Result<(), String> {
+        self.inner.may_end(task).await
     }
 }
 
@@ -460,13 +514,50 @@ pub(crate) fn played(
     pairs: &Pairs,
 ) -> Vec<Arc<dyn Tool>> {
     let play = |tool: Arc<dyn Tool>| -> Arc<dyn Tool> {
-        if tool.spec().class == ToolClass::Lifecycle {
-            return tool;
-        }
         let (tape, talk, pairs) = (Arc::clone(tape), Arc::clone(talk), Arc::clone(pairs));
+        if tool.spec().class == ToolClass::Lifecycle {
+            return Arc::new(PlayedTask { tool, talk, pairs });
+        }
         Arc::new(PlayedTool { tool, tape, talk, pairs })
     };
     tools.into_iter().map(play).collect()
+}
+
+/// A tool of the tree of tasks: what it did is done again, and what it was refused then is refused, because a refusal
+/// may have hung on what others did at that moment. What it told is told again.
+struct PlayedTask {
+    tool: Arc<dyn Tool>,
+    talk: Arc<Talk>,
+    pairs: Pairs,
+}
+
+#[async_trait]
+impl Tool for PlayedTask {
+    fn spec(&self) -> &ToolSpec {
+        self.tool.spec()
+    }
+
+    async fn call(
+        &self,
+        context: &CallContext,
+        arguments: Value,
+        cancel: &Cancel,
+    ) -> Result<ToolOutput, ToolError> {
+        let pair = lock(&self.pairs).get(&context.call).cloned().unwrap_or_default();
+        let next = lock(&self.talk.calls).get(&pair).and_then(VecDeque::front).cloned();
+        match next.map(|outcome| outcome.result) {
+            Some(Err((kind, message)))
+                if matches!(kind, ToolErrorKind::Denied | ToolErrorKind::InvalidArguments) =>
+            {
+                Err(ToolError::new(kind, message))
+            }
+            Some(Ok(text)) => {
+                let output = self.tool.call(context, arguments, cancel).await?;
+                Ok(ToolOutput { text, ..output })
+            }
+            _ => self.tool.call(context, arguments, cancel).await,
+        }
+    }
 }
 
 struct PlayedTool {

@@ -90,6 +90,8 @@ pub struct Session {
     reminded: u32,
     /// Whether the model was asked to end its task since somebody last spoke to it.
     asked_to_end: bool,
+    /// How often it was told of what it has made and does not know the end of, when it stopped.
+    told_open: u32,
 }
 
 impl Session {
@@ -194,6 +196,7 @@ impl Session {
             cut: 0,
             reminded: 0,
             asked_to_end: false,
+            told_open: 0,
         }
     }
 
@@ -330,7 +333,8 @@ impl Session {
             && turn.results().is_empty()
             && self.waiting.is_empty()
         {
-            return self.take_text_end(turn.assistant().to_text());
+            let text = turn.assistant().to_text();
+            return self.take_text_end(text).await;
         }
         for text in std::mem::take(&mut self.waiting) {
             self.put_user(&text)?;
@@ -412,7 +416,7 @@ impl Session {
 
     /// Takes an answer without a call: where a task can be ended by a call the model is asked once to do
     /// so, and its words are its claim otherwise.
-    fn take_text_end(&mut self, text: String) -> Result<ControlFlow<SessionEnd>, Error> {
+    async fn take_text_end(&mut self, text: String) -> Result<ControlFlow<SessionEnd>, Error> {
         let takes_tools = self.spec.model.info.tool_calls != ToolCalls::None;
         let offered = if takes_tools { self.seams.tools.offered() } else { Vec::new() };
         let can_end = offered.iter().any(|tool| tool.definition.name.as_str() == END_TASK);
@@ -421,8 +425,20 @@ impl Session {
             self.put_user(ASK_TO_END)?;
             return Ok(ControlFlow::Continue(()));
         }
+        if let Err(open) = self.may_end().await
+            && self.told_open < MAX_REMINDED
+        {
+            self.told_open = self.told_open.saturating_add(1);
+            self.put_user(&open)?;
+            return Ok(ControlFlow::Continue(()));
+        }
         let claim = Claim { summary: text, output: None };
         Ok(ControlFlow::Break(SessionEnd::Claimed { claim, via: Via::Text }))
+    }
+
+    /// Tells whether the task may end by the model's words, or what stands in the way.
+    async fn may_end(&mut self) -> Result<(), String> {
+        self.seams.control.may_end(self.spec.task).await
     }
 
     /// Closes an answer that a resumed conversation will do nothing of.

@@ -18,6 +18,7 @@ mod fs_write;
 mod git;
 mod git_commit;
 mod lifecycle;
+mod made;
 mod on_files;
 mod output;
 pub(crate) mod shell;
@@ -32,6 +33,7 @@ use formwork_write_safety::{Changed, Trash, Workspace};
 use schemars::JsonSchema;
 
 pub use git_commit::Commits;
+pub use made::{Makes, Wanted};
 
 use crate::{Error, Registry, schema, workspace::file_change};
 
@@ -57,6 +59,8 @@ pub struct Builtins {
     pub clock: Arc<dyn Clock>,
     /// Makes commits; where there is none, neither is the tool.
     pub commits: Option<Arc<dyn Commits>>,
+    /// Says what a task is that the model makes; where nobody does, none can be made.
+    pub makes: Option<Arc<dyn Makes>>,
 }
 
 /// Adds every built-in tool.
@@ -75,6 +79,7 @@ pub fn register(registry: &mut Registry, parts: Builtins) -> Result<(), Error> {
         control,
         clock,
         commits,
+        makes,
     } = parts;
     register_files(registry, &workspace)?;
     registry.add(Arc::new(fs_write::tool(&workspace)))?;
@@ -96,8 +101,12 @@ pub fn register(registry: &mut Registry, parts: Builtins) -> Result<(), Error> {
     registry.add(Arc::new(shell::Shell::new(workspace.clone(), programs.clone())))?;
     registry.add(Arc::new(exec::Exec::new(workspace, programs)))?;
     registry.add(Arc::new(output::ReadOutput::new(store)))?;
-    registry.add(Arc::new(lifecycle::StartTask::new(control)))?;
-    registry.add(Arc::new(lifecycle::EndTask::new()))
+    if let Some(makes) = makes {
+        registry.add(Arc::new(made::CreateTask::new(makes, Arc::clone(&control))))?;
+        registry.add(Arc::new(made::AwaitTasks::new(Arc::clone(&control))))?;
+    }
+    registry.add(Arc::new(lifecycle::StartTask::new(Arc::clone(&control))))?;
+    registry.add(Arc::new(lifecycle::EndTask::new(control)))
 }
 
 /// Adds the tools that read files.
@@ -137,6 +146,8 @@ pub fn specs() -> Vec<ToolSpec> {
         git_commit::spec(),
         lifecycle::end_spec(),
         lifecycle::start_spec(),
+        made::await_spec(),
+        made::create_spec(),
         output::spec(),
         shell::spec(),
     ];

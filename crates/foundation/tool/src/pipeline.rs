@@ -444,7 +444,17 @@ impl Toolbox for Pipeline {
         cancel: &Cancel,
     ) -> ToolReply {
         let (outcome, control) = match self.admit(context, call, (journal, cancel)).await {
-            Ok(admitted) => self.carry_out(context, call, admitted, (journal, cancel)).await,
+            Ok(admitted) => {
+                let done = self.carry_out(context, call, admitted, (journal, cancel)).await;
+                match done {
+                    // What a tool itself may not do for its caller is a denial as any other.
+                    (Err(error), Control::Continue) => {
+                        let control = self.denied_too_often(&error).unwrap_or_default();
+                        (Err(error), control)
+                    }
+                    done => done,
+                }
+            }
             Err(error) => {
                 let control = self.denied_too_often(&error).unwrap_or_default();
                 self.put(context, journal, [self.intent(context, call, Some(&error))], []);

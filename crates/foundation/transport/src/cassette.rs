@@ -8,7 +8,7 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use formwork_protocols::{BlobHash, ProviderName, canonical};
+use formwork_protocols::{BlobHash, ProviderName, canonical, model::without_left};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -159,6 +159,19 @@ pub(crate) fn scrubbed_value(value: Value, scrub: &impl Fn(&str) -> String) -> V
             .into_iter()
             .map(|(key, value)| (scrub(&key), scrubbed_value(value, scrub)))
             .collect(),
+        plain => plain,
+    }
+}
+
+/// Takes out of every text of a value what is told behind a conversation: it differs from run to run, and says
+/// nothing of what was asked.
+pub(crate) fn without_tail(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(without_left(&text).to_owned()),
+        Value::Array(values) => Value::Array(values.into_iter().map(without_tail).collect()),
+        Value::Object(map) => {
+            Value::Object(map.into_iter().map(|(key, value)| (key, without_tail(value))).collect())
+        }
         plain => plain,
     }
 }

@@ -24,7 +24,8 @@ pub fn estimate_input(request: &ModelRequest) -> u64 {
         tokens(tool.name.as_str().len() + tool.description.len() + schema.len())
     });
     let messages = request.messages.iter().map(|said| message(said) + TOKENS_PER_MESSAGE);
-    messages.chain(tools).sum()
+    let tail = request.tail.as_deref().map_or(0, str::len);
+    messages.chain(tools).chain([tokens(tail)]).sum()
 }
 
 fn message(message: &Message) -> u64 {

@@ -1,12 +1,12 @@
 //! Money: what is set aside and spent never passes what there is.
 
-use formwork_protocols::Usd;
+use formwork_protocols::{Usd, model::without_left};
 use formwork_testkit::http::Gate;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::{
-    answers::{calling, ends, held},
+    answers::{calling, calls, ends, held},
     workflow::work,
     world::{World, end_of, on_postgres},
 };
@@ -110,4 +110,58 @@ async fn two_children_never_pass_a_budget_that_one_can_afford() {
 #[tokio::test]
 async fn pg_two_children_never_pass_a_budget_that_one_can_afford() {
     on_postgres(one_of_two_can_be_afforded).await;
+}
+
+/// One task with a budget of each kind.
+const BOUND: &str = r#"
+[[tasks]]
+name = "only"
+agent = "left"
+prompt = "Read it twice."
+budget = { usd = "1", rounds = 9, tool_calls = 5 }
+"#;
+
+#[tokio::test]
+async fn in_every_request_a_model_is_told_what_is_left_behind_all_that_is_cached() {
+    let world = World::new().await;
+    world.agent("left", "one");
+    let workflow = world.workflow(BOUND);
+    for path in ["README.md", "none.md"] {
+        let read = ("fs.read", json!({ "path": path }));
+        world.server.reply(&World::chat("one"), calls(&[read]));
+    }
+    world.server.reply(&World::chat("one"), ends("Read."));
+
+    let ended = world.run(["run", workflow]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let requests = world.server.requests();
+    let sent: Vec<Value> =
+        requests.iter().map(|request| serde_json::from_str(&request.text()).unwrap()).collect();
+    let said = |request: &Value| request["messages"].as_array().unwrap().clone();
+    let text = |message: &Value| message["content"].as_str().unwrap_or_default().to_owned();
+    let told: Vec<String> = sent
+        .iter()
+        .map(|request| {
+            let last = text(said(request).last().unwrap());
+            last.strip_prefix(without_left(&last)).unwrap_or_default().trim().to_owned()
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "[left of your budget: $1, 9 model calls, 5 tool calls]",
+            "[left of your budget: $0.99988, 8 model calls, 4 tool calls]",
+            "[left of your budget: $0.99976, 7 model calls, 3 tool calls]",
+        ]
+    );
+    // What was sent before is sent again to the byte, but for that line.
+    for pair in sent.windows(2) {
+        let (before, now) = (said(&pair[0]), said(&pair[1]));
+        for (place, message) in before.iter().enumerate() {
+            assert_eq!(without_left(&text(message)), text(&now[place]), "message {place}");
+        }
+    }
+    let recorded = world.events("model.requested").await;
+    assert_eq!(recorded[1]["data"]["tail"], told[1].as_str());
 }

@@ -15,6 +15,7 @@ mod budget; // What is set aside and spent.
 mod chat; // A chat in a real terminal.
 mod check; // Keys, found before they are committed.
 mod checks; // Checks that cannot be talked out of failing.
+mod claims; // Tasks that may write the same.
 mod commit; // What is committed, and what is not.
 mod control; // Runs paused, ended, forked and rewound from outside.
 mod crash; // A process killed in the middle of a run.
@@ -22,6 +23,7 @@ mod demo; // What the demonstrations show, and what machines read.
 mod documents; // Faults of documents, all told and nothing begun.
 mod endpoint; // Endpoints that refuse, break off or fall silent.
 mod evidence; // What a run left behind, and what it cost.
+mod failures; // Outages that pass.
 mod fallback; // Another model in the place of one that gave up.
 mod faults; // What a machine does to the log in the middle of a run.
 mod fleet; // Many runs, and processes that come and go.
@@ -30,8 +32,10 @@ mod gates; // Programs that are asked about calls.
 mod heard; // Instructions, skills, and people who speak up.
 mod interrupt; // Ctrl-C, and the run taken up again.
 mod log; // The log as a whole: moved, archived, verified.
+mod made; // Tasks that agents make while they work.
 mod models; // Servers of models: looked at closely, and given one.
 mod modes; // What agents may change.
+mod pathologies; // Models that go wrong.
 mod plan; // What a workflow would cost, and what budgets do.
 mod proofs; // Checks that are not got around.
 mod recorded; // A run carried out again without its server.

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Append, Body, Event, EventBody, EventName, NewEvent, Position, RunId, Store, TaskId,
+    Append, Body, Event, EventBody, EventName, NewEvent, Position, RunId, Store, TaskId, TaskSpec,
     event::ExternalFired, store::Selection,
 };
 use schemars::JsonSchema;
@@ -148,17 +148,19 @@ impl Operation for Fire {
 
 /// Tells whether a run has a task that waits for an event of that name, or will.
 async fn waits(store: &dyn Store, run: RunId, name: &EventName) -> Result<bool, Error> {
-    for task in store.tasks(run).await? {
-        if task.body != "wait_for" || task.state.is_terminal() {
+    let rows = store.tasks(run).await?;
+    for task in &rows {
+        // Items that are there stand for themselves; before, the task that will make them stands for them.
+        let is_made = || rows.iter().any(|row| row.parent == Some(task.task));
+        let may_wait = task.body == "wait_for" || (task.body == "for_each" && !is_made());
+        if !may_wait || task.state.is_terminal() {
             continue;
         }
         let kinds = vec!["task.created".to_owned()];
         let selection = Selection { run: Some(run), task: Some(task.task), kinds };
         let created = store.read(Position::default(), &selection, 1).await?;
         let waits = created.into_iter().any(|event| match event.body {
-            EventBody::TaskCreated(created) => {
-                matches!(created.spec.body, Body::WaitFor(wait) if wait.event == *name)
-            }
+            EventBody::TaskCreated(created) => waits_within(&created.spec, name),
             _ => false,
         });
         if waits {
@@ -166,4 +168,12 @@ async fn waits(store: &dyn Store, run: RunId, name: &EventName) -> Result<bool, 
         }
     }
     Ok(false)
+}
+
+/// Tells whether a task, or one that is written down within it, waits for an event of that name.
+fn waits_within(spec: &TaskSpec, name: &EventName) -> bool {
+    match &spec.body {
+        Body::WaitFor(wait) => wait.event == *name,
+        body => body.below().iter().any(|task| waits_within(task, name)),
+    }
 }

@@ -6,13 +6,17 @@ mod fork; // Going on from a point of another run.
 mod replay; // Once more, from what was answered.
 mod turns; // What is said in a conversation, one after the other.
 
-use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use formwork_agent::Agents;
 use formwork_protocols::{
     AgentName, EventBody, ModelRef, PermissionMode, Position, Rng as _, RunId, RunOutcome, Scrub,
-    Span, Store, SystemRng, WorkflowName,
+    Span, Store, SystemRng, TaskId, ToolSpec, WorkflowName,
     check::{CheckKind, CheckSpec, CommandCheck, Expect, Parser},
     document::Diagnostics,
     spec::Retries,
@@ -22,6 +26,7 @@ use formwork_scheduler::{
     Executor, Report, Scheduler, Setup, Signals,
     workflow::{Known, Plan, SingleTask},
 };
+use formwork_tool::builtin;
 use formwork_write_safety::Reads;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,7 +39,7 @@ use crate::{
     commits::{self, LastCommit},
     documents,
     executor::Workshop,
-    leftover,
+    leftover, making,
     models::{Models, lookup},
     presence::{self, Presence},
     repository::Briefing,
@@ -197,15 +202,38 @@ impl Operation for Start {
             summary.as_ref().map(|summary| models.model(summary)).transpose()?;
             chosen.insert(name.clone(), AgentSetup { agent, model, summary });
         }
+        let mut helpers = BTreeSet::new();
+        if chosen.values().any(|own| making::may_make(&own.agent)) {
+            // They may be asked for while the run goes on. One that cannot work here is not there.
+            let specs = all_tools(formwork);
+            for agent in agents.iter() {
+                if chosen.contains_key(agent.name()) {
+                    continue;
+                }
+                let ready = match &model {
+                    Some(model) => Ok(model.clone()),
+                    None => models.choice(agent),
+                };
+                let ready = ready.and_then(|model| models.model(&model).map(|_| model));
+                let is_sound = setup::own_rules(agent, &specs).is_ok();
+                if let Some(model) = ready.ok().filter(|_| is_sound) {
+                    let (agent, summary) = (agent.clone(), models.cheap().cloned());
+                    helpers.insert(agent.name().clone());
+                    chosen.insert(agent.name().clone(), AgentSetup { agent, model, summary });
+                }
+            }
+        }
         plan.cap_agents(|name| chosen.get(name).map(|own| &own.agent.document().budget));
         let width = width.unwrap_or(WIDTH).max(1);
         let approvals = approval::standing(formwork)?;
-        let windows = chosen.values().filter_map(|own| models.catalog().info(&own.model).ok());
+        let planned = chosen.values().filter(|own| !helpers.contains(own.agent.name()));
+        let windows = planned.filter_map(|own| models.catalog().info(&own.model).ok());
         let window = windows.filter_map(|info| info.context_tokens).min();
         let briefing = Some(Briefing::read(&config, &formwork.inner.root, window)?);
         let setup = RunSetup {
             config,
             agents: chosen,
+            helpers,
             width,
             commit: commit.clone(),
             headless,
@@ -313,7 +341,7 @@ fn single(
 }
 
 /// Tells by a command how its output is to be read: a run of no tests must not pass for a success.
-fn parser(argv: &[String]) -> Option<Parser> {
+pub(crate) fn parser(argv: &[String]) -> Option<Parser> {
     let words: Vec<&str> = argv.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["cargo", "test", ..] => Some(Parser::CargoTest),
@@ -324,6 +352,14 @@ fn parser(argv: &[String]) -> Option<Parser> {
         ["jest" | "vitest", ..] | ["npx", "jest" | "vitest", ..] => Some(Parser::Jest),
         _ => None,
     }
+}
+
+/// Describes every tool that agents can be given.
+pub(super) fn all_tools(formwork: &Formwork) -> Vec<ToolSpec> {
+    let mut tools = builtin::specs();
+    tools.push(crate::repository::load_skill());
+    tools.extend(formwork.inner.tools.iter().map(|tool| tool.spec().clone()));
+    tools
 }
 
 /// Puts together what a run works with.
@@ -371,6 +407,7 @@ fn workshop(
         natives: inner.natives.clone(),
         unasked: tokio::sync::OnceCell::new(),
         shares: crate::checks::Shares::default(),
+        asked: std::sync::Mutex::default(),
         waiting: std::sync::Mutex::default(),
         approver: Arc::new(approval::Kept {
             inner: Arc::clone(&inner.approver),
@@ -553,6 +590,9 @@ pub struct RunDetail {
     pub checks: Vec<CheckRow>,
     /// The model calls that ended well, in order.
     pub calls: Vec<CallRow>,
+    /// Why tasks have not begun that could but for what others write.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub waits: BTreeMap<TaskId, String>,
 }
 
 /// `runs.get`
@@ -578,6 +618,7 @@ impl Operation for Get {
         }
         let checks = store.checks(run).await?;
         let calls = store.calls(run).await?;
-        Ok(RunDetail { run: row, tasks, attempts, checks, calls })
+        let waits = super::tasks::waits(&**store, run, &tasks).await?.into_iter().collect();
+        Ok(RunDetail { run: row, tasks, attempts, checks, calls, waits })
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Claim, EventBody, Position, RunId, Store, TaskId, TaskSpec, Usage, Usd,
+    Claim, EventBody, Position, RunId, Store, TaskId, TaskSpec, TaskState, Usage, Usd,
     event::{Decided, FileChange},
     store::{AttemptRow, CallRow, CheckRow, Selection, TaskRow},
 };
@@ -39,6 +39,9 @@ pub struct Summary {
     pub checks: u64,
     #[expect(missing_docs, reason = "said above")]
     pub failed_checks: u64,
+    /// Why it has not begun, where it could but for what another task writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
     /// The task itself.
     #[serde(flatten)]
     pub task: TaskRow,
@@ -69,6 +72,7 @@ impl Operation for List {
         let rows = store.tasks(params.run).await?;
         let checks = store.checks(params.run).await?;
         let (paths, totals) = (paths(&rows), totals(&rows));
+        let mut waits = waits(&**store, params.run, &rows).await?;
         let tasks = rows
             .into_iter()
             .map(|task| {
@@ -78,6 +82,7 @@ impl Operation for List {
                     total: totals.get(&task.task).map_or(task.cost, |(cost, _)| *cost),
                     checks: own().count() as u64,
                     failed_checks: own().filter(|check| !check.verdict.passed).count() as u64,
+                    waits: waits.remove(&task.task),
                     task,
                 }
             })
@@ -133,6 +138,9 @@ pub struct TaskDetail {
     pub files: Vec<FileChange>,
     /// The paths of the tasks one level below it.
     pub children: Vec<String>,
+    /// Why it has not begun, where it could but for what another task writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
 }
 
 /// `tasks.get`
@@ -173,6 +181,7 @@ impl Operation for Get {
             tools: left.tools.into_values().collect(),
             files: left.files.into_values().collect(),
             children: rows.iter().filter(|row| row.parent == Some(task.task)).map(path).collect(),
+            waits: waits(&**store, run, &rows).await?.remove(&task.task),
             task: task.clone(),
         })
     }
@@ -264,6 +273,35 @@ fn find<'a>(
                 None => format!("it has {} tasks", rows.len()),
             };
             Err(Error::NoSuchTask { run, task: wanted.to_owned(), reason })
+        }
+    }
+}
+
+/// Says why tasks have not begun that could but for what others write.
+pub(super) async fn waits(
+    store: &dyn Store,
+    run: RunId,
+    rows: &[TaskRow],
+) -> Result<HashMap<TaskId, String>, Error> {
+    let is_new = |row: &&TaskRow| row.state == TaskState::Created;
+    let new: Vec<TaskId> = rows.iter().filter(is_new).map(|row| row.task).collect();
+    let mut waits = HashMap::new();
+    if new.is_empty() {
+        return Ok(waits);
+    }
+    let kinds = vec!["task.blocked".to_owned()];
+    let (selection, mut after) =
+        (Selection { run: Some(run), task: None, kinds }, Position::default());
+    loop {
+        let events = store.read(after, &selection, PAGE).await?;
+        let Some(last) = events.last() else { return Ok(waits) };
+        after = last.position;
+        for event in events {
+            if let (EventBody::TaskBlocked(blocked), Some(task)) = (event.body, event.task)
+                && new.contains(&task)
+            {
+                waits.insert(task, blocked.to_string());
+            }
         }
     }
 }

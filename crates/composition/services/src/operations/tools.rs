@@ -2,7 +2,6 @@
 
 use async_trait::async_trait;
 use formwork_protocols::ToolSpec;
-use formwork_tool::builtin;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -36,9 +35,7 @@ impl Operation for List {
     type Output = Listed;
 
     async fn run(formwork: &Formwork, _: &Caller, _: ListParams) -> Result<Listed, Error> {
-        let mut tools = builtin::specs();
-        tools.push(crate::repository::load_skill());
-        tools.extend(formwork.inner.tools.iter().map(|tool| tool.spec().clone()));
+        let mut tools = super::runs::all_tools(formwork);
         tools.sort_by(|a, b| a.definition.name.cmp(&b.definition.name));
         Ok(Listed { tools })
     }

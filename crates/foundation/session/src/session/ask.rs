@@ -5,13 +5,13 @@ use std::{ops::ControlFlow, pin::pin};
 use formwork_protocols::{
     Ask, Blob, CallId, Cancel, Completion, EventBody, HoldId, ModelEvent, ModelRequest,
     ProviderError, ProviderFault, Purpose, Span, Usage,
-    budget::Crossing,
+    budget::{Crossing, Remaining},
     event::{
         BudgetExhausted, BudgetReserved, BudgetSettled, Delta, DeltaKind, ModelCompleted,
         ModelFailed, ModelFellBack, ModelRequested, ModelRetried,
     },
     message::ToolDefinition,
-    model::{FellBack, ToolCalls, ToolChoice},
+    model::{FellBack, ToolCalls, ToolChoice, left_line},
 };
 use futures::StreamExt as _;
 
@@ -101,7 +101,18 @@ impl Session {
 
     /// Returns the measure of the next request: the conversation, and the tools of this moment.
     pub(super) fn measure(&self) -> u64 {
-        self.tokens.saturating_add(tool_tokens(&self.tools()))
+        let tail = self.tail().map_or(0, |tail| tokens_of(tail.len() as u64));
+        self.tokens.saturating_add(tool_tokens(&self.tools())).saturating_add(tail)
+    }
+
+    /// Returns what the model is told behind the conversation: what is left to its task, where anything bounds it.
+    fn tail(&self) -> Option<String> {
+        let mut left = self.seams.ledger.remaining(self.task());
+        let own = self.spec.limits.max_rounds;
+        let own = own.map(|most| most.saturating_sub(self.totals.rounds));
+        left.rounds = left.rounds.into_iter().chain(own).min();
+        let told = told(&left);
+        (!told.is_empty()).then(|| left_line(&told))
     }
 
     /// Returns the tools of this moment, where the model takes any.
@@ -118,6 +129,7 @@ impl Session {
         ModelRequest {
             model: self.spec.model.info.model.model.clone(),
             messages: self.history.messages().collect(),
+            tail: self.tail(),
             tools,
             tool_choice: ToolChoice::Auto,
             max_output_tokens: Some(self.answer_limit(measure)),
@@ -159,6 +171,7 @@ impl Session {
         let call = CallId::generate(&*self.seams.clock, &*self.seams.rng);
         let reserved = BudgetReserved { hold: id, call, usd: ask.usd, tokens: ask.tokens };
         let requested = ModelRequested {
+            tail: request.tail.clone(),
             call,
             session: self.id,
             model: asked,
@@ -336,15 +349,10 @@ impl Session {
     /// Tells the model what is left for its task, once most of a budget is used.
     fn budget_left(&self) -> String {
         let left = self.seams.ledger.remaining(self.task());
-        let mut parts = Vec::new();
-        parts.extend(left.usd.map(|usd| format!("${usd}")));
-        parts.extend(left.tokens.map(|tokens| format!("{tokens} tokens")));
-        parts.extend(left.rounds.map(|rounds| format!("{rounds} model calls")));
-        parts.extend(left.tool_calls.map(|calls| format!("{calls} tool calls")));
         format!(
             "Most of the budget of this task is used. Left: {}. Finish what matters most and end the task \
              while you can.",
-            parts.join(", ")
+            told(&left)
         )
     }
 
@@ -391,4 +399,14 @@ impl Session {
             tries: 1,
         }
     }
+}
+
+/// Says in words what is left, as far as anything is bounded.
+fn told(left: &Remaining) -> String {
+    let mut parts = Vec::new();
+    parts.extend(left.usd.map(|usd| format!("${usd}")));
+    parts.extend(left.tokens.map(|tokens| format!("{tokens} tokens")));
+    parts.extend(left.rounds.map(|rounds| format!("{rounds} model calls")));
+    parts.extend(left.tool_calls.map(|calls| format!("{calls} tool calls")));
+    parts.join(", ")
 }

@@ -7,7 +7,7 @@ use formwork_protocols::{
     Toolbox,
     event::{Decided, ToolFailed, ToolRequested},
     message::Arguments,
-    tool::{CallContext, Control, Replay, ToolReply},
+    tool::{CREATE_TASK, CallContext, Control, Replay, ToolReply},
 };
 use futures::{StreamExt as _, stream};
 
@@ -153,7 +153,8 @@ impl Session {
                 return None;
             }
         };
-        if !reply.result.is_error && known.get(&call.name).is_some_and(|(class, _)| changes(*class))
+        if !reply.result.is_error
+            && known.get(&call.name).is_some_and(|(class, _)| changes(*class, &call.name))
         {
             self.guard.changed(&call);
         }
@@ -283,10 +284,12 @@ impl Session {
     }
 }
 
-/// Tells whether a call of that class may change what another call finds.
-pub(super) const fn changes(class: ToolClass) -> bool {
+/// Tells whether a call of that class, by that tool, may change what another call finds.
+pub(super) fn changes(class: ToolClass, name: &str) -> bool {
     match class {
-        ToolClass::Read | ToolClass::Lifecycle => false,
+        ToolClass::Read => false,
+        // What was made can be waited for, as often as there is more of it.
+        ToolClass::Lifecycle => name == CREATE_TASK,
         ToolClass::Write
         | ToolClass::Delete
         | ToolClass::Exec

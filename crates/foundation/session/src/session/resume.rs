@@ -167,7 +167,9 @@ impl Session {
                     for (call, result) in turn.pairs() {
                         self.guard.judge(call);
                         let class = classes.get(&call.name).copied();
-                        if !result.is_error && class.is_some_and(super::calls::changes) {
+                        if !result.is_error
+                            && class.is_some_and(|class| super::calls::changes(class, &call.name))
+                        {
                             self.guard.changed(call);
                         }
                     }

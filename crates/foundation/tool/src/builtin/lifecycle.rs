@@ -87,11 +87,12 @@ struct EndArguments {
 
 pub(super) struct EndTask {
     spec: ToolSpec,
+    control: Arc<dyn TaskControl>,
 }
 
 impl EndTask {
-    pub(super) fn new() -> Self {
-        Self { spec: end_spec() }
+    pub(super) fn new(control: Arc<dyn TaskControl>) -> Self {
+        Self { spec: end_spec(), control }
     }
 }
 
@@ -103,11 +104,15 @@ impl Tool for EndTask {
 
     async fn call(
         &self,
-        _: &CallContext,
+        context: &CallContext,
         arguments: Value,
         _: &Cancel,
     ) -> Result<ToolOutput, ToolError> {
         let EndArguments { summary, output } = schema::read(arguments)?;
+        self.control
+            .may_end(context.task)
+            .await
+            .map_err(|reason| ToolError::new(ToolErrorKind::Denied, reason))?;
         let claim = Claim { summary, output: output.map(Value::Object) };
         Ok(ToolOutput {
             text: "the checks of the task run now".to_owned(),

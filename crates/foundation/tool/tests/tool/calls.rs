@@ -318,7 +318,9 @@ fn no_built_in_tool_takes_many_words() {
 
         let size = shown.to_string().len();
 
-        assert!(size <= 800, "{shown} has {size} bytes");
+        // A task has many sides, and each of them is a choice of the model's.
+        let most = if shown["name"] == "create_task" { 1_400 } else { 800 };
+        assert!(size <= most, "{shown} has {size} bytes");
     }
 }
 

@@ -129,6 +129,7 @@ impl World {
             store: Arc::clone(&log) as _,
             control: Arc::clone(&tasks) as _,
             clock: Arc::new(Noon),
+            makes: None,
             commits: None,
         };
         builtin::register(&mut registry, parts).unwrap();

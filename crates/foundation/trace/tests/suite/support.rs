@@ -245,6 +245,7 @@ pub(super) fn story(run: RunId) -> Story {
         change("new.rs", None, Some("c")),
         change("new.rs", Some("c"), None),
         EventBody::AttemptEnded(AttemptEnded {
+            class: None,
             attempt: attempts[0],
             claimed: true,
             reason: "done".to_owned(),

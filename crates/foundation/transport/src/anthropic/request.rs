@@ -102,6 +102,13 @@ fn body<'a>(
     }
     let mut messages = groups(rest, names, author)?;
     keep_turns(&mut messages);
+    if let Some(tail) = &request.tail {
+        // Behind the last mark, so that the cache does not hold it.
+        match messages.last_mut().filter(|group| group.role == "user") {
+            Some(last) => last.content.push(text(tail)),
+            None => messages.push(Group { role: "user", content: vec![text(tail)] }),
+        }
+    }
     Ok(Body {
         model: request.model.as_str(),
         stream: true,

@@ -14,7 +14,10 @@ use reqwest::header::HeaderMap;
 
 use super::{Failure, Inner, root_cause};
 use crate::{
-    cassette::{Answered, Asked, Cassette, End, VERSION, headers, kept, scrubbed, scrubbed_value},
+    cassette::{
+        Answered, Asked, Cassette, End, VERSION, headers, kept, scrubbed, scrubbed_value,
+        without_tail,
+    },
     fault::Fault,
     recorded::Deck,
     wire::Outgoing,
@@ -101,7 +104,7 @@ impl Inner {
         })?;
         let query = outgoing.url.query().map(|query| format!("?{query}")).unwrap_or_default();
         let path = scrub(&format!("{}{query}", outgoing.url.path()));
-        Ok(Asked { path, body: scrubbed_value(body, &scrub) })
+        Ok(Asked { path, body: without_tail(scrubbed_value(body, &scrub)) })
     }
 }
 

@@ -133,8 +133,19 @@ fn body(request: &ModelRequest, names: &ToolNames, author: &Provenance) -> Body 
             response_mime_type: schema.is_some().then_some("application/json"),
             response_schema: schema,
         },
-        contents: contents(rest, names, author),
+        contents: with_tail(contents(rest, names, author), request.tail.as_deref()),
     }
+}
+
+/// Adds what stands behind the conversation.
+fn with_tail(mut contents: Vec<Content>, tail: Option<&str>) -> Vec<Content> {
+    let Some(tail) = tail else { return contents };
+    let part = json!({ "text": tail });
+    match contents.last_mut().filter(|content| content.role == "user") {
+        Some(last) => last.parts.push(part),
+        None => contents.push(Content { role: "user", parts: vec![part] }),
+    }
+    contents
 }
 
 fn tool_config(request: &ModelRequest, names: &ToolNames) -> Option<Value> {

@@ -134,8 +134,22 @@ fn body<'a>(
         },
         format: request.output_schema.as_ref().map(|(_, schema)| schema),
         tools: tools.collect(),
-        messages: messages(&request.messages, names, &author)?,
+        messages: with_tail(messages(&request.messages, names, &author)?, request.tail.as_deref()),
     })
+}
+
+/// Adds what stands behind the conversation: to its last message, because templates want the roles to alternate.
+fn with_tail(mut wire: Vec<WireMessage>, tail: Option<&str>) -> Vec<WireMessage> {
+    let Some(tail) = tail else { return wire };
+    match wire.last_mut().filter(|last| matches!(last.role, "user" | "tool")) {
+        Some(last) => last.content = format!("{}\n\n{tail}", last.content),
+        None => wire.push(WireMessage {
+            role: "user",
+            content: tail.to_owned(),
+            ..WireMessage::default()
+        }),
+    }
+    wire
 }
 
 fn messages(

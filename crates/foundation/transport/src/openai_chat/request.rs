@@ -126,7 +126,7 @@ fn body<'a>(kind: ProviderKind, request: &'a ModelRequest, names: &'a ToolNames)
     };
     Body {
         model: request.model.as_str(),
-        messages: messages(&request.messages, names),
+        messages: with_tail(messages(&request.messages, names), request.tail.as_deref()),
         stream: true,
         stream_options: StreamOptions { include_usage: true },
         tools: offered(&request.tools)
@@ -197,6 +197,21 @@ fn messages<'a>(messages: &'a [Message], names: &'a ToolNames) -> Vec<WireMessag
             }),
             _ => None,
         }));
+    }
+    wire
+}
+
+/// Adds what stands behind the conversation: to its last message, because the templates of many local models
+/// want the roles to alternate.
+fn with_tail<'a>(mut wire: Vec<WireMessage<'a>>, tail: Option<&str>) -> Vec<WireMessage<'a>> {
+    let Some(tail) = tail else { return wire };
+    let is_heard = |message: &&mut WireMessage<'_>| matches!(message.role, "user" | "tool");
+    match wire.last_mut().filter(is_heard).map(|last| &mut last.content) {
+        Some(Content::Text(text)) => *text = format!("{text}\n\n{tail}").into(),
+        Some(Content::Parts(parts)) => parts.push(json!({ "type": "text", "text": tail })),
+        Some(Content::None) | None => {
+            wire.push(plain("user", Content::Text(tail.to_owned().into())));
+        }
     }
     wire
 }

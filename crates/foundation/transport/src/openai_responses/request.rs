@@ -97,7 +97,11 @@ fn body<'a>(request: &'a ModelRequest, names: &ToolNames, author: &Provenance) -
         tool_choice: tool_choice(request, names),
         tools: tools.collect(),
         instructions: (!system.is_empty()).then(|| system.join("\n\n")),
-        input: input(rest, names, author),
+        input: {
+            let mut items = input(rest, names, author);
+            items.extend(request.tail.iter().map(|tail| json!({ "role": "user", "content": tail })));
+            items
+        },
     }
 }
 

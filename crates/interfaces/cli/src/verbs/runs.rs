@@ -328,7 +328,8 @@ const fn sign(task: &TaskRow) -> &'static str {
 
 fn told(detail: &RunDetail, task: &TaskRow) -> String {
     let ending = match &task.ending {
-        Some(Ending::Completed) | None => task.state.to_string(),
+        Some(Ending::Completed) => task.state.to_string(),
+        None => detail.waits.get(&task.task).cloned().unwrap_or_else(|| task.state.to_string()),
         Some(ending) => ending.to_string(),
     };
     let attempts =

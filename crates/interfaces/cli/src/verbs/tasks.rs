@@ -56,7 +56,8 @@ fn list(listed: &Listed) -> String {
     for summary in &listed.tasks {
         let task = &summary.task;
         let how = match &task.ending {
-            Some(Ending::Completed) | None => task.state.to_string(),
+            Some(Ending::Completed) => task.state.to_string(),
+            None => summary.waits.clone().unwrap_or_else(|| task.state.to_string()),
             Some(ending) => ending.to_string(),
         };
         let checks = match (summary.checks, summary.failed_checks) {
@@ -86,6 +87,7 @@ fn show(detail: &TaskDetail) -> String {
         Some(ending) => format!("{}: {ending}", task.state),
     };
     fact("state", how);
+    detail.waits.iter().for_each(|waits| fact("blocked", waits.clone()));
     fact("does", task.body.clone());
     if let Some(spec) = &detail.spec {
         if !spec.description.is_empty() {

@@ -114,6 +114,7 @@ impl Tree {
             EventBody::CheckStarted(check) => {
                 self.doing(task, format!("{} check {:?}", check.phase.as_str(), check.check));
             }
+            EventBody::TaskBlocked(blocked) => self.doing(task, blocked.to_string()),
             EventBody::InboxAsked(_) => self.doing(task, "waits for an answer".to_owned()),
             EventBody::WaitMet(_) | EventBody::InboxAnswered(_) => self.doing(task, String::new()),
             EventBody::CheckFinished(_) => self.doing(task, String::new()),

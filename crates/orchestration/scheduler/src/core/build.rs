@@ -6,9 +6,12 @@ use std::{
     sync::Arc,
 };
 
-use formwork_protocols::{Body, Ending, TaskId, TaskName, TaskSpec, TaskState};
+use formwork_protocols::{Body, Ending, Escalation, TaskId, TaskName, TaskSpec, TaskState};
 
-use super::state::{Expansion, State, TaskIndex};
+use super::{
+    made::Join,
+    state::{Expansion, State, TaskIndex},
+};
 
 /// Why specs do not make a tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -81,6 +84,12 @@ pub struct Standing {
     pub attempt: u32,
     /// Whether that attempt has not ended.
     pub attempt_open: bool,
+    /// The attempt of its parent in which it was made; 0 where it was there from the beginning.
+    pub born: u32,
+    /// How many attempts failed by what may pass by itself, and whether the latest did.
+    pub passing: u32,
+    #[expect(missing_docs, reason = "said above")]
+    pub rests: bool,
     /// The place of the exit check that failed last.
     pub failed_check: u32,
     /// Whether what it handed over did not follow its schema once.
@@ -142,8 +151,17 @@ impl Builder {
         node.ending = standing.ending.filter(|end| *end != Ending::Completed).map(Box::new);
         node.attempt = standing.attempt;
         node.attempt_open = standing.attempt_open;
+        node.born = standing.born;
+        node.passing = standing.passing;
         node.failed_check = standing.failed_check;
         node.repaired = standing.repaired;
+        if standing.rests && !standing.attempt_open && standing.state == TaskState::Active {
+            // Whether it rests after that attempt is decided once more.
+            node.passing = node.passing.saturating_sub(1);
+            let detail = "its last attempt could not reach its model".to_owned();
+            let why = Escalation::Unreachable { detail };
+            self.state.joins.insert(task, Join::Over(why));
+        }
     }
 
     /// Links dependencies and counts what is open.
@@ -194,10 +212,13 @@ fn pairs_below(
     pairs: &mut Vec<(TaskIndex, TaskIndex)>,
 ) -> Result<(), BuildError> {
     let mut names: HashMap<&TaskName, TaskIndex> = HashMap::new();
-    for child in state.children(parent) {
+    let is_written = matches!(state.spec(parent).body, Body::Subtasks { .. } | Body::ForEach(_));
+    // Nobody depends on a part of a conversation, and a finished one leaves its name to a later one.
+    let is_part = |child: &TaskIndex| matches!(state.spec(*child).body, Body::Inline { .. });
+    for child in state.children(parent).filter(|child| !is_part(child)) {
         match names.entry(&state.spec(child).name) {
-            // A finished part of a conversation leaves its name to a later one.
-            Entry::Occupied(mut taken) if matches!(state.spec(child).body, Body::Inline { .. }) => {
+            // What was made in an attempt leaves its name to what a later attempt makes.
+            Entry::Occupied(mut taken) if !is_written => {
                 taken.insert(child);
             }
             Entry::Occupied(_) => {
@@ -233,6 +254,24 @@ fn write_edges(state: &mut State, mut pairs: Vec<(TaskIndex, TaskIndex)>) {
         start = start.saturating_add(count);
     }
     state.edges.extend(pairs.into_iter().map(|(_, after)| after));
+}
+
+/// Has a task wait for another one that was there before it.
+pub(super) fn add_edge(state: &mut State, before: TaskIndex, after: TaskIndex) {
+    let (start, count) = state.node(before).edges;
+    let here = state.edges.len();
+    let is_last = count > 0 && start as usize + count as usize == here;
+    let start = if is_last {
+        start
+    } else {
+        // The group moves behind all others, where there is room; its old place is used no more.
+        state.edges.extend_from_within(start as usize..start as usize + count as usize);
+        u32::try_from(here).unwrap_or(u32::MAX)
+    };
+    state.edges.push(after);
+    let node = state.node_mut(before);
+    node.edges = (start, count + 1);
+    state.node_mut(after).waiting += 1;
 }
 
 fn refuse_cycles(state: &State) -> Result<(), BuildError> {

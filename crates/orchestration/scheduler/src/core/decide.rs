@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use formwork_protocols::{
-    Cancellation, Ending, Escalation, TaskId, TaskName, TaskSignal, TaskSpec, TaskState,
+    Cancellation, Ending, Escalation, Span, TaskId, TaskName, TaskSignal, TaskSpec, TaskState,
     check::Phase,
 };
 
@@ -33,6 +33,8 @@ pub enum Input {
     Ended { task: TaskIndex, end: BodyEnd },
     /// The attempt or the checks of a task were broken off without a result.
     Interrupted { task: TaskIndex },
+    /// The rest of a task is over.
+    Rested { task: TaskIndex },
     /// A task's time is over.
     TimedOut { task: TaskIndex, why: Escalation },
     /// Somebody ends a task and all below it.
@@ -43,6 +45,11 @@ pub enum Input {
     Open { parent: TaskIndex, id: TaskId, spec: Arc<TaskSpec> },
     /// An attempt closes such a task.
     Close { task: TaskIndex },
+    /// An attempt makes a task of its own below its task: one that somebody else works on, beside it.
+    Make { parent: TaskIndex, id: TaskId, spec: Arc<TaskSpec> },
+    /// An attempt waits for tasks that it has made, in no place of the width. [`Command::Rejoin`] tells when it
+    /// goes on. Whoever waits again waits for these alone.
+    Await { task: TaskIndex, on: Vec<TaskIndex> },
 }
 
 /// How an attempt ended.
@@ -50,8 +57,7 @@ pub enum Input {
 pub enum BodyEnd {
     /// The body says that it is done.
     Claimed,
-    /// The body gave up. After [`Escalation::BodyFailed`] it is tried again while attempts are left;
-    /// another attempt would meet every other reason again, so the task is given up.
+    /// The body gave up. What follows is for the [class](Escalation::class) of the reason to say.
     Failed(Escalation),
 }
 
@@ -72,16 +78,22 @@ pub enum Command {
     },
     /// Tell by [`Input::Judged`] whether the condition of a task holds. What it depends on has ended.
     Judge { task: TaskIndex },
+    /// Tell that a task could begin, and waits until `by` gives back what both may write: what begins with `path`.
+    Blocked { task: TaskIndex, by: TaskIndex, path: String },
     /// Tell by [`Input::Woken`] when what a task waits for is there. It is told again when the run is taken up.
     Wait { task: TaskIndex },
     /// Tell by [`Input::Expanded`] for which items a task is done.
     Expand { task: TaskIndex },
+    /// Tell by [`Input::Rested`] when so much time is over. It tries again without when the run is taken up.
+    Rest { task: TaskIndex, after: Span },
     /// Begin to measure a task's time.
     Timer { task: TaskIndex },
     /// Run the checks of a phase, one after the other, until one fails.
     Check { task: TaskIndex, phase: Phase },
     /// Make an attempt; go on with the one that was left where `continues`.
     Attempt { task: TaskIndex, number: u32, continues: bool },
+    /// What the attempt of a task waits for has ended, and there is room for it to go on.
+    Rejoin { task: TaskIndex },
     /// Break off the attempt or the checks of a task.
     Interrupt { task: TaskIndex },
     /// Nothing is under way any more: the run is paused.
@@ -113,6 +125,17 @@ pub enum Refusal {
     /// The tree would become too large.
     #[error("task {task} allows at most {limit} {what}")]
     Cap { task: TaskName, limit: u32, what: &'static str },
+    /// It is to wait for a task that was not made, or not by this attempt.
+    #[error("task {task} has made no task {name}")]
+    NotMade { task: TaskName, name: TaskName },
+    /// It is to wait for a task that has failed.
+    #[error("task {name} cannot be waited for: {ending}")]
+    HasFailed { name: TaskName, ending: String },
+    /// What is made must be worked on by itself.
+    #[error(
+        "task {name} has the body {body}, and what is made has one of agent, command and native"
+    )]
+    NotOnItsOwn { name: TaskName, body: &'static str },
     /// Its children have not ended.
     #[error("task {task} has open tasks: {children}")]
     OpenChildren { task: TaskName, children: String },
@@ -137,6 +160,7 @@ pub fn decide(state: &mut State, input: Input, out: &mut Vec<Command>) -> Result
         }
         Input::Ended { task, end } => state.body_ended(task, end, out)?,
         Input::Interrupted { task } => state.interrupted(task, out)?,
+        Input::Rested { task } => state.rested(task)?,
         Input::TimedOut { task, why } => {
             let node = state.node(task);
             if node.state.is_terminal() || node.state == TaskState::Created {
@@ -153,6 +177,8 @@ pub fn decide(state: &mut State, input: Input, out: &mut Vec<Command>) -> Result
         Input::Pause => state.pause(out),
         Input::Open { parent, id, spec } => state.open(parent, id, spec, out)?,
         Input::Close { task } => state.close(task, out)?,
+        Input::Make { parent, id, spec } => state.make(parent, id, spec, out)?,
+        Input::Await { task, on } => state.wait_for(task, on, out)?,
     }
     state.go_on(out);
     Ok(())

@@ -74,6 +74,8 @@ impl State {
         }
         self.shift(task, signal, Some(ending), out);
         self.release_slot(task);
+        self.joins.remove(&task);
+        self.give_back(task);
         if let Some(parent) = self.node(task).parent.get() {
             self.node_mut(parent).open -= 1;
         }
@@ -107,6 +109,7 @@ impl State {
 
         let Kind::Parent(on_failure) = self.node(parent).kind else {
             self.end_if_stopped(parent, out);
+            self.tell_whoever_waits(parent);
             return;
         };
         if !well && self.is_cause(task) && self.minds(parent) && self.node(parent).stop.is_none() {

@@ -12,6 +12,7 @@ impl State {
     pub(super) fn take_up(&mut self, out: &mut Vec<Command>) {
         self.paused = false;
         self.pause_told = false;
+        self.reclaim();
         for task in self.tasks() {
             if self.node(task).limit != u32::MAX {
                 self.recount(task);
@@ -35,7 +36,7 @@ impl State {
             let parent_active = node.parent.get().is_none_or(|parent| {
                 let above = self.node(parent);
                 above.state == TaskState::Active
-                    && matches!(above.kind, Kind::Parent(_))
+                    && above.kind != Kind::Wait
                     && (above.limit == u32::MAX || node.released)
             });
             let can_go_on = match node.kind {
@@ -65,6 +66,9 @@ impl State {
     /// children have ended for it. It could not complete without them.
     pub(super) fn was_being_stopped(&self, task: TaskIndex) -> bool {
         let node = self.node(task);
+        if node.attempt_open {
+            return self.lost_what_it_made(task);
+        }
         matches!(node.kind, Kind::Parent(_))
             && !node.state.is_terminal()
             && node.stop.is_none()
@@ -149,15 +153,18 @@ impl State {
     /// Takes the next step of a task that is ready.
     pub(super) fn advance(&mut self, task: TaskIndex, out: &mut Vec<Command>) {
         let node = self.node(task);
+        if node.work != Work::Idle {
+            return self.rejoin(task, out);
+        }
         match node.state {
             TaskState::Created => {
-                if self.asks(task, out) {
+                if self.asks(task, out) || self.must_wait(task, out) {
                     return;
                 }
                 self.shift(task, TaskSignal::Start, None, out);
                 let spec = &self.node(task).spec;
                 let has_checks = !spec.prechecks.is_empty();
-                if spec.timeout.is_some() || spec.budget.wall.is_some() {
+                if spec.timeout.is_some() || spec.budget.wall.is_some() || spec.idle.is_some() {
                     out.push(Command::Timer { task });
                 }
                 if has_checks {
@@ -184,10 +191,7 @@ impl State {
                 self.launch(task, Work::Body);
                 out.push(Command::Attempt { task, number, continues: true });
             }
-            TaskState::Active => {
-                let detail = "its last attempt failed".to_owned();
-                self.again_or_escalate(task, Escalation::BodyFailed { detail }, out);
-            }
+            TaskState::Active => self.after_attempt(task, out),
             TaskState::Completed
             | TaskState::PrecheckFailed
             | TaskState::Escalated
@@ -226,6 +230,7 @@ impl State {
             return Err(self.stale(task));
         }
         self.land(task);
+        self.joins.remove(&task);
         if self.node(task).stop.is_some() {
             self.stop_children(task, out);
             self.end_if_stopped(task, out);

@@ -27,11 +27,13 @@
 //! ```
 
 mod build; // From specs, or from a record, to a state.
+pub(crate) mod claims; // What tasks write, so that two do not write the same.
 mod conditions; // Whether a task is wanted at all.
 mod decide; // What happened, what to do, and the one function between them.
 mod ends; // How tasks end, and what becomes of those around them.
 mod flow; // What can go on, as far as the width allows.
 mod items; // The children of a task that has one for each item.
+mod made; // Tasks that a body makes, and waits for.
 mod parts; // Tasks that are added while their parent works.
 mod phases; // Checks and attempts, and what follows from each.
 mod state;

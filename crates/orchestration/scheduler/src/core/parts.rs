@@ -24,7 +24,7 @@ pub struct Growth {
 
 impl State {
     /// Names the open children of a task, if it has any.
-    pub(super) fn open_names(&self, task: TaskIndex) -> Option<String> {
+    pub fn open_names(&self, task: TaskIndex) -> Option<String> {
         if self.node(task).open == 0 {
             return None;
         }

@@ -1,12 +1,13 @@
 //! The phases of a task: its checks, its attempts, and what follows from each.
 
 use formwork_protocols::{
-    Ending, Escalation, TaskSignal, TaskState,
+    Ending, Escalation, FailureClass, Span, TaskSignal, TaskState,
     check::{CheckKind, CheckSpec, Phase},
 };
 
 use super::{
     decide::{BodyEnd, Command, Refusal},
+    made::Join,
     state::{Kind, State, TaskIndex, Work},
 };
 
@@ -140,19 +141,44 @@ impl State {
         why: Escalation,
         out: &mut Vec<Command>,
     ) {
-        let node = self.node(task);
-        let is_again = matches!(why, Escalation::BodyFailed { .. });
-        if is_again && node.kind == Kind::Leaf && self.has_attempts_left(task) {
-            self.retry(task, out);
-        } else {
-            self.stop(task, Ending::Escalated { why }, out);
+        let is_leaf = self.node(task).kind == Kind::Leaf;
+        match why.class() {
+            FailureClass::Work if is_leaf && self.has_attempts_left(task) => self.retry(task, out),
+            FailureClass::Passing if is_leaf && let Some(after) = self.next_rest(task) => {
+                self.node_mut(task).passing += 1;
+                self.release_slot(task);
+                self.joins.insert(task, Join::Rests);
+                out.push(Command::Rest { task, after });
+            }
+            _ => self.stop(task, Ending::Escalated { why }, out),
         }
     }
 
     /// Tells whether a task may be tried once more. A repair of the form of its result takes no attempt away.
     fn has_attempts_left(&self, task: TaskIndex) -> bool {
         let node = self.node(task);
-        node.attempt <= node.spec.retries.max.saturating_add(u32::from(node.repaired))
+        let others = u32::from(node.repaired).saturating_add(node.passing);
+        node.attempt <= node.spec.retries.max.saturating_add(others)
+    }
+
+    /// Returns how long a task rests before it is tried again after what may pass by itself, if it waits for that
+    /// any longer.
+    fn next_rest(&self, task: TaskIndex) -> Option<Span> {
+        let node = self.node(task);
+        let most = node.spec.retries.outage?.as_micros();
+        let rested = (0..node.passing).map(rest).map(Span::as_micros);
+        let next = rest(node.passing);
+        // Rests stop growing, so many of them are counted and not added up.
+        (rested.fold(next.as_micros(), u64::saturating_add) <= most).then_some(next)
+    }
+
+    /// Lets a task that has rested try again.
+    pub(super) fn rested(&mut self, task: TaskIndex) -> Result<(), Refusal> {
+        if !matches!(self.joins.get(&task), Some(Join::Rests)) || self.node(task).stop.is_some() {
+            return Err(self.stale(task));
+        }
+        self.enqueue(task);
+        Ok(())
     }
 
     /// Tells whether the exit check that failed was about the form of the result.
@@ -176,7 +202,7 @@ impl State {
         }
     }
 
-    fn attempt_again(&mut self, task: TaskIndex, out: &mut Vec<Command>) {
+    pub(super) fn attempt_again(&mut self, task: TaskIndex, out: &mut Vec<Command>) {
         if self.paused {
             self.release_slot(task);
             return;
@@ -197,6 +223,7 @@ impl State {
             return Err(self.stale(task));
         }
         self.land(task);
+        self.joins.remove(&task);
         self.node_mut(task).attempt_open = false;
         let open = self.open_names(task);
         if self.node(task).open > 0 {
@@ -206,14 +233,18 @@ impl State {
             self.end_if_stopped(task, out);
             return Ok(());
         }
-        match (end, open) {
-            (BodyEnd::Claimed, None) => self.claim(task, out),
+        let why = match (end, open) {
+            (BodyEnd::Claimed, None) => {
+                self.claim(task, out);
+                return Ok(());
+            }
             (BodyEnd::Claimed, Some(open)) => {
                 let detail = format!("it ended while its tasks were open: {open}");
-                self.again_or_escalate(task, Escalation::BodyFailed { detail }, out);
+                Escalation::BodyFailed { detail }
             }
-            (BodyEnd::Failed(why), _) => self.again_or_escalate(task, why, out),
-        }
+            (BodyEnd::Failed(why), _) => why,
+        };
+        self.once_alone(task, why, out);
         Ok(())
     }
 
@@ -227,6 +258,12 @@ impl State {
             (false, _) => self.check(task, Phase::Exit, out),
         }
     }
+}
+
+/// Returns the rest before the further try of that number: a quarter of a second, doubled each time, a minute at
+/// the most.
+fn rest(number: u32) -> Span {
+    Span::from_millis(250_u64 << number.min(8)).min(Span::from_secs(60))
 }
 
 fn check_name(checks: &[CheckSpec], place: u32) -> String {

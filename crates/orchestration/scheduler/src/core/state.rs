@@ -10,6 +10,8 @@ use formwork_protocols::{
     Body, Ending, Escalation, Span, TaskId, TaskSpec, TaskState, spec::OnFailure,
 };
 
+use super::{claims::Claims, made::Join};
+
 /// A task's place in the arrays of a [`State`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskIndex(pub(super) u32);
@@ -119,6 +121,10 @@ pub(super) struct Node {
     pub(super) size: u32,
     /// The number of its latest attempt; 0 before the first.
     pub(super) attempt: u32,
+    /// The attempt of its parent in which it was made; 0 where it was there from the beginning.
+    pub(super) born: u32,
+    /// Attempts that failed by what may pass by itself.
+    pub(super) passing: u32,
     /// The exit check that failed last.
     pub(super) failed_check: u32,
     pub(super) state: TaskState,
@@ -158,6 +164,9 @@ pub struct State {
     pub(super) ready: VecDeque<TaskIndex>,
     /// Tasks that ended and whose consequences are to be drawn.
     pub(super) ended: VecDeque<TaskIndex>,
+    /// How bodies stand towards the tasks that they have made; few have any.
+    pub(super) joins: HashMap<TaskIndex, Join>,
+    pub(super) claims: Claims,
     /// Kept between calls so that stopping a subtree allocates once.
     pub(super) scratch: Vec<TaskIndex>,
 }
@@ -177,6 +186,8 @@ impl State {
             pause_told: false,
             ready: VecDeque::new(),
             ended: VecDeque::new(),
+            joins: HashMap::new(),
+            claims: Claims::default(),
             scratch: Vec::new(),
         }
     }
@@ -295,7 +306,10 @@ impl State {
     /// Adds a task below its parent, which stands before it in the arrays.
     pub(super) fn push(&mut self, id: TaskId, parent: TaskIndex, spec: Arc<TaskSpec>) -> TaskIndex {
         let place = TaskIndex(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
-        let depth = parent.get().map_or(0, |parent| self.node(parent).depth + 1);
+        let (depth, born) = parent.get().map_or((0, 0), |parent| {
+            let above = self.node(parent);
+            (above.depth + 1, above.attempt)
+        });
         let kind = Kind::of(&spec.body);
         let (limit, expansion) = match &spec.body {
             Body::ForEach(each) => {
@@ -322,6 +336,8 @@ impl State {
             depth,
             size: 1,
             attempt: 0,
+            born,
+            passing: 0,
             failed_check: 0,
             state: TaskState::Created,
             kind,

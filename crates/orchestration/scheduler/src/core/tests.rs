@@ -17,6 +17,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod claims; // Tasks that write the same.
+mod failures; // What kind a failure is.
+mod made; // Tasks that bodies make.
+
 fn name(text: &str) -> TaskName {
     TaskName::parse(text).unwrap()
 }
@@ -82,6 +86,8 @@ impl Tree {
                 Command::Attempt { task, .. }
                 | Command::Check { task, .. }
                 | Command::Judge { task }
+                | Command::Rejoin { task }
+                | Command::Rest { task, .. }
                 | Command::Wait { task }
                 | Command::Expand { task } => {
                     let name = self.state.spec(*task).name.to_string();
@@ -90,6 +96,14 @@ impl Tree {
                 Command::Interrupt { task } => interrupts.push_back(*task),
                 Command::Finish => self.finished = true,
                 Command::Paused => self.paused = true,
+                Command::Blocked { task, by, path } => {
+                    let name = |task: &TaskIndex| self.state.spec(*task).name.clone();
+                    self.moves.push(format!(
+                        "{} waits for {} to release {path}",
+                        name(task),
+                        name(by)
+                    ));
+                }
                 Command::Create { .. } | Command::Timer { .. } => {}
             }
         }
@@ -557,6 +571,9 @@ fn drive(
                 Command::Wait { .. }
                 | Command::Judge { .. }
                 | Command::Expand { .. }
+                | Command::Blocked { .. }
+                | Command::Rejoin { .. }
+                | Command::Rest { .. }
                 | Command::Create { .. }
                 | Command::Timer { .. } => {}
             }
@@ -672,6 +689,9 @@ fn a_cancel_that_a_crash_cut_short_is_carried_on_and_the_parent_does_not_complet
         builder.add(planted.id, planted.parent, planted.spec).unwrap();
     }
     let standing = |state, attempt, ending| Standing {
+        born: 0,
+        passing: 0,
+        rests: false,
         state,
         ending,
         attempt,
@@ -903,6 +923,9 @@ fn items_that_a_crash_left_are_not_asked_for_again() {
         builder.add(TaskId::generate(&SystemClock, &rng), Some(root), one).unwrap();
     }
     let standing = |state: TaskState, ending: Option<Ending>| Standing {
+        born: 0,
+        passing: 0,
+        rests: false,
         state,
         ending,
         attempt: 1,

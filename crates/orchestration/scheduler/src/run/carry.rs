@@ -6,12 +6,15 @@ use formwork_protocols::{
     AttemptId, Body, Ending, Escalation, EventBody, SessionId, Span, TaskId, TaskName, TaskSignal,
     TaskSpec, TaskState,
     check::{CheckKind, Phase},
-    event::{AttemptStarted, CheckStarted, RunPaused, SessionEnded, TaskCreated, TaskMoved},
+    event::{
+        AttemptStarted, CheckStarted, RunPaused, SessionEnded, TaskBlocked, TaskCreated, TaskMoved,
+    },
 };
 use tokio::time::Instant;
 
 use super::{
     drive::{Drive, End},
+    dry::Alarm,
     judge::Question,
     tree::one_line,
     work::{Effect, failed_verdict},
@@ -38,6 +41,12 @@ impl Drive {
             Command::Expand { task } => self.questions.push_back(Question::Items(task)),
             Command::Wait { task } => self.begin_wait(task),
             Command::Timer { task } => self.set_timer(task),
+            Command::Rest { task, after } => {
+                // A span that no clock can hold is none.
+                if let Some(at) = Instant::now().checked_add(after.as_duration()) {
+                    self.alarms.push(Reverse((at, task, Alarm::RestOver)));
+                }
+            }
             Command::Check { task, phase } => {
                 if matches!(phase, Phase::Entry | Phase::Exit) {
                     let progress = self.tree.of_mut(task);
@@ -48,6 +57,13 @@ impl Drive {
             }
             Command::Attempt { task, number, continues } => {
                 self.begin_attempt(task, number, continues);
+            }
+            Command::Rejoin { task } => self.rejoin(task),
+            Command::Blocked { task, by, path } => {
+                let state = &self.tree.state;
+                let (id, name) = (state.id(task), state.spec(by).name.clone());
+                let by = state.id(by);
+                self.record(Some(id), EventBody::TaskBlocked(TaskBlocked { by, name, path }));
             }
             Command::Interrupt { task } => {
                 if let Some(cancel) = self.cancels.get(&task) {
@@ -134,6 +150,7 @@ impl Drive {
 
     pub(super) fn set_timer(&mut self, task: TaskIndex) {
         self.warn_of_wall(task);
+        self.watch_idle(task, self.heeded);
         let Some((after, _)) = self.tree.state.deadline(task) else { return };
         let began = self.tree.of(task).and_then(|progress| progress.began).unwrap_or_default();
         let used = self.worked_so_far().as_micros().saturating_sub(began.as_micros());
@@ -211,7 +228,9 @@ impl Drive {
                 (attempt, resumes)
             }
         };
-        let shows = number > 1 && (spec.retries.inject_failure || is_repair);
+        // What only could not reach its model has heard all of it.
+        let goes_on = known.goes_on && resumes.is_some();
+        let shows = number > 1 && !goes_on && (spec.retries.inject_failure || is_repair);
         let evidence = known.verdicts.into_iter().filter(|verdict| shows && !verdict.passed);
         if let Body::Command { argv } = &spec.body
             && argv.iter().any(|word| word.contains("{{"))

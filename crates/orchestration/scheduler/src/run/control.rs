@@ -6,7 +6,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use formwork_protocols::{Body, Claim, TaskId, TaskName, TaskSpec, tool::TaskControl};
+use formwork_protocols::{
+    Body, Claim, Ending, TaskId, TaskName, TaskOutcome, TaskSpec, tool::TaskControl,
+};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{drive::Drive, work::Effect};
@@ -20,9 +22,19 @@ pub(super) const WAITING: usize = 64;
 pub(super) enum Request {
     Open { parent: TaskId, name: TaskName, goal: String, reply: Reply },
     Close { task: TaskId, claim: Claim, reply: Reply },
+    Make { parent: TaskId, spec: Box<TaskSpec>, reply: Reply },
+    Await { task: TaskId, names: Vec<TaskName>, reply: Reply<Vec<TaskOutcome>> },
+    MayEnd { task: TaskId, reply: Reply<()> },
 }
 
-pub(super) type Reply = oneshot::Sender<Result<TaskId, String>>;
+pub(super) type Reply<T = TaskId> = oneshot::Sender<Result<T, String>>;
+
+/// Who waits for which tasks, and where they are told of.
+#[derive(Debug)]
+pub(super) struct Awaited {
+    on: Vec<TaskIndex>,
+    reply: Reply<Vec<TaskOutcome>>,
+}
 
 /// The tasks that may call tools now.
 #[derive(Debug, Default)]
@@ -50,7 +62,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    async fn ask(&self, request: impl FnOnce(Reply) -> Request) -> Result<TaskId, String> {
+    async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, String> {
         let over = || "the run takes no more tasks, it is ending".to_owned();
         let (reply, answer) = oneshot::channel();
         self.requests.send(request(reply)).await.map_err(|_| over())?;
@@ -70,6 +82,22 @@ impl TaskControl for Control {
 
     async fn end(&self, task: TaskId, claim: Claim) -> Result<TaskId, String> {
         self.ask(|reply| Request::Close { task, claim, reply }).await
+    }
+
+    async fn make(&self, parent: TaskId, spec: TaskSpec) -> Result<TaskId, String> {
+        self.ask(|reply| Request::Make { parent, spec: Box::new(spec), reply }).await
+    }
+
+    async fn results(
+        &self,
+        task: TaskId,
+        names: Vec<TaskName>,
+    ) -> Result<Vec<TaskOutcome>, String> {
+        self.ask(|reply| Request::Await { task, names, reply }).await
+    }
+
+    async fn may_end(&self, task: TaskId) -> Result<(), String> {
+        self.ask(|reply| Request::MayEnd { task, reply }).await
     }
 }
 
@@ -96,8 +124,120 @@ impl Drive {
                 };
                 (reply, answer)
             }
+            Request::Make { parent, spec, reply } => {
+                let answer = match self.tree.state.find(parent) {
+                    None => Err(gone(parent)),
+                    Some(parent) => self.make(parent, *spec),
+                };
+                (reply, answer)
+            }
+            Request::Await { task, names, reply } => {
+                let waits = match self.tree.state.find(task) {
+                    None => Err(gone(task)),
+                    Some(task) => self.named(task, &names).map(|on| (task, on)),
+                };
+                match waits {
+                    Ok((task, on)) => self.await_all(task, Awaited { on, reply }),
+                    // One that no longer listens has been broken off.
+                    Err(reason) => drop(reply.send(Err(reason))),
+                }
+                return;
+            }
+            Request::MayEnd { task, reply } => {
+                let found = self.tree.state.find(task);
+                let answer = found.ok_or_else(|| gone(task)).and_then(|task| self.may_end(task));
+                drop(reply.send(answer));
+                return;
+            }
         };
         self.effects.push(Effect::Answer(reply, answer));
+    }
+
+    /// Makes a task. What was made already, as by a call whose outcome a crash has swallowed, is not made again.
+    fn make(&mut self, parent: TaskIndex, spec: TaskSpec) -> Result<TaskId, String> {
+        let state = &self.tree.state;
+        if let Some(before) = state.made_as(parent, &spec.name)
+            && **state.spec(before) == spec
+        {
+            return Ok(state.id(before));
+        }
+        let id = TaskId::generate(&*self.scheduler.clock, &*self.scheduler.rng);
+        let made = self.decide(Input::Make { parent, id, spec: Arc::new(spec) });
+        made.map(|()| id).map_err(|refusal| refusal.to_string())
+    }
+
+    /// Finds what a task has made, by name; all of it where nothing is named.
+    fn named(&self, task: TaskIndex, names: &[TaskName]) -> Result<Vec<TaskIndex>, String> {
+        let state = &self.tree.state;
+        let made: Vec<TaskIndex> = state.made(task).collect();
+        let known = || {
+            let names: Vec<&str> =
+                made.iter().map(|made| state.spec(*made).name.as_str()).collect();
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+        };
+        let own = &state.spec(task).name;
+        if names.is_empty() && made.is_empty() {
+            return Err(format!("task {own} has made no task that could be waited for"));
+        }
+        if names.is_empty() {
+            return Ok(made);
+        }
+        let find = |name: &TaskName| {
+            state.made_as(task, name).ok_or_else(|| {
+                format!(
+                    "task {own} has made no task {name}, and waits only for its own: {}",
+                    known()
+                )
+            })
+        };
+        let mut found: Vec<TaskIndex> = names.iter().map(find).collect::<Result<_, _>>()?;
+        found.dedup();
+        Ok(found)
+    }
+
+    fn await_all(&mut self, task: TaskIndex, awaited: Awaited) {
+        let host = self.tree.state.host(task);
+        let on = awaited.on.clone();
+        // It may be told at once.
+        self.awaited.insert(host, awaited);
+        if let Err(refusal) = self.decide(Input::Await { task, on })
+            && let Some(awaited) = self.awaited.remove(&host)
+        {
+            drop(awaited.reply.send(Err(refusal.to_string())));
+        }
+    }
+
+    /// Tells a body what came of the tasks that it has waited for.
+    pub(super) fn rejoin(&mut self, host: TaskIndex) {
+        let Some(Awaited { on, reply }) = self.awaited.remove(&host) else { return };
+        let outcomes = on.iter().filter_map(|task| self.tree.outcome(*task)).collect();
+        for task in on {
+            self.tree.of_mut(task).was_told = true;
+        }
+        self.effects.push(Effect::Told(reply, Ok(outcomes)));
+    }
+
+    /// Tells whether a body may say that it is done: what it has made has ended, and it knows of what failed.
+    fn may_end(&self, task: TaskIndex) -> Result<(), String> {
+        let state = &self.tree.state;
+        let mut untold = Vec::new();
+        for made in state.made(task) {
+            let name = &state.spec(made).name;
+            match state.ending(made) {
+                None => untold.push(format!("{name} is {}", state.state_of(made))),
+                Some(Ending::Completed) => {}
+                Some(_) if self.tree.of(made).is_some_and(|known| known.was_told) => {}
+                Some(ending) => untold.push(format!("{name} ended: {ending}")),
+            }
+        }
+        if untold.is_empty() {
+            return Ok(());
+        }
+        Err(format!(
+            "task {} has made tasks that it does not know the end of: {}. Wait for them with await_tasks first.",
+            state.spec(task).name,
+            super::tree::one_line(&untold.join("; "))
+        ))
     }
 
     pub(super) fn close(&mut self, task: TaskIndex, claim: Claim) -> Result<TaskId, String> {

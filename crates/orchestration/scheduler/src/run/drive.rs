@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use super::{
-    control::{Active, Control, Request, WAITING},
+    control::{Active, Awaited, Control, Request, WAITING},
     dry::Alarm,
     fold::Folded,
     judge::{Expressions, Question},
@@ -79,12 +79,16 @@ pub(super) struct Drive {
     pub(super) effects: Vec<Effect>,
     pub(super) jobs: JoinSet<Done>,
     pub(super) cancels: HashMap<TaskIndex, Cancel>,
+    /// What attempts wait for, by their tasks.
+    pub(super) awaited: HashMap<TaskIndex, Awaited>,
     pub(super) active: Arc<Active>,
     pub(super) control: Arc<Control>,
     pub(super) requests: mpsc::Receiver<Request>,
     pub(super) timers: BinaryHeap<Reverse<(Instant, TaskIndex)>>,
     /// What is due besides the ends of tasks.
     pub(super) alarms: BinaryHeap<Reverse<(Instant, TaskIndex, Alarm)>>,
+    /// Tasks that may be without a sign of life since a place in the log.
+    pub(super) idle: Vec<(TaskIndex, Position)>,
     pub(super) renewal: Instant,
     /// Up to where the log was searched for what somebody asks of the run.
     pub(super) heeded: Position,
@@ -126,11 +130,13 @@ impl Drive {
             effects: Vec::new(),
             jobs: JoinSet::new(),
             cancels: HashMap::new(),
+            awaited: HashMap::new(),
             active,
             control: Arc::new(control),
             requests,
             timers: BinaryHeap::new(),
             alarms: BinaryHeap::new(),
+            idle: Vec::new(),
             renewal: Instant::now() + renewal,
             heeded: folded.last,
             end: None,
@@ -305,6 +311,7 @@ impl Drive {
         // A busy run never gets to its sleep, so what is due is looked at after every step.
         self.time_out();
         self.ring();
+        self.end_idle().await?;
         self.expire().await?;
         let now = Instant::now();
         if self.renewal <= now {

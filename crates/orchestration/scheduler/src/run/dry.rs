@@ -3,19 +3,30 @@
 use std::cmp::Reverse;
 
 use formwork_protocols::{
-    Escalation, EventBody,
+    Escalation, EventBody, Position,
     budget::{Cap, Crossing, OnExhausted},
+    store::Selection,
 };
 use tokio::time::Instant;
 
 use super::drive::Drive;
-use crate::core::{Input, TaskIndex};
+use crate::{
+    core::{Input, TaskIndex},
+    error::Error,
+};
+
+/// How many events are looked at together for signs of life.
+const LOOKED_AT: usize = 1_000;
 
 /// Something that is due at a time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Alarm {
     /// Four fifths of a task's wall time are over.
     WallWarning,
+    /// It has rested after what may pass by itself.
+    RestOver,
+    /// It may have been without a sign of life for too long, from that place in the log on.
+    Idle(Position),
     /// The grace of its budget is over; why it was needed.
     GraceOver(String),
 }
@@ -56,6 +67,59 @@ impl Drive {
         }
     }
 
+    /// Has it looked at whether a task shows signs of life, once it may be without any for too long.
+    pub(super) fn watch_idle(&mut self, task: TaskIndex, since: Position) {
+        let Some(idle) = self.tree.state.spec(task).idle else { return };
+        if let Some(at) = Instant::now().checked_add(idle.as_duration()) {
+            self.alarms.push(Reverse((at, task, Alarm::Idle(since))));
+        }
+    }
+
+    /// Ends the tasks that show no sign of life. Whoever waits for a person is not one of them, and neither is a
+    /// task with a sign of life below it.
+    pub(super) async fn end_idle(&mut self) -> Result<(), Error> {
+        for (task, since) in std::mem::take(&mut self.idle) {
+            let Some(idle) = self.tree.state.spec(task).idle else { continue };
+            if self.is_pausing {
+                continue;
+            }
+            let (alive, last) = self.signs_of(task, since).await?;
+            if alive || self.waits_below(task) {
+                self.watch_idle(task, last);
+                continue;
+            }
+            let detail = format!("nothing happened for {idle}");
+            self.decide_late(Input::TimedOut { task, why: Escalation::Stuck { detail } });
+        }
+        Ok(())
+    }
+
+    /// Tells whether anything was recorded of a task or of one below it since a place in the log, and where the
+    /// log of the run ends.
+    async fn signs_of(&self, task: TaskIndex, since: Position) -> Result<(bool, Position), Error> {
+        let selection = Selection { run: Some(self.run), ..Selection::default() };
+        let (mut alive, mut after) = (false, since);
+        loop {
+            let store = &self.scheduler.store;
+            let events = store.read(after, &selection, LOOKED_AT).await;
+            let events = events.map_err(|source| Error::Store { run: self.run, source })?;
+            let Some(last) = events.last() else { return Ok((alive, after)) };
+            after = last.position;
+            let places = events.iter().filter_map(|event| self.tree.state.find(event.task?));
+            alive |= places.into_iter().any(|place| self.is_below(place, task));
+        }
+    }
+
+    fn is_below(&self, task: TaskIndex, above: TaskIndex) -> bool {
+        let mut up = std::iter::successors(Some(task), |task| self.tree.state.parent(*task));
+        up.any(|ancestor| ancestor == above)
+    }
+
+    fn waits_below(&self, task: TaskIndex) -> bool {
+        let suspended = |place: &TaskIndex| self.waits.contains_key(place);
+        self.tree.state.tasks().filter(suspended).any(|place| self.is_below(place, task))
+    }
+
     /// Does what is due.
     pub(super) fn ring(&mut self) {
         let now = Instant::now();
@@ -66,6 +130,8 @@ impl Drive {
             }
             let id = self.tree.state.id(task);
             match alarm {
+                Alarm::RestOver => self.decide_late(Input::Rested { task }),
+                Alarm::Idle(since) => self.idle.push((task, since)),
                 Alarm::GraceOver(detail) => {
                     self.tree.accounts.close(id);
                     self.end_for_budget(task, format!("{detail}, and its grace is over"));

@@ -7,11 +7,12 @@ use std::{
 };
 
 use formwork_protocols::{
-    Ask, CallId, EventBody, HoldId, Ledger as _, Position, RunId, Span, Store, TaskId, TaskState,
-    Timestamp, ToolClass,
+    Ask, CallId, EventBody, FailureClass, HoldId, Ledger as _, Position, RunId, Span, Store,
+    TaskId, TaskName, TaskState, Timestamp, ToolClass,
     check::{CheckKind, Phase},
     event::Decided,
     store::Selection,
+    tool::AWAIT_TASKS,
 };
 use serde_json::{Map, Value};
 
@@ -98,6 +99,10 @@ pub(crate) struct Folding {
     mail: Mail,
     /// The exit checks that are about the form of a result.
     outputs: HashSet<(usize, u32)>,
+    /// Calls that wait for made tasks, each with its task and the names that it waits for, all where there are none.
+    awaits: HashMap<CallId, (TaskIndex, Vec<String>)>,
+    /// The parent and the name of each task, by its place.
+    names: Vec<(Option<TaskIndex>, TaskName)>,
 }
 
 impl Folding {
@@ -116,6 +121,8 @@ impl Folding {
             files: HashSet::new(),
             mail: Mail::default(),
             outputs: HashSet::new(),
+            awaits: HashMap::new(),
+            names: Vec::new(),
             is_abort_asked: false,
             is_paused: false,
         }
@@ -167,11 +174,18 @@ impl Folding {
                         self.outputs.insert((self.standings.len(), index));
                     }
                 }
+                let parent = created.parent.and_then(|parent| self.builder.find(parent));
+                self.names.push((parent, created.spec.name.clone()));
                 self.builder
                     .add(id, created.parent, Arc::new(created.spec))
                     .map_err(|source| Error::Tree { run: self.run, source })?;
+                let above = parent.and_then(|above| self.standings.get(above.position()));
+                let born = above.map_or(0, |above| above.attempt);
                 self.progress.push(Progress::default());
                 self.standings.push(Standing {
+                    born,
+                    passing: 0,
+                    rests: false,
                     state: TaskState::Created,
                     ending: None,
                     attempt: 0,
@@ -193,8 +207,24 @@ impl Folding {
             }
             EventBody::ToolRequested(requested)
                 if requested.decision == Decided::Allowed
-                    && requested.class != Some(ToolClass::Lifecycle) =>
+                    && requested.class == Some(ToolClass::Lifecycle) =>
             {
+                if let Some(place) = self.place(task)
+                    && requested.tool == AWAIT_TASKS
+                {
+                    let names = requested.arguments.get("names").and_then(Value::as_array);
+                    let names = names.map(|names| {
+                        names.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+                    });
+                    self.awaits.insert(requested.call, (place, names.unwrap_or_default()));
+                }
+            }
+            EventBody::ToolCompleted(done) => {
+                if let Some((place, names)) = self.awaits.remove(&done.call) {
+                    self.told(place, &names);
+                }
+            }
+            EventBody::ToolRequested(requested) if requested.decision == Decided::Allowed => {
                 if let Some(task) = task {
                     self.accounts.restore_tool_call(task);
                 }
@@ -206,6 +236,19 @@ impl Folding {
             }
         }
         Ok(())
+    }
+
+    /// Notes that a task was told of the ends of tasks that it has made.
+    fn told(&mut self, parent: TaskIndex, names: &[String]) {
+        for (place, (above, name)) in self.names.iter().enumerate() {
+            let is_meant = *above == Some(parent)
+                && (names.is_empty() || names.iter().any(|known| known == name.as_str()));
+            let has_ended =
+                self.standings.get(place).is_some_and(|standing| standing.state.is_terminal());
+            if let Some(progress) = self.progress.get_mut(place).filter(|_| is_meant && has_ended) {
+                progress.was_told = true;
+            }
+        }
     }
 
     fn of_task(&mut self, task: TaskIndex, id: Option<TaskId>, at: Timestamp, body: EventBody) {
@@ -238,7 +281,9 @@ impl Folding {
             }
             EventBody::AttemptEnded(ended) => {
                 standing.attempt_open = false;
-                if !ended.claimed && ended.reason != BROKEN_OFF {
+                standing.rests = ended.class == Some(FailureClass::Passing);
+                standing.passing = standing.passing.saturating_add(u32::from(standing.rests));
+                if !ended.claimed && ended.reason != BROKEN_OFF && !standing.rests {
                     progress.verdicts = vec![failed_body(&ended.reason)];
                 }
             }

@@ -38,6 +38,10 @@ pub(crate) struct Progress {
     pub(super) waits_since: Option<Timestamp>,
     pub(super) was_asked: bool,
     pub(super) met: Option<Position>,
+    /// Whether its last attempt only could not reach its model.
+    pub(super) goes_on: bool,
+    /// Whether whoever made it was told how it ended.
+    pub(super) was_told: bool,
 }
 
 impl Progress {
@@ -251,7 +255,11 @@ impl Tree {
         {
             // Items stand beside each other without knowing of each other.
             let beside = !matches!(self.state.spec(above).body, Body::ForEach(_));
-            for sibling in self.state.children(above).filter(|_| beside) {
+            let mut siblings: Vec<TaskIndex> =
+                self.state.children(above).filter(|_| beside).collect();
+            // Of what was made under one name by several attempts the latest counts.
+            siblings.reverse();
+            for sibling in siblings {
                 let name = self.state.spec(sibling).name.as_str();
                 if sibling != below
                     && names.contains(name)

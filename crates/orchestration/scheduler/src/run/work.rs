@@ -3,7 +3,7 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use formwork_protocols::{
-    Cancel, Escalation, EventBody, TaskId, TaskState,
+    Cancel, Escalation, EventBody, FailureClass, TaskId, TaskOutcome, TaskState,
     check::{Evidence, Phase, StepKind, Verdict},
     event::{AttemptEnded, CheckFinished},
 };
@@ -28,6 +28,7 @@ pub(super) enum Effect {
     Check(TaskIndex, Box<CheckJob>),
     Activate(TaskId),
     Answer(Reply, Result<TaskId, String>),
+    Told(Reply<Vec<TaskOutcome>>, Result<Vec<TaskOutcome>, String>),
 }
 
 /// Work that came back.
@@ -49,6 +50,7 @@ impl Drive {
                 }
                 // One that no longer listens has been broken off.
                 Effect::Answer(reply, answer) => drop(reply.send(answer)),
+                Effect::Told(reply, outcomes) => drop(reply.send(outcomes)),
                 Effect::Attempt(task, job) => {
                     let (executor, cancel) = (Arc::clone(&self.scheduler.executor), Cancel::new());
                     self.cancels.insert(task, cancel.clone());
@@ -159,8 +161,18 @@ impl Drive {
 
     pub(super) fn attempt_done(&mut self, task: TaskIndex, end: AttemptEnd) {
         let id = self.tree.state.id(task);
+        self.awaited.remove(&task);
+        let end = match (end, self.tree.state.open_names(task)) {
+            (AttemptEnd::Claimed { session, files_changed, .. }, Some(open)) => {
+                let detail = format!("it ended while its tasks were open: {open}");
+                let why = Escalation::BodyFailed { detail };
+                AttemptEnd::Failed { why, session, files_changed }
+            }
+            (end, _) => end,
+        };
         let progress = self.tree.of_mut(task);
         let attempt = progress.attempt;
+        let mut class = None;
         let (input, claimed, reason) = match end {
             AttemptEnd::Claimed { claim, session, files_changed } => {
                 progress.session = session.or(progress.session);
@@ -172,7 +184,11 @@ impl Drive {
                 progress.session = session.or(progress.session);
                 progress.files_changed = progress.files_changed.max(files_changed);
                 let reason = why.to_string();
-                progress.verdicts = vec![failed_body(&reason)];
+                progress.goes_on = why.class() == FailureClass::Passing;
+                class = Some(why.class());
+                if !progress.goes_on {
+                    progress.verdicts = vec![failed_body(&reason)];
+                }
                 (Input::Ended { task, end: BodyEnd::Failed(why) }, false, one_line(&reason))
             }
             AttemptEnd::Interrupted { session } => {
@@ -187,7 +203,7 @@ impl Drive {
         if let Some(attempt) = attempt
             && !is_kept
         {
-            let ended = AttemptEnded { attempt, claimed, reason };
+            let ended = AttemptEnded { attempt, claimed, reason, class };
             self.record(Some(id), EventBody::AttemptEnded(ended));
         }
         let was_over = self.tree.state.state_of(task).is_terminal();

@@ -23,6 +23,7 @@ pub(super) struct Mood {
     pub(super) body_fails: u32,
     pub(super) check_fails: u32,
     pub(super) opens_parts: u32,
+    pub(super) makes: u32,
     /// How many crashes, pauses and cancels there are at most, so that the rest can come to an end.
     pub(super) whims: u32,
 }
@@ -36,6 +37,7 @@ impl Mood {
             body_fails: chance.one_of([0, 0, 20, 200]),
             check_fails: chance.one_of([0, 20, 100, 300]),
             opens_parts: chance.one_of([0, 0, 100, 300]),
+            makes: chance.one_of([0, 0, 100, 300]),
             whims: chance.below(30),
         }
     }
@@ -49,10 +51,7 @@ pub(super) fn width(chance: &Chance) -> NonZeroUsize {
 /// Grows a tree.
 pub(super) fn tree(chance: &Chance) -> TaskSpec {
     let mut root = match chance.below(8) {
-        0 => {
-            let leaves = (0..WIDE).map(|place| task(chance, place, leaf())).collect();
-            task(chance, 0, parent(chance, leaves))
-        }
+        0 => wide(chance),
         1 => {
             let length = 2 + chance.below(30);
             let mut links: Vec<TaskSpec> =
@@ -67,6 +66,14 @@ pub(super) fn tree(chance: &Chance) -> TaskSpec {
     if chance.happens(500) {
         root.budget.usd = Some(dollars(chance, 10_000));
     }
+    root
+}
+
+/// Grows a tree of many children beside each other, all within one budget.
+pub(super) fn wide(chance: &Chance) -> TaskSpec {
+    let leaves = (0..WIDE).map(|place| task(chance, place, leaf())).collect();
+    let mut root = task(chance, 0, parent(chance, leaves));
+    root.budget.usd = Some(dollars(chance, 10_000));
     root
 }
 
@@ -120,9 +127,14 @@ fn task(chance: &Chance, place: u32, body: Body) -> TaskSpec {
         postchecks: (0..chance.one_of([0, 0, 1, 2])).map(|n| exit_check(chance, n)).collect(),
         on_success: checks("done", chance.one_of([0, 0, 0, 0, 1])),
         before_retry: checks("again", chance.one_of([0, 0, 0, 1, 2])),
-        retries: Retries { max: chance.below(4), ..Retries::default() },
+        retries: Retries {
+            max: chance.below(4),
+            outage: chance.happens(300).then(|| Span::from_secs(u64::from(chance.below(20)))),
+            ..Retries::default()
+        },
         timeout: chance.happens(60).then(|| span(chance)),
         budget: budget(chance),
+        write_paths: if chance.happens(150) { vec![glob(chance)] } else { Vec::new() },
         ..TaskSpec::new(name(place), body)
     }
 }
@@ -159,6 +171,11 @@ fn budget(chance: &Chance) -> Budget {
     }
 }
 
+fn glob(chance: &Chance) -> String {
+    let globs = ["src/**", "src/core/**", "src/a.rs", "docs/**", "docs/*.md", "**"];
+    globs.get(chance.place(globs.len())).copied().unwrap_or("**").to_owned()
+}
+
 fn dollars(chance: &Chance, end: u32) -> Usd {
     Usd::from_nanos(i64::from(chance.below(end)))
 }
@@ -189,4 +206,14 @@ pub(super) fn name(place: u32) -> TaskName {
 pub(super) fn part(place: u32) -> TaskSpec {
     let name = TaskName::parse(format!("part{place}")).expect("letters and digits are a name");
     TaskSpec::new(name, Body::Inline { goal: String::new() })
+}
+
+/// Returns a task that a body makes, which may wait for others that it has made.
+pub(super) fn made(chance: &Chance) -> TaskSpec {
+    let named = |place: u32| {
+        TaskName::parse(format!("made{place}")).expect("a letter and digits are a name")
+    };
+    let place = chance.below(6);
+    let depends_on = (0..place).filter(|_| chance.happens(150)).map(named).collect();
+    TaskSpec { name: named(place), depends_on, when: None, ..task(chance, place, leaf()) }
 }

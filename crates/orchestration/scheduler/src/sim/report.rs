@@ -24,6 +24,12 @@ pub struct Report {
     pub tasks: u64,
     /// Tasks that were opened as parts of conversations.
     pub parts: u64,
+    /// Tasks that bodies made while they worked.
+    pub made: u64,
+    /// Times that a body waited for what it had made.
+    pub waits: u64,
+    /// Times that a task waited for what another writes.
+    pub blocked: u64,
     /// Attempts that were begun, those that went on after a pause or crash included.
     pub attempts: u64,
     /// Verdicts of checks.
@@ -47,11 +53,12 @@ pub struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, steps, trees, completed, tasks, parts, attempts, checks, .. } = self;
+        let Self { made, waits, blocked, .. } = self;
         let Self { model_calls, refused, timeouts, cancels, pauses, crashes, digest, .. } = self;
         write!(
             f,
             "seed {seed}: {steps} steps, {trees} trees ({completed} completed), {tasks} tasks \
-             ({parts} parts), {attempts} attempts, {checks} checks, {model_calls} model calls, \
+             ({parts} parts, {made} made, {waits} waits), {blocked} blocked, {attempts} attempts, {checks} checks, {model_calls} model calls, \
              {refused} refused, {timeouts} timeouts, {cancels} cancels, {pauses} pauses, \
              {crashes} crashes, digest {digest:016x}"
         )

@@ -1,6 +1,6 @@
 //! The simulator itself: that it repeats itself, and that it goes everywhere.
 
-use super::simulate;
+use super::{simulate, world::simulate_wide};
 
 #[test]
 fn a_seed_gives_the_same_series_each_time_and_another_seed_another() {
@@ -8,4 +8,15 @@ fn a_seed_gives_the_same_series_each_time_and_another_seed_another() {
 
     assert_eq!(simulate(11, 5_000).unwrap(), once);
     assert_ne!(simulate(12, 5_000).unwrap().digest, once.digest);
+}
+
+#[test]
+fn behaviour_13_sixty_four_children_at_once_pass_no_budget_and_all_end() {
+    let report = simulate_wide(0..150).unwrap();
+
+    // The worlds were as hostile as they are meant to be.
+    assert!(report.tasks >= 150 * 65, "{report}");
+    let seen = [report.refused, report.crashes, report.cancels, report.made, report.waits];
+    assert!(seen.iter().all(|count| *count > 0), "{report}");
+    assert!(report.completed < 150 && report.attempts > report.tasks / 2, "{report}");
 }

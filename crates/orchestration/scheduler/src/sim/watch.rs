@@ -1,7 +1,7 @@
 //! The promises, held against books that know nothing of how the core keeps its.
 
 use formwork_protocols::{
-    Body, Cancellation, Ending, TaskSignal, TaskState,
+    Body, Cancellation, Ending, Span, TaskName, TaskSignal, TaskState,
     budget::TreeCaps,
     check::{CheckKind, Phase},
     spec::OnFailure,
@@ -9,7 +9,7 @@ use formwork_protocols::{
 
 use super::{Kept, purse::Purses};
 use crate::{
-    core::{Command, State, TaskIndex},
+    core::{Command, State, TaskIndex, claims::overlap},
     ledger::Accounts,
 };
 
@@ -31,9 +31,15 @@ struct Seen {
     /// How it has to end, since somebody asked for it.
     asked: Option<Ending>,
     attempts: u32,
+    /// How often it was to rest after what may pass by itself.
+    rests: u32,
+    /// The attempt after which it was to rest last.
+    rested_after: u32,
     /// What was last said of its condition.
     judged: Option<Result<bool, ()>>,
     work: Option<Work>,
+    /// What its body waits for, which it has made.
+    waits: Option<Vec<TaskIndex>>,
     /// Tasks below it, itself included, and levels above it.
     size: u32,
     depth: u32,
@@ -74,7 +80,11 @@ impl Watch {
         let depends_on = if spec.depends_on.is_empty() {
             Vec::new()
         } else {
-            siblings.filter(|other| spec.depends_on.contains(&state.spec(*other).name)).collect()
+            let siblings: Vec<TaskIndex> = siblings.filter(|other| *other != task).collect();
+            // What several attempts have made under one name: the latest is meant.
+            let latest =
+                |name: &TaskName| siblings.iter().rev().find(|it| state.spec(**it).name == *name);
+            spec.depends_on.iter().filter_map(latest).copied().collect()
         };
         let depth = parent.map_or(0, |parent| self.of(parent).depth + 1);
         let mut above = parent;
@@ -94,8 +104,11 @@ impl Watch {
             ending: None,
             asked: None,
             attempts: 0,
+            rests: 0,
+            rested_after: 0,
             judged: None,
             work: None,
+            waits: None,
             size: 1,
             depth,
         });
@@ -117,7 +130,33 @@ impl Watch {
     /// Takes note that work came back.
     pub(super) fn landed(&mut self, task: TaskIndex) {
         self.of_mut(task).work = None;
+        if self.of_mut(task).waits.take().is_none() {
+            self.working -= 1;
+        }
+    }
+
+    /// Takes note that a body waits for what it has made, in no place of the width.
+    pub(super) fn waits(&mut self, task: TaskIndex, on: Vec<TaskIndex>) {
+        self.of_mut(task).waits = Some(on);
         self.working -= 1;
+    }
+
+    /// Takes note that it does not, because it may not.
+    pub(super) fn waits_no_more(&mut self, task: TaskIndex) {
+        self.of_mut(task).waits = None;
+        self.working += 1;
+    }
+
+    fn rejoins(&mut self, task: TaskIndex) -> Kept {
+        kept(!self.is_paused, || format!("{task:?} goes on during a pause"))?;
+        let waited = self.of_mut(task).waits.take();
+        let Some(on) = waited else { return Err(format!("{task:?} goes on, and did not wait")) };
+        let open = on.iter().find(|one| !self.of(**one).state.is_terminal());
+        kept(open.is_none(), || format!("{task:?} goes on, and {open:?} has not ended"))?;
+        self.working += 1;
+        kept(self.working <= self.width, || {
+            format!("{} tasks are at work, of at most {}", self.working, self.width)
+        })
     }
 
     /// Takes note that somebody ends a task.
@@ -139,6 +178,7 @@ impl Watch {
         self.working = 0;
         for task in &mut self.tasks {
             task.work = None;
+            task.waits = None;
             task.asked = None;
         }
     }
@@ -158,6 +198,29 @@ impl Watch {
                 let may_ask = state.spec(*task).when.is_some() && !self.is_paused;
                 kept(may_ask, || format!("{task:?} is judged, and has nothing to be judged by"))?;
                 self.may_begin(state, *task)
+            }
+            Command::Rest { task, after } => {
+                let seen = self.of_mut(*task);
+                // A crash may make it rest after the same attempt again.
+                if seen.rested_after != seen.attempts {
+                    seen.rested_after = seen.attempts;
+                    seen.rests += 1;
+                }
+                let (most, found) = (state.spec(*task).retries.outage, (seen.rests, seen.work));
+                // Each rest is a quarter of a second at least.
+                let holds = most.is_some_and(|most| {
+                    *after <= most && Span::from_millis(u64::from(found.0) * 250) <= most
+                });
+                kept(holds && found.1.is_none(), || {
+                    format!("{task:?} rests {after}, {found:?}, of at most {most:?}")
+                })
+            }
+            Command::Blocked { task, by, .. } => {
+                let is_new = self.of(*task).state == TaskState::Created;
+                let is_there = !self.of(*by).state.is_terminal();
+                kept(is_new && is_there && self.both_write(state, *task, *by), || {
+                    format!("{task:?} waits for what {by:?} writes, and need not")
+                })
             }
             Command::Wait { task } => {
                 let waits = self.of(*task).state == TaskState::Suspended;
@@ -189,13 +252,18 @@ impl Watch {
                 let spec = state.spec(*task);
                 let can_repair =
                     spec.postchecks.iter().any(|check| matches!(check.kind, CheckKind::Output(_)));
-                let most = spec.retries.max + 1 + u32::from(can_repair);
+                let most = spec.retries.max + 1 + u32::from(can_repair) + self.of(*task).rests;
                 kept(*number == wanted && *number <= most, || {
                     format!("attempt {number} of {task:?} comes after {before}, of at most {most}")
+                })?;
+                let open = seen_open(&self.tasks, &self.of(*task).children).filter(|_| !*continues);
+                kept(open.is_none(), || {
+                    format!("attempt {number} of {task:?} begins, and {open:?} goes on")
                 })?;
                 self.of_mut(*task).attempts = *number;
                 self.launched(*task, Work::Body, TaskState::Active)
             }
+            Command::Rejoin { task } => self.rejoins(*task),
             Command::Interrupt { task } => kept(self.of(*task).work.is_some(), || {
                 format!("{task:?} is told to stop and has nothing under way")
             }),
@@ -245,6 +313,11 @@ impl Watch {
             let is_wanted =
                 state.spec(task).when.is_none() || matches!(judged, Some(Ok(true) | Err(())));
             kept(is_wanted, || format!("{task:?} begins, and its condition is {judged:?}"))?;
+            // One whose condition cannot be judged ends at once.
+            let beside = self.writes_beside(state, task).filter(|_| judged != Some(Err(())));
+            kept(beside.is_none(), || {
+                format!("{task:?} begins, and {beside:?} may write the same")
+            })?;
         }
         if let Some(ending) = ending {
             self.may_end(state, task, ending)?;
@@ -280,6 +353,35 @@ impl Watch {
             kept(failed.is_none(), || format!("{task:?} begins, and {failed:?} failed beside it"))?;
         }
         Ok(())
+    }
+
+    /// Returns what a task claims: the first on the way from the root that says what it writes.
+    fn claimed<'a>(&self, state: &'a State, task: TaskIndex) -> &'a [String] {
+        let mut above = self.of(task).parent;
+        while let Some(ancestor) = above {
+            if !state.spec(ancestor).write_paths.is_empty() {
+                return &[];
+            }
+            above = self.of(ancestor).parent;
+        }
+        let spec = state.spec(task);
+        if matches!(spec.body, Body::WaitFor(_)) { &[] } else { &spec.write_paths }
+    }
+
+    fn both_write(&self, state: &State, one: TaskIndex, other: TaskIndex) -> bool {
+        overlap(self.claimed(state, one), self.claimed(state, other)).is_some()
+    }
+
+    /// Finds a task at work that may write what this one may.
+    fn writes_beside(&self, state: &State, task: TaskIndex) -> Option<TaskIndex> {
+        if self.claimed(state, task).is_empty() {
+            return None;
+        }
+        state.tasks().find(|other| {
+            let seen = self.of(*other);
+            let is_at_work = !seen.state.is_terminal() && seen.state != TaskState::Created;
+            is_at_work && *other != task && self.both_write(state, task, *other)
+        })
     }
 
     fn may_end(&self, state: &State, task: TaskIndex, ending: &Ending) -> Kept {
@@ -374,6 +476,11 @@ impl Watch {
         if self.is_paused || self.is_finished || state.slots_used() >= self.width {
             return Ok(());
         }
+        // Whoever overlaps with one at work waits, and whoever overlaps with one that waits may.
+        let is_waiting = |task: TaskIndex| {
+            let claims = !self.claimed(state, task).is_empty();
+            claims && state.tasks().any(|other| self.writes_beside(state, other).is_some())
+        };
         let waits = state.tasks().find(|task| {
             let seen = self.of(*task);
             let is_limited = seen.parent.is_some_and(|parent| {
@@ -384,6 +491,7 @@ impl Watch {
                 && !state.is_stopping(*task)
                 && seen.depends_on.iter().all(|before| self.ended_well(*before))
                 && seen.parent.is_none_or(|parent| state.is_acting(parent))
+                && !is_waiting(*task)
         });
         kept(waits.is_none(), || format!("{waits:?} is ready, and there is room for it"))
     }
@@ -396,6 +504,13 @@ fn on_failure(state: &State, task: TaskIndex) -> Option<OnFailure> {
         Body::ForEach(each) => Some(each.on_failure),
         _ => None,
     }
+}
+
+/// Finds one of these that has not ended.
+fn seen_open(tasks: &[Seen], these: &[TaskIndex]) -> Option<TaskIndex> {
+    let is_open =
+        |it: &&TaskIndex| tasks.get(it.position()).is_some_and(|it| !it.state.is_terminal());
+    these.iter().find(is_open).copied()
 }
 
 fn kept(holds: bool, promise: impl FnOnce() -> String) -> Kept {

@@ -1,7 +1,7 @@
 //! Checks as they are written, and as they are run.
 
 use formwork_protocols::{
-    AgentName, Span,
+    AgentName, Budget, Span,
     check::{
         AgentCheck, CheckKind, CheckSpec, CommandCheck, Expect, Fix, NativeCheck, NewFilesCheck,
         Phase, PlantedFailure, Severity, UnchangedCheck,
@@ -92,6 +92,11 @@ fn belongs(
             "budget",
             written.budget.is_some() && !asks,
             "belongs to a check that an agent makes or mends",
+        ),
+        (
+            "budget",
+            written.budget.as_ref().is_some_and(bounds_more),
+            "of a check bounds usd, tokens, rounds and tool_calls; its time is its timeout, and it has no tree",
         ),
         (
             "control",
@@ -325,4 +330,19 @@ pub(super) fn globs(
         };
         faults.push(document.diagnostic(&format!("{place}/{at}"), message));
     }
+}
+
+/// Tells whether a budget says something that no check heeds.
+const fn bounds_more(budget: &Budget) -> bool {
+    let Budget {
+        usd: _,
+        tokens: _,
+        rounds: _,
+        tool_calls: _,
+        wall,
+        diff_lines,
+        tree,
+        on_exhausted,
+    } = budget;
+    wall.is_some() || diff_lines.is_some() || tree.is_some() || on_exhausted.is_some()
 }

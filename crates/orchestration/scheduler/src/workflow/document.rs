@@ -120,6 +120,9 @@ pub struct TaskDocument {
     /// How long it may take, all attempts and checks together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
+    /// How long it may be without any sign of life: an event of its own, or of a task below it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Span>,
     /// Its own caps, within those of its parent.
     #[serde(default)]
     pub budget: Budget,

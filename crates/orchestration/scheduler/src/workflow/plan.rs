@@ -380,6 +380,7 @@ impl Reader<'_> {
             before_retry,
             retries: task.retries,
             timeout: task.timeout,
+            idle: task.idle,
             budget: task.budget.clone(),
             write_paths: task.write_paths.clone(),
             protected_paths: task.protected_paths.clone(),

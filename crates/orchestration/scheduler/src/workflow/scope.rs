@@ -76,6 +76,10 @@ fn hold(task: &mut TaskSpec) {
     if !last.is_empty() {
         task.postchecks.push(held(last, ", after the checks"));
     }
+    // What follows once the checks have passed can write as well.
+    if !task.on_success.is_empty() && !task.protected_paths.is_empty() {
+        task.on_success.push(held(task.protected_paths.clone(), ", after what follows"));
+    }
 }
 
 /// Finds a task among these and below that says itself what it may write.

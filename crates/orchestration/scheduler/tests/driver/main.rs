@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "tests may, in their helpers too")]
 
 mod flow; // Conditions, nesting, items, retries.
+mod made; // Tasks that bodies make while they work.
+mod property; // What holds whatever happens.
 mod runs; // Driven, broken off, and taken up again.
 mod waits; // Events from outside, and questions to people.
 mod world; // A store, a clock, a scheduler.

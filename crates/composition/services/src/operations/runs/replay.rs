@@ -14,7 +14,6 @@ use schemars::JsonSchema;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tokio::sync::OnceCell;
 
 use super::{named, recorded, workshop};
 use crate::{
@@ -141,9 +140,8 @@ async fn carry_out(
     let executor = Arc::new(Replayed {
         workshop: idle(formwork, setup, memory, tape)?,
         tape: Arc::clone(tape),
-        paths: OnceCell::new(),
     });
-    let scheduler = Scheduler::new(Arc::clone(memory), Arc::clone(&executor) as _)
+    let scheduler = Scheduler::new(Arc::clone(memory), executor)
         .with_width(std::num::NonZeroUsize::new(width).unwrap_or(std::num::NonZeroUsize::MIN));
     let new = scheduler
         .create(
@@ -157,9 +155,6 @@ async fn carry_out(
         )
         .await?;
     let run = new.id();
-    let planted = course::events(&**memory, run).await?;
-    // Set once, before anything is carried out.
-    let _ = executor.paths.set(course::paths(&planted));
     let signals = Signals::default();
     let carried_out = scheduler.run(new, &signals);
     tokio::pin!(carried_out);

@@ -3,8 +3,8 @@
 use std::{cmp::Reverse, sync::Arc};
 
 use formwork_protocols::{
-    Ask, Body, Cancellation, Ending, Escalation, EventBody, HoldId, Ledger as _, TaskId, TaskState,
-    Usage, Usd,
+    Ask, Body, Cancellation, Ending, Escalation, EventBody, FailureClass, HoldId, Ledger as _,
+    TaskId, TaskState, Usage, Usd,
     check::{Phase, Verdict},
     event::{AttemptEnded, BudgetReserved, CheckFinished, Decided, ToolRequested},
     tool::Replay,
@@ -32,6 +32,11 @@ impl World<'_> {
             match event {
                 Event::Timer(task) => return self.time_is_over(task),
                 Event::Wake(task) => return self.wakes(task),
+                Event::Rested(task) => {
+                    // It may have ended since, or begun again after a pause.
+                    let _late = self.decide(Input::Rested { task })?;
+                    return Ok(());
+                }
                 Event::Work(task, number) => {
                     let Some(work) = place(&mut self.work, task) else { continue };
                     if work.number != number {
@@ -45,7 +50,8 @@ impl World<'_> {
                         Kind::Body(Some((payer, hold, ask))) => {
                             self.answered(task, (payer, hold, ask), is_told_to_stop)
                         }
-                        Kind::Body(None) if is_told_to_stop => self.stops(task),
+                        Kind::Body(None) | Kind::Waits if is_told_to_stop => self.stops(task),
+                        Kind::Waits => continue,
                         Kind::Body(None) => self.body(task),
                     };
                 }
@@ -168,6 +174,9 @@ impl World<'_> {
         if self.chance.happens(self.mood.opens_parts) {
             return self.part(task);
         }
+        if self.chance.happens(self.mood.makes) {
+            return if self.chance.happens(700) { self.makes(task) } else { self.waits(task) };
+        }
         match self.chance.below(1_000) {
             0..500 => self.asks_a_model(task),
             500..650 => self.calls_a_tool(task),
@@ -179,9 +188,10 @@ impl World<'_> {
             }
             _ if self.chance.happens(self.mood.body_fails) => {
                 let detail = "by chance".to_owned();
-                let why = match self.chance.below(4) {
+                let why = match self.chance.below(6) {
                     0 => Escalation::Stuck { detail },
                     1 => Escalation::ProviderFailed { detail },
+                    2 | 3 => Escalation::Unreachable { detail },
                     _ => Escalation::BodyFailed { detail },
                 };
                 self.ends(task, BodyEnd::Failed(why))
@@ -254,6 +264,37 @@ impl World<'_> {
         Ok(())
     }
 
+    /// Lets a body make a task, or a part of its conversation. It may be refused.
+    fn makes(&mut self, task: TaskIndex) -> Kept {
+        let parent = self.any_of_conversation(task);
+        let id = TaskId::generate(&StandsAt(self.now), self.chance.rng());
+        let spec = Arc::new(forest::made(&self.chance));
+        if self.decide(Input::Make { parent, id, spec })?.is_ok() {
+            self.report.made += 1;
+        }
+        self.goes_on(task, None);
+        Ok(())
+    }
+
+    /// Lets a body wait for what it has made, or a part of its conversation for what that has made.
+    fn waits(&mut self, task: TaskIndex) -> Kept {
+        let asking = self.any_of_conversation(task);
+        let made: Vec<TaskIndex> = self.state.made(asking).collect();
+        let is_all = self.chance.happens(500);
+        let on: Vec<TaskIndex> =
+            made.into_iter().filter(|_| is_all || self.chance.happens(500)).collect();
+        if let Some(work) = place(&mut self.work, task) {
+            work.kind = Kind::Waits;
+        }
+        self.watch.waits(task, on.clone());
+        self.report.waits += 1;
+        if self.decide(Input::Await { task: asking, on })?.is_err() {
+            self.watch.waits_no_more(task);
+            self.goes_on(task, None);
+        }
+        Ok(())
+    }
+
     /// Picks a task or one of the open parts of its conversation.
     fn any_of_conversation(&self, task: TaskIndex) -> TaskIndex {
         let mut open = vec![task];
@@ -270,14 +311,22 @@ impl World<'_> {
     }
 
     fn ends(&mut self, task: TaskIndex, end: BodyEnd) -> Kept {
-        self.attempt_ended(task, end == BodyEnd::Claimed);
+        let class = match &end {
+            BodyEnd::Claimed => None,
+            BodyEnd::Failed(why) => Some(why.class()),
+        };
+        self.attempt_ended_as(task, class.is_none(), class);
         self.lands(task);
         self.must(Input::Ended { task, end })
     }
 
     fn attempt_ended(&mut self, task: TaskIndex, claimed: bool) {
+        self.attempt_ended_as(task, claimed, None);
+    }
+
+    fn attempt_ended_as(&mut self, task: TaskIndex, claimed: bool, class: Option<FailureClass>) {
         let reason = "by chance".to_owned();
-        let ended = AttemptEnded { attempt: self.attempt, claimed, reason };
+        let ended = AttemptEnded { attempt: self.attempt, claimed, reason, class };
         self.write(Some(task), EventBody::AttemptEnded(ended));
     }
 

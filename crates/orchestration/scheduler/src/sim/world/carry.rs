@@ -147,6 +147,8 @@ impl World<'_> {
                 let moved = TaskMoved { from, signal, to, ending, claim: None };
                 self.write(Some(task), EventBody::TaskMoved(moved));
             }
+            Command::Rest { task, after } => self.schedule(after, Event::Rested(task)),
+            Command::Blocked { .. } => self.report.blocked += 1,
             Command::Judge { task } => self.questions.push_back((task, Asked::Condition)),
             Command::Expand { task } => self.questions.push_back((task, Asked::Items)),
             Command::Wait { task } => self.schedule_soon(90_000, Event::Wake(task)),
@@ -164,6 +166,13 @@ impl World<'_> {
                     self.write(Some(task), EventBody::AttemptStarted(started));
                 }
                 self.launch(task, Kind::Body(None));
+            }
+            Command::Rejoin { task } => {
+                if let Some(work) = place(&mut self.work, task) {
+                    work.kind = Kind::Body(None);
+                    let event = Event::Work(task, work.number);
+                    self.schedule_soon(3_000, event);
+                }
             }
             Command::Interrupt { task } => {
                 if let Some(work) = place(&mut self.work, task) {

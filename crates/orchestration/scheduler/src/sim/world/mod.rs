@@ -11,8 +11,8 @@ use std::{
 };
 
 use formwork_protocols::{
-    Ask, AttemptId, CallId, EventBody, HoldId, PermissionMode, RunId, SessionId, TaskId, TaskState,
-    Timestamp,
+    Ask, AttemptId, CallId, EventBody, HoldId, PermissionMode, RunId, SessionId, TaskId, TaskSpec,
+    TaskState, Timestamp,
     check::Phase,
     event::{RunCreated, TaskCreated},
 };
@@ -47,7 +47,7 @@ pub fn simulate(seed: u64, steps: u64) -> Result<Report, Broken> {
     while report.steps < steps || report.trees == 0 {
         let own = seed.wrapping_add(report.trees);
         let before = report.steps;
-        let life = AssertUnwindSafe(|| live(own, &mut report, &mut series));
+        let life = AssertUnwindSafe(|| live(own, &mut report, &mut series, forest::tree));
         let kept = catch_unwind(life).unwrap_or_else(|_| Err("the core panicked".to_owned()));
         if let Err(promise) = kept {
             let step = report.steps - before;
@@ -59,9 +59,26 @@ pub fn simulate(seed: u64, steps: u64) -> Result<Report, Broken> {
     Ok(report)
 }
 
+/// Runs trees of sixty-four children beside each other to their ends, one for each seed.
+#[cfg(test)]
+pub(super) fn simulate_wide(seeds: std::ops::Range<u64>) -> Result<Report, String> {
+    let (mut report, mut series) = (Report::default(), Series::new());
+    for seed in seeds {
+        live(seed, &mut report, &mut series, forest::wide)
+            .map_err(|promise| format!("seed {seed}: {promise}"))?;
+        report.trees += 1;
+    }
+    Ok(report)
+}
+
 /// Grows the tree of a seed and runs it to its end.
-fn live(seed: u64, report: &mut Report, series: &mut Series) -> Kept {
-    let mut world = World::new(Chance::new(seed), report, series)?;
+fn live(
+    seed: u64,
+    report: &mut Report,
+    series: &mut Series,
+    grow: fn(&Chance) -> TaskSpec,
+) -> Kept {
+    let mut world = World::new(Chance::new(seed), report, series, grow)?;
     world.resume()?;
     let mut steps = 0;
     while !world.is_finished {
@@ -91,6 +108,7 @@ enum Event {
     Timer(TaskIndex),
     /// Somebody outside says something.
     Wake(TaskIndex),
+    Rested(TaskIndex),
 }
 
 /// Work that is under way.
@@ -107,6 +125,8 @@ enum Kind {
     Check(Phase, u32),
     /// A body, and the model call that it waits for: who pays, and what is held.
     Body(Option<(TaskIndex, HoldId, Ask)>),
+    /// A body that waits for what it has made.
+    Waits,
 }
 
 /// What the core asks of whoever drives it.
@@ -150,12 +170,17 @@ struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    fn new(chance: Chance, report: &'a mut Report, series: &'a mut Series) -> Kept<Self> {
+    fn new(
+        chance: Chance,
+        report: &'a mut Report,
+        series: &'a mut Series,
+        grow: fn(&Chance) -> TaskSpec,
+    ) -> Kept<Self> {
         let now = Timestamp::from_micros(1_700_000_000_000_000);
         let width = forest::width(&chance);
         let mood = Mood::by(&chance);
         let run = RunId::generate(&StandsAt(now), chance.rng());
-        let tree = forest::tree(&chance);
+        let tree = grow(&chance);
         let planted = flatten(tree, || TaskId::generate(&StandsAt(now), chance.rng()));
         let accounts = Accounts::new();
         let mut builder = Builder::new(width);

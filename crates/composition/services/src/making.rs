@@ -1,0 +1,227 @@
+//! Tasks that agents make while they work: what each is, within what its maker may do.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+use formwork_agent::Agent;
+use formwork_policy::{Call, Decision, Policy, ToolPatterns};
+use formwork_protocols::{
+    AgentName, Body, Budget, Ledger, Span, TaskName, TaskSpec, ToolClass, ToolError, ToolErrorKind,
+    ToolName, ToolSpec,
+    check::{CheckKind, CheckSpec, CommandCheck, Expect},
+    spec::{Made, Retries},
+    tool::{CREATE_TASK, CallContext},
+};
+use formwork_tool::builtin::{Makes, Wanted};
+use formwork_write_safety::WriteRules;
+use serde_json::Value;
+
+use crate::{Error, setup, setup::Allowed};
+
+/// The variable by which what a task is asked is put into its prompt: the words of a model are no template.
+const REQUEST: &str = "request";
+
+/// How long a check may take that an agent has thought of, as that of a task in words.
+const CHECK_TIMEOUT: Span = Span::from_secs(600);
+
+/// The tool whose rules bind a command that a task is checked by.
+const EXEC: &str = "exec";
+
+/// The tool that every task may use that its agent may: to say that one is done is no work.
+const END_TASK: &str = "end_task";
+
+/// What an agent that makes tasks may do, and by whom they can be done.
+pub(crate) struct Maker {
+    /// The task whose conversation it is.
+    pub(crate) spec: Arc<TaskSpec>,
+    /// What its own calls are judged by.
+    pub(crate) policy: Policy,
+    /// The tools that it may use.
+    pub(crate) tools: Vec<ToolSpec>,
+    /// Who can be asked, and what each may use at the most.
+    pub(crate) agents: BTreeMap<AgentName, Budget>,
+    pub(crate) ledger: Arc<dyn Ledger>,
+}
+
+/// Tells whether an agent may make tasks.
+pub(crate) fn may_make(agent: &Agent) -> bool {
+    let tools = &agent.document().tools;
+    let patterns = tools.allow.iter().chain(&tools.deferred);
+    let name = ToolName::parse(CREATE_TASK).expect("the names of built-in tools follow the rule");
+    let parsed = ToolPatterns::parse(patterns.map(String::as_str));
+    parsed.is_ok_and(|patterns| patterns.matches(&name, &["tasks".to_owned()]))
+}
+
+/// Narrows what an agent may do to what the task allows that another has made.
+///
+/// # Errors
+/// [`Error::Rules`] when a pattern does not parse.
+pub(crate) fn within<'a>(
+    made: &Made,
+    (mut policy, mut allowed): (Policy, Allowed),
+    by: impl IntoIterator<Item = &'a Agent>,
+    tools: &[&ToolSpec],
+) -> Result<(Policy, Allowed), Error> {
+    let is_end = |name: &ToolName| name.as_str() == END_TASK;
+    for agent in by {
+        let (mut rules, own) = setup::own_rules(agent, tools.iter().copied())?;
+        if let Some(tools) = &mut rules.tools {
+            tools.extend(allowed.tools.iter().filter(|name| is_end(name)).cloned());
+        }
+        allowed.tools.retain(|name| own.tools.contains(name) || is_end(name));
+        policy = policy.narrow(rules);
+    }
+    for patterns in &made.tools {
+        let patterns = ToolPatterns::parse(patterns.iter().map(String::as_str))
+            .map_err(|error| Error::Rules { reason: error.to_string() })?;
+        let named = |name: &ToolName| {
+            let known = tools.iter().find(|tool| tool.definition.name == *name);
+            known.is_some_and(|tool| patterns.matches(name, &tool.tags))
+        };
+        allowed.tools.retain(|name| named(name) || is_end(name));
+    }
+    allowed.deferred.retain(|name| allowed.tools.contains(name));
+    Ok((policy, allowed))
+}
+
+#[async_trait]
+impl Makes for Maker {
+    async fn spec(
+        &self,
+        context: &CallContext,
+        name: TaskName,
+        wanted: Wanted,
+    ) -> Result<TaskSpec, ToolError> {
+        let agent = wanted.agent.clone().unwrap_or_else(|| context.agent.clone());
+        let Some(most) = self.agents.get(&agent) else {
+            let known: Vec<&str> = self.agents.keys().map(AgentName::as_str).collect();
+            let told =
+                format!("agent: there is no agent {agent} here; there are {}", known.join(", "));
+            return Err(ToolError::new(ToolErrorKind::InvalidArguments, told));
+        };
+        if let Some(mode) = wanted.mode.filter(|mode| *mode > self.policy.mode()) {
+            let own = self.policy.mode().as_str();
+            return Err(denied(format!(
+                "mode: {} is more than {own}, which is the most that this task may do",
+                mode.as_str()
+            )));
+        }
+        self.patterns(wanted.tools.as_deref().unwrap_or_default())?;
+        WriteRules::parse(&wanted.write_paths, &[])
+            .map_err(|error| invalid(format!("write_paths: {error}")))?;
+        let budget = self.budget(context, &wanted, most)?;
+        let checks = wanted.checks.iter().map(|argv| self.check(argv));
+        let postchecks: Vec<CheckSpec> = checks.collect::<Result<_, _>>()?;
+        let prompt = prompt(&wanted.depends_on);
+        let own = self.spec.made.as_deref().cloned().unwrap_or_default();
+        let mut made = Made { mode: wanted.mode.or(own.mode), ..own };
+        if made.by.last() != Some(&context.agent) {
+            made.by.push(context.agent.clone());
+        }
+        if !self.spec.write_paths.is_empty() {
+            made.within.push(self.spec.write_paths.clone());
+        }
+        made.tools.extend(wanted.tools);
+        Ok(TaskSpec {
+            description: wanted.title,
+            depends_on: wanted.depends_on,
+            vars: [(REQUEST.to_owned(), Value::String(wanted.prompt))].into_iter().collect(),
+            postchecks,
+            retries: Retries::default(),
+            timeout: wanted.timeout,
+            budget,
+            write_paths: wanted.write_paths,
+            protected_paths: self.spec.protected_paths.clone(),
+            made: Some(Box::new(made)),
+            ..TaskSpec::new(name, Body::Agent { agent, prompt })
+        })
+    }
+}
+
+impl Maker {
+    /// Holds the tools that are wanted against those that there are.
+    fn patterns(&self, wanted: &[String]) -> Result<(), ToolError> {
+        let parsed = ToolPatterns::parse(wanted.iter().map(String::as_str));
+        let known = parsed.and_then(|patterns| patterns.resolve(&self.tools));
+        known.map(drop).map_err(|error| invalid(format!("tools: {error}")))
+    }
+
+    /// Takes what is wanted out of what is left, and out of what the agent may use.
+    fn budget(
+        &self,
+        context: &CallContext,
+        wanted: &Wanted,
+        most: &Budget,
+    ) -> Result<Budget, ToolError> {
+        let left = self.ledger.remaining(context.task);
+        let over = |what: &str, wanted: String, left: String| {
+            Err(denied(format!("{wanted} {what} are more than the {left} that are left")))
+        };
+        if let (Some(usd), Some(left)) = (wanted.usd, left.usd)
+            && usd > left
+        {
+            return over("dollars", usd.to_string(), left.to_string());
+        }
+        if let (Some(rounds), Some(left)) = (wanted.rounds, left.rounds)
+            && rounds > left
+        {
+            return over("model calls", rounds.to_string(), left.to_string());
+        }
+        if let (Some(calls), Some(left)) = (wanted.tool_calls, left.tool_calls)
+            && calls > left
+        {
+            return over("tool calls", calls.to_string(), left.to_string());
+        }
+        let (usd, rounds) = (tighter(wanted.usd, most.usd), tighter(wanted.rounds, most.rounds));
+        let tool_calls = tighter(wanted.tool_calls, most.tool_calls);
+        Ok(Budget { usd, rounds, tool_calls, ..most.clone() })
+    }
+
+    /// Makes a check of a command, where the agent itself might run it unasked.
+    fn check(&self, argv: &[String]) -> Result<CheckSpec, ToolError> {
+        if argv.first().is_none_or(|program| program.trim().is_empty()) {
+            return Err(invalid("checks: a command needs a program".to_owned()));
+        }
+        let told = argv.join(" ");
+        let tool = ToolName::parse(EXEC).expect("the names of built-in tools follow the rule");
+        let call = Call { tool: &tool, class: ToolClass::Exec, argv: Some(argv), paths: &[] };
+        match self.policy.decide(&call) {
+            Decision::Allow => {}
+            Decision::Ask { why } | Decision::Deny { why } => {
+                return Err(denied(format!("checks: {told} is not yours to run: {why}")));
+            }
+        }
+        let command = CommandCheck {
+            parse: crate::operations::runs::parser(argv),
+            argv: argv.to_vec(),
+            expect: Expect::Pass,
+        };
+        Ok(CheckSpec::new(told, CheckKind::Command(command), CHECK_TIMEOUT))
+    }
+}
+
+/// Asks what is wanted, and shows the results of what came before.
+fn prompt(depends_on: &[TaskName]) -> String {
+    let mut prompt = format!("{{{{{REQUEST}}}}}");
+    for name in depends_on {
+        prompt.push_str(&format!(
+            "\n\nWhat task {name} says of its work:\n{{{{tasks.{name}.text}}}}"
+        ));
+    }
+    prompt
+}
+
+fn tighter<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+fn invalid(message: String) -> ToolError {
+    ToolError::new(ToolErrorKind::InvalidArguments, message)
+}
+
+fn denied(message: String) -> ToolError {
+    ToolError::new(ToolErrorKind::Denied, message)
+}

@@ -1,0 +1,258 @@
+//! `create_task` and `await_tasks`: work that a model has others do, and what came of it.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    AgentName, Cancel, Ending, PermissionMode, Replay, Span, TaskName, TaskOutcome, TaskSpec, Tool,
+    ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec, Usd,
+    check::Verdict,
+    tool::{AWAIT_TASKS, CREATE_TASK, CallContext, TaskControl},
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::schema;
+
+/// How many commands one task may be checked by. Each may take minutes, and ten are more than any model needs.
+const MAX_CHECKS: usize = 10;
+
+/// How many verdicts of failed checks are told of one task.
+const MAX_VERDICTS: usize = 5;
+
+/// What a model wants a task to be. Every name and amount has its form; whether it may be is for whoever
+/// [makes](Makes) it to say.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[expect(missing_docs, reason = "the fields' names and those of the tool's arguments say it")]
+pub struct Wanted {
+    pub title: String,
+    pub prompt: String,
+    pub agent: Option<AgentName>,
+    pub depends_on: Vec<TaskName>,
+    /// Commands that have to succeed before it counts as done.
+    pub checks: Vec<Vec<String>>,
+    /// Patterns as in an allow-list, for fewer tools than its agent has.
+    pub tools: Option<Vec<String>>,
+    pub write_paths: Vec<String>,
+    pub mode: Option<PermissionMode>,
+    pub usd: Option<Usd>,
+    pub rounds: Option<u32>,
+    pub tool_calls: Option<u32>,
+    pub timeout: Option<Span>,
+}
+
+/// Says what a task is that a model wants, within what the model itself may do.
+#[async_trait]
+pub trait Makes: Send + Sync {
+    /// Returns the task of that name, or why it may not be.
+    ///
+    /// # Errors
+    /// What is not allowed or not known, for the model to act on.
+    async fn spec(
+        &self,
+        context: &CallContext,
+        name: TaskName,
+        wanted: Wanted,
+    ) -> Result<TaskSpec, ToolError>;
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct CreateArguments {
+    /// a-z 0-9 _ -
+    name: String,
+    /// What is to be done. Whoever does it sees nothing of this conversation.
+    #[schemars(length(min = 1))]
+    prompt: String,
+    /// A line for people.
+    #[serde(default)]
+    title: String,
+    /// Who does it; one like you where absent.
+    agent: Option<String>,
+    /// Created tasks that come before it. It is shown their results.
+    #[serde(default)]
+    depends_on: Vec<String>,
+    /// Commands that have to succeed, each a list of words.
+    #[serde(default)]
+    checks: Vec<Vec<String>>,
+    /// Fewer tools than you have: names, namespace.*, #tag
+    tools: Option<Vec<String>>,
+    /// Globs.
+    #[serde(default)]
+    write_paths: Vec<String>,
+    /// The most it may do: ask, plan, edit, auto
+    mode: Option<String>,
+    /// Dollars of yours that it may use, as in 0.25
+    usd: Option<String>,
+    /// Model calls.
+    rounds: Option<u32>,
+    tool_calls: Option<u32>,
+    /// As in 10m
+    timeout: Option<String>,
+}
+
+/// Describes `create_task`.
+pub(super) fn create_spec() -> ToolSpec {
+    let text = "Have a piece of the work done as a task of its own, beside you and paid from your budget. Wait for it \
+        with await_tasks.";
+    let (class, replay) = (ToolClass::Lifecycle, Replay::Idempotent);
+    super::spec::<CreateArguments>(CREATE_TASK, text, class, replay, &["tasks"])
+}
+
+/// Describes `await_tasks`.
+pub(super) fn await_spec() -> ToolSpec {
+    let text = "Wait until tasks that you have created have ended, and get what came of them.";
+    let (class, replay) = (ToolClass::Lifecycle, Replay::Pure);
+    super::spec::<AwaitArguments>(AWAIT_TASKS, text, class, replay, &["tasks"])
+}
+
+/// Says that an argument has not its form.
+fn invalid(key: &str, error: impl std::fmt::Display) -> ToolError {
+    ToolError::new(ToolErrorKind::InvalidArguments, format!("{key}: {error}"))
+}
+
+fn mode_of(text: &str) -> Result<PermissionMode, ToolError> {
+    use PermissionMode::{Ask, Auto, Edit, Plan};
+    let found = [Ask, Plan, Edit, Auto].into_iter().find(|mode| mode.as_str() == text);
+    found.ok_or_else(|| invalid("mode", "it is one of ask, plan, edit and auto"))
+}
+
+fn names(key: &str, texts: Vec<String>) -> Result<Vec<TaskName>, ToolError> {
+    texts.into_iter().map(|text| TaskName::parse(text).map_err(|e| invalid(key, e))).collect()
+}
+
+impl CreateArguments {
+    /// Reads the amounts and names.
+    fn read(self) -> Result<(TaskName, Wanted), ToolError> {
+        let name = TaskName::parse(self.name).map_err(|error| invalid("name", error))?;
+        if self.prompt.trim().is_empty() {
+            return Err(invalid("prompt", "a task needs to be told what to do"));
+        }
+        if self.checks.len() > MAX_CHECKS {
+            let told = format!("{} are more than the {MAX_CHECKS} of one task", self.checks.len());
+            return Err(invalid("checks", told));
+        }
+        let agent = self.agent.map(AgentName::parse).transpose();
+        let usd = self.usd.map(|usd| usd.trim().trim_start_matches('$').parse()).transpose();
+        let timeout = self.timeout.map(|text| text.trim().parse()).transpose();
+        let wanted = Wanted {
+            title: self.title,
+            prompt: self.prompt,
+            agent: agent.map_err(|error| invalid("agent", error))?,
+            depends_on: names("depends_on", self.depends_on)?,
+            checks: self.checks,
+            tools: self.tools,
+            write_paths: self.write_paths,
+            mode: self.mode.map(|mode| mode_of(mode.trim())).transpose()?,
+            usd: usd.map_err(|error| invalid("usd", error))?,
+            rounds: self.rounds,
+            tool_calls: self.tool_calls,
+            timeout: timeout.map_err(|error| invalid("timeout", error))?,
+        };
+        Ok((name, wanted))
+    }
+}
+
+pub(super) struct CreateTask {
+    spec: ToolSpec,
+    makes: Arc<dyn Makes>,
+    control: Arc<dyn TaskControl>,
+}
+
+impl CreateTask {
+    pub(super) fn new(makes: Arc<dyn Makes>, control: Arc<dyn TaskControl>) -> Self {
+        Self { spec: create_spec(), makes, control }
+    }
+}
+
+#[async_trait]
+impl Tool for CreateTask {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn call(
+        &self,
+        context: &CallContext,
+        arguments: Value,
+        _: &Cancel,
+    ) -> Result<ToolOutput, ToolError> {
+        let arguments: CreateArguments = schema::read(arguments)?;
+        let (name, wanted) = arguments.read()?;
+        let spec = self.makes.spec(context, name.clone(), wanted).await?;
+        let made = self.control.make(context.task, spec).await;
+        made.map_err(|reason| ToolError::new(ToolErrorKind::Denied, reason))?;
+        Ok(ToolOutput::text(format!(
+            "task {name} is on its way; get what comes of it with await_tasks"
+        )))
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AwaitArguments {
+    /// Their names; all that you have created where absent.
+    #[serde(default)]
+    names: Vec<String>,
+}
+
+pub(super) struct AwaitTasks {
+    spec: ToolSpec,
+    control: Arc<dyn TaskControl>,
+}
+
+impl AwaitTasks {
+    pub(super) fn new(control: Arc<dyn TaskControl>) -> Self {
+        Self { spec: await_spec(), control }
+    }
+}
+
+#[async_trait]
+impl Tool for AwaitTasks {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn call(
+        &self,
+        context: &CallContext,
+        arguments: Value,
+        cancel: &Cancel,
+    ) -> Result<ToolOutput, ToolError> {
+        let arguments: AwaitArguments = schema::read(arguments)?;
+        let names = names("names", arguments.names)?;
+        let outcomes = tokio::select! {
+            biased;
+            () = cancel.cancelled() => {
+                let told = "the wait was broken off; the tasks are as they were";
+                return Err(ToolError::new(ToolErrorKind::Cancelled, told));
+            }
+            outcomes = self.control.results(context.task, names) => outcomes,
+        };
+        let outcomes = outcomes.map_err(|reason| ToolError::new(ToolErrorKind::Denied, reason))?;
+        Ok(ToolOutput::text(outcomes.iter().map(told).collect::<Vec<_>>().join("\n")))
+    }
+}
+
+/// Says what came of a task: how it ended, what it says of itself, and which checks failed.
+fn told(outcome: &TaskOutcome) -> String {
+    let mut told = format!("task {}: {}\n", outcome.name, outcome.ending);
+    // Writing to a string never fails.
+    if let Some(claim) = &outcome.claim {
+        let is_done = outcome.ending == Ending::Completed;
+        let what = if is_done { "it says" } else { "it said last, which was not accepted" };
+        let _ = writeln!(told, "{what}: {}", claim.summary.trim());
+        if let Some(output) = &claim.output {
+            let _ = writeln!(told, "output: {output}");
+        }
+    }
+    if outcome.files_changed > 0 {
+        let _ = writeln!(told, "files changed: {}", outcome.files_changed);
+    }
+    let failed = outcome.verdicts.iter().filter(|verdict| !verdict.passed);
+    if outcome.ending != Ending::Completed {
+        failed.take(MAX_VERDICTS).map(Verdict::for_model).for_each(|text| told.push_str(&text));
+    }
+    told
+}

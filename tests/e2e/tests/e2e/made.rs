@@ -1,0 +1,187 @@
+//! Tasks that agents make while they work: within what their makers may do, and paid by them.
+
+use formwork_protocols::model::without_left;
+use formwork_testkit::http::Gate;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    answers::{calling, calls, ends, held},
+    workflow::states,
+    world::{World, end_of, on_postgres, signal},
+};
+
+const LEAD: &str = r#"
+[[tasks]]
+name = "lead"
+agent = "lead"
+prompt = "Have it done."
+write_paths = ["src/**"]
+budget = { usd = "1", tree = { depth = 1, fan_out = 2, tasks = 3 } }
+"#;
+
+/// A task that writes, within what it may.
+fn part() -> Value {
+    json!({
+        "name": "part-one", "agent": "helper", "prompt": "Write {{this}} to src/a.txt.",
+        "checks": [["test", "-e", "src/a.txt"]], "write_paths": ["**/a.txt", "b.txt"],
+        "usd": "0.5",
+    })
+}
+
+fn write(path: &str) -> (&'static str, Value) {
+    ("fs.write", json!({ "path": path, "content": "written\n" }))
+}
+
+/// Returns what the model of a provider was sent, in order.
+fn sent(world: &World, provider: &str) -> Vec<Value> {
+    let requests = world.server.requests();
+    let own = requests.iter().filter(|request| request.path() == World::chat(provider));
+    own.map(|request| serde_json::from_str(&request.text()).unwrap()).collect()
+}
+
+/// Returns what a request tells the model last, but for what is left of its budget.
+fn last(request: &Value) -> &str {
+    let messages = request["messages"].as_array().unwrap();
+    without_left(messages.last().unwrap()["content"].as_str().unwrap())
+}
+
+fn offered(request: &Value) -> Vec<&str> {
+    let tools = request["tools"].as_array().unwrap();
+    tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap()).collect()
+}
+
+async fn an_agent_has_its_work_done_by_another(world: World) {
+    world.agent("lead", "one");
+    world.agent("helper", "two");
+    let workflow = world.workflow(LEAD);
+    let after = json!({
+        "name": "after", "agent": "helper", "prompt": "Say what was done.",
+        "depends_on": ["part-one"], "mode": "ask", "tools": ["#readonly"],
+    });
+    let dear = json!({ "name": "dear", "prompt": "Spend.", "usd": "7" });
+    let (chat, gate) = (World::chat("one"), Gate::new());
+    world.server.reply(&chat, calls(&[("create_task", part())]));
+    world.server.reply(&chat, calls(&[("create_task", after)]));
+    world.server.reply(&chat, calls(&[("create_task", dear)]));
+    world.server.reply(&chat, calls(&[("create_task", json!({ "name": "wide", "prompt": "x" }))]));
+    world.server.reply(&chat, ends("Done already."));
+    world.server.reply(&chat, calls(&[("await_tasks", json!({}))]));
+    world.server.reply(&chat, ends("Led."));
+    let helped = World::chat("two");
+    world.server.reply(&helped, held(&gate, &calling(&[write("b.txt"), write("src/c.txt")])));
+    world.server.reply(&helped, calls(&[write("src/a.txt")]));
+    world.server.reply(&helped, ends("It is written."));
+    world.server.reply(&helped, ends("I have read."));
+
+    let program = world.formwork(["run", workflow]).spawn().unwrap();
+    // The sixth of the one has been asked, while the other has not begun to answer.
+    world.server.wait_for_requests(7).await;
+    gate.open();
+    let ended = end_of(program).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert!(world.path("src/a.txt").exists());
+    assert!(!world.path("b.txt").exists() && !world.path("src/c.txt").exists());
+    let one = sent(&world, "one");
+    // What is left hangs on what the other has set aside by then.
+    let told: Vec<String> = one
+        .iter()
+        .skip(1)
+        .map(|request| match last(request).split_once("are more than the ") {
+            Some((before, _)) => format!("{before}are more than what is left"),
+            None => last(request).to_owned(),
+        })
+        .collect();
+    insta::assert_snapshot!("what_a_leader_is_told", told.join("\n---\n"));
+    let two = sent(&world, "two");
+    assert_eq!(last(&two[0]), "Write {{this}} to src/a.txt.");
+    assert!(offered(&two[0]).contains(&"fs_write"));
+    insta::assert_snapshot!("what_a_helper_is_asked", last(&two[3]));
+    assert!(!offered(&two[3]).contains(&"fs_write") && !offered(&two[3]).contains(&"create_task"));
+    let shown = world.shown().await;
+    let states = states(&shown);
+    assert_eq!(states[2..], [("part-one", "completed"), ("after", "completed")]);
+    let replayed = world.json(["replay"]).await;
+    assert_eq!(replayed["divergence"], json!(null), "{replayed:#}");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn behaviour_12_an_agent_has_its_work_done_by_another_within_what_it_may_do() {
+    an_agent_has_its_work_done_by_another(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_behaviour_12_an_agent_has_its_work_done_by_another_within_what_it_may_do() {
+    on_postgres(an_agent_has_its_work_done_by_another).await;
+}
+
+async fn a_wait_survives_a_kill(world: World) {
+    world.agent("lead", "one");
+    world.agent("helper", "two");
+    let workflow = world.workflow(LEAD);
+    let (chat, helped, gate) = (World::chat("one"), World::chat("two"), Gate::new());
+    let both = [("create_task", part()), ("await_tasks", json!({ "names": ["part-one"] }))];
+    world.server.reply(&chat, calls(&both));
+    world.server.reply(&chat, ends("Led."));
+    world.server.reply(&helped, held(&gate, &calling(&[write("src/never.txt")])));
+    world.server.reply(&helped, calls(&[write("src/a.txt")]));
+    world.server.reply(&helped, ends("It is written."));
+    let program = world.formwork(["run", workflow]).spawn().unwrap();
+    gate.reached().await;
+    signal(&program, Signal::KILL);
+    end_of(program).await;
+
+    let resumed = world.run(["runs", "resume"]).await;
+
+    assert_eq!(resumed.code, Some(0), "{resumed:#?}");
+    assert!(world.path("src/a.txt").exists() && !world.path("src/never.txt").exists());
+    assert_eq!(world.events("task.created").await.len(), 3);
+    assert!(last(&sent(&world, "one")[1]).starts_with("task part-one: completed"));
+    let replayed = world.json(["replay"]).await;
+    assert_eq!(replayed["divergence"], json!(null), "{replayed:#}");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn behaviour_12_a_wait_for_what_was_made_survives_a_kill() {
+    a_wait_survives_a_kill(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_behaviour_12_a_wait_for_what_was_made_survives_a_kill() {
+    on_postgres(a_wait_survives_a_kill).await;
+}
+
+/// What is made may do no more than who made it, whoever does it.
+#[tokio::test]
+async fn a_task_that_was_made_has_no_tool_and_no_program_that_its_maker_has_not() {
+    let world = World::new().await;
+    world.agent("helper", "two");
+    world.agent("lead", "one");
+    let narrow = "format_version = 1\nname = \"lead\"\nmodel = \"one/m\"\nprompt = \"lead.md\"\n\
+        [tools]\nallow = [\"fs.read\", \"exec\", \"create_task\", \"await_tasks\", \"end_task\"]\n\
+        exec.allow = [\"ls *\"]\n";
+    world.repo.write(".formwork/agents/lead.toml", narrow).unwrap();
+    let workflow = world.workflow(LEAD);
+    let chat = World::chat("one");
+    let check = json!({ "name": "x", "prompt": "x", "checks": [["rm", "-rf", "src"]] });
+    world.server.reply(&chat, calls(&[("create_task", check)]));
+    let bare = json!({ "name": "x", "agent": "helper", "prompt": "x" });
+    world.server.reply(&chat, calls(&[("create_task", bare), ("await_tasks", json!({}))]));
+    world.server.reply(&chat, ends("Led."));
+    let helped = World::chat("two");
+    world.server.reply(&helped, calls(&[("exec", json!({ "command": ["rm", "README.md"] }))]));
+    world.server.reply(&helped, ends("I could not."));
+
+    let ended = world.run(["run", workflow]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert!(world.path("README.md").exists());
+    let (one, two) = (sent(&world, "one"), sent(&world, "two"));
+    assert!(last(&one[1]).contains("is not yours to run"), "{}", last(&one[1]));
+    let tools = offered(&two[0]);
+    assert_eq!(tools, ["await_tasks", "create_task", "end_task", "exec", "fs_read"]);
+    assert!(last(&two[1]).contains("error (denied)"), "{}", last(&two[1]));
+}
