@@ -3,9 +3,11 @@
 mod allowed; // Which arguments a subcommand may have.
 mod commit; // Commits without a checkout.
 mod staged; // What the next commit would bring.
+mod touched; // What differs from a commit.
 
 pub use commit::{Committed, Delta, Message, Scan, identity_of};
 pub use staged::Staged;
+pub use touched::{Place, Side, Touched};
 
 use crate::error::Error;
 use std::{

@@ -47,7 +47,8 @@ pub use {
     edit::{Edit, Miss, Nearest, Occurrences, Patch, PatchedFile, Reason, diff, splice},
     error::{Error, Refusal, Writer},
     git::{
-        Committed, Delta, GitCommand, GitOutput, Message, ReadOnlyGit, Scan, Staged, identity_of,
+        Committed, Delta, GitCommand, GitOutput, Message, Place, ReadOnlyGit, Scan, Side, Staged,
+        Touched, identity_of,
     },
     ledger::{Hash, Reads, Session},
     path::RelPath,

@@ -382,7 +382,7 @@ impl ReadOnlyGit {
         Ok(self.build(&args, &self.filters()?))
     }
 
-    fn raw(
+    pub(super) fn raw(
         &self,
         args: &[&str],
         input: &[u8],

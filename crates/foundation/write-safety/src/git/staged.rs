@@ -30,21 +30,7 @@ impl ReadOnlyGit {
     /// # Errors
     /// [`Error::GitRefused`] when `index` lies outside of the repository; [`Error::Git`] when git cannot tell.
     pub fn staged(&self, index: Option<&Path>) -> Result<Vec<Staged>, Error> {
-        let mut env = Vec::new();
-        if let Some(index) = index {
-            let written = index.to_string_lossy().into_owned();
-            let place = self.worktree.join(index);
-            let place = place.canonicalize().map_err(|e| Error::io(&written, "open", e))?;
-            let own = self.git_dir.canonicalize().map_err(|e| Error::io(&written, "open", e))?;
-            if !place.starts_with(own) {
-                return Err(Error::GitRefused {
-                    command: "diff".to_owned(),
-                    argument: written,
-                    why: "it is an index outside of the repository",
-                });
-            }
-            env.push(("GIT_INDEX_FILE", place.into_os_string()));
-        }
+        let env: Vec<_> = index.map(|index| self.index(index)).transpose()?.into_iter().collect();
         let args =
             ["diff", "--cached", "--raw", "-z", "--no-renames", "--no-abbrev", "--no-ext-diff"];
         let output = self.git(&args, b"", &env)?;
@@ -66,6 +52,22 @@ impl ReadOnlyGit {
             }
         }
         Ok(staged)
+    }
+
+    /// Returns what has git look at another index than the worktree's own.
+    pub(super) fn index(&self, index: &Path) -> Result<(&'static str, OsString), Error> {
+        let written = index.to_string_lossy().into_owned();
+        let place = self.worktree.join(index);
+        let place = place.canonicalize().map_err(|e| Error::io(&written, "open", e))?;
+        let own = self.git_dir.canonicalize().map_err(|e| Error::io(&written, "open", e))?;
+        if !place.starts_with(own) {
+            return Err(Error::GitRefused {
+                command: "diff".to_owned(),
+                argument: written,
+                why: "it is an index outside of the repository",
+            });
+        }
+        Ok(("GIT_INDEX_FILE", place.into_os_string()))
     }
 
     /// Lists the files that git tracks, from the top of the worktree.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::RelPath;
 use std::{fs, os::unix::fs::PermissionsExt};
 
 /// A repository with one commit of `a.txt`, and a program that leaves a mark when it runs.
@@ -312,4 +313,50 @@ fn a_submodules_own_settings_run_nothing() {
     let inner = ReadOnlyGit::open(place.file("sub")).unwrap();
     inner.run(&["status"]).unwrap();
     assert!(!place.marked());
+}
+
+#[test]
+fn what_differs_from_a_commit_is_told_by_path_whatever_names_the_files_have() {
+    let place = Place::new();
+    let odd = "an odd\n* name.txt";
+    fs::write(place.file(odd), "one\n").unwrap();
+    fs::write(place.file("gone.txt"), "one\n").unwrap();
+    place.git(&["add", "."]);
+    place.git(&["commit", "-qm", "second"]);
+    fs::write(place.file(odd), "two\n").unwrap();
+    fs::write(place.file("staged.txt"), "new\n").unwrap();
+    place.git(&["add", "staged.txt"]);
+    fs::remove_file(place.file("gone.txt")).unwrap();
+    fs::write(place.file("new.txt"), "new\n").unwrap();
+    let git = place.open();
+    let head = git.commit_of("HEAD").unwrap().unwrap();
+    let names = |found: Vec<Touched>| -> Vec<String> {
+        let told =
+            |it: &Touched| format!("{} {} {}", it.path, it.before.is_some(), it.after.is_some());
+        found.iter().map(told).collect()
+    };
+
+    let all = names(git.touched(&head, Place::Worktree, &[]).unwrap());
+    let staged = names(git.touched(&head, Place::Index(None), &[]).unwrap());
+    let one = names(git.touched(&head, Place::Worktree, &[RelPath::parse(odd).unwrap()]).unwrap());
+    let untracked = git.untracked(&[]).unwrap();
+
+    let changed = format!("{odd} true true");
+    assert_eq!(all, [changed.as_str(), "gone.txt true false", "staged.txt false true"]);
+    assert_eq!(staged, ["staged.txt false true"]);
+    assert_eq!(one, [changed]);
+    assert_eq!(untracked, [RelPath::parse("new.txt").unwrap()]);
+}
+
+#[test]
+fn a_revision_that_is_none_is_refused_or_names_nothing() {
+    let place = Place::new();
+    let git = place.open();
+
+    assert_eq!(git.commit_of("no-such-branch").unwrap(), None);
+    for odd in ["", "--all", "a b", "a\nb"] {
+        assert!(matches!(git.commit_of(odd), Err(Error::GitRefused { .. })), "{odd:?}");
+    }
+    let head = git.commit_of("main").unwrap().unwrap();
+    assert_eq!(git.merge_base(&head, &head).unwrap().as_deref(), Some(head.as_str()));
 }
