@@ -104,6 +104,34 @@ pub enum CheckKind {
     Native(NativeCheck),
     /// What the body hands over follows this schema.
     Output(OutputCheck),
+    /// A suite of tests passes, and what failed before the task began is told apart from what fails since.
+    Suite(SuiteCheck),
+    /// The workspace is in no state that it was in after an earlier attempt at the task, or before the first.
+    Progress,
+}
+
+/// A suite of tests. As an entry check it only finds out what fails before the task begins, and lets the task in
+/// whatever that is; as an exit check of the same command it is held against that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SuiteCheck {
+    /// The program and its arguments; no shell is involved.
+    pub argv: Vec<String>,
+    /// How to read its output; by its exit code alone where absent.
+    pub parse: Option<Parser>,
+    /// Which tests have to pass.
+    #[serde(default)]
+    pub compare: Compare,
+}
+
+/// Which tests of a suite have to pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Compare {
+    /// All of them.
+    #[default]
+    All,
+    /// Those that did not fail before the task began; the others may go on failing.
+    New,
 }
 
 /// A check by an agent.
@@ -115,6 +143,28 @@ pub struct AgentCheck {
     pub prompt: String,
     /// The least severity of an issue that keeps the check from passing.
     pub block: Severity,
+    /// Whether an issue counts only where it points at what was changed; others are dropped, and told of.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anchored: bool,
+    /// The change that it looks at, in place of what its task has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub looks_at: Option<GitChange>,
+}
+
+/// A change that git knows, in the worktree that the workspace lies in: what is there and was not committed,
+/// files that git does not know yet included, unless something else is said.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GitChange {
+    /// All since the commit in which this revision and `HEAD` parted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+    /// Only what the next commit would bring.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub staged: bool,
+    /// Only these files and folders, from the root of the workspace; all where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
 }
 
 /// A check by a function of the embedding program.
@@ -267,12 +317,15 @@ pub struct Issue {
     /// The line of that file, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
+    /// The line itself, as whoever found it quotes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quote: Option<String>,
 }
 
 impl Issue {
     /// Makes an issue that is about no file in particular.
     pub fn new(severity: Severity, message: impl Into<String>) -> Self {
-        Self { severity, message: message.into(), file: None, line: None }
+        Self { severity, message: message.into(), file: None, line: None, quote: None }
     }
 }
 
@@ -324,6 +377,60 @@ pub struct Evidence {
     /// The conversation in which it was decided, for a check by an agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
+    /// What an agent has looked at, for a check by one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub review: Option<Box<Reviewed>>,
+    /// What later rounds of a task are compared with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub known: Option<Box<Known>>,
+}
+
+impl Evidence {
+    /// Returns the tests that failed, as far as the output names them.
+    pub fn failing(&self) -> &[String] {
+        self.known.as_deref().map_or(&[][..], |known| known.failing.as_slice())
+    }
+}
+
+/// What is known of one round of a task, for those after it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Known {
+    /// The tests that failed, as far as the output names them: 1,000 at the most.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failing: Vec<String>,
+    /// What the workspace held, by the hash of its snapshot, for a check that compares rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<BlobHash>,
+}
+
+/// What an agent has looked at, and what of its findings does not count.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Reviewed {
+    /// Whether it says that the work is fine; absent where it gave no verdict that could be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approves: Option<bool>,
+    /// The commit that `HEAD` named meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<String>,
+    /// The diff, by its hash.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff: Option<BlobHash>,
+    /// How many files it changes, and how many lines.
+    pub files: u64,
+    #[expect(missing_docs, reason = "said above")]
+    pub lines: u64,
+    /// In how many parts it was looked at.
+    pub parts: u32,
+    /// How often it was looked at from the beginning, because it had moved meanwhile.
+    pub looks: u32,
+    /// What was not shown, each with the reason; where there is any, nothing passes.
+    pub unseen: Vec<String>,
+    /// What was told of without its content, such as pictures.
+    pub opaque: Vec<String>,
+    /// Findings that point at nothing in the diff.
+    pub dropped: Vec<Issue>,
 }
 
 /// Something that was done on the way to a verdict.
@@ -382,6 +489,10 @@ pub struct Verdict {
     /// What was done before it decided, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<CheckStep>,
+    /// Whether nobody judged: the model of the agent that was to look did not answer. Its task is given up, as
+    /// no work mends that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unjudged: bool,
 }
 
 impl Verdict {
@@ -394,6 +505,7 @@ impl Verdict {
             issues: Vec::new(),
             evidence: Evidence::default(),
             steps: Vec::new(),
+            unjudged: false,
         }
     }
 

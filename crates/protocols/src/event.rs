@@ -204,7 +204,7 @@ macro_rules! bodies {
         #[serde(try_from = "Raw", into = "Raw")]
         #[schemars(with = "Raw")]
         #[non_exhaustive]
-        #[expect(clippy::large_enum_variant, reason = "a task is created once, and events live shortly")]
+        #[allow(clippy::large_enum_variant, reason = "a task is created once, and events live shortly")]
         pub enum EventBody {
             $($(#[$doc])* $variant($data),)*
             /// A task moved; the kind names the state it came to, as in `task.active`.

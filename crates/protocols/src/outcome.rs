@@ -144,6 +144,8 @@ impl OutcomeCode {
                 | Escalation::Refused { .. }
                 | Escalation::Stuck { .. }
                 | Escalation::ChildFailed { .. } => Self::Refused,
+                // As a model that is missing from the start.
+                Escalation::Unjudged { .. } => Self::Setup,
                 Escalation::TimedOut { .. }
                 | Escalation::ProviderFailed { .. }
                 | Escalation::Unreachable { .. }

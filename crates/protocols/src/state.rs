@@ -365,6 +365,8 @@ pub enum Escalation {
     BodyFailed { detail: String },
     /// Its body cannot be begun as it stands, at no attempt: its prompt cannot be composed.
     CannotBegin { detail: String },
+    /// The model of an agent that was to judge the work did not answer.
+    Unjudged { detail: String },
 }
 
 /// What kind of failure it is. The kind alone decides what happens next.
@@ -425,6 +427,7 @@ impl fmt::Display for Escalation {
             Self::OutcomeUnknown { detail } => write!(f, "outcome unknown: {detail}"),
             Self::Refused { detail } => f.write_str(detail),
             Self::BodyFailed { detail } | Self::CannotBegin { detail } => f.write_str(detail),
+            Self::Unjudged { detail } => write!(f, "no reviewer answered: {detail}"),
         }
     }
 }

@@ -280,24 +280,25 @@ impl Baselines {
         Ok(changes.iter().filter_map(file_change).collect())
     }
 
-    /// Tells as a unified diff how the workspace differs from what it held when `task` began.
+    /// Tells how the workspace differs from what it held when `task` began, path by path, and a hash that is another
+    /// one once anything in it is.
     ///
     /// # Errors
     /// As [`Baselines::begun`].
-    pub(crate) async fn diff(
+    pub(crate) async fn compared(
         &self,
         run: RunId,
         task: TaskId,
         spec: &TaskSpec,
         token: Option<u64>,
-    ) -> Result<String, Error> {
+    ) -> Result<(Vec<PathChange>, BlobHash), Error> {
         let began = self.begun(run, task, spec, token).await?;
         let (snapshots, root) = (Arc::clone(&self.snapshots), Arc::clone(&self.root));
         blocking(move || match &began.snapshot {
-            None => Ok(String::new()),
+            None => Ok((Vec::new(), BlobHash::of(b""))),
             Some(before) => {
-                let changes = snapshots.diff(before, &snapshots.take_by(&root, before)?)?;
-                Ok(changes.into_iter().map(|change| change.diff).collect())
+                let now = snapshots.take_by(&root, before)?;
+                Ok((snapshots.diff(before, &now)?, id(&now)))
             }
         })
         .await
@@ -495,13 +496,17 @@ const fn works(spec: &TaskSpec) -> bool {
 fn compares(spec: &TaskSpec) -> bool {
     spec.postchecks.iter().any(|check| {
         let some = matches!(check.kind, CheckKind::Unchanged(_) | CheckKind::NoNewDependencies);
-        some || compares_all(check)
+        some || formwork_verify::script_of(&check.kind).is_some() || compares_all(check)
     })
 }
 
 fn compares_all(check: &CheckSpec) -> bool {
-    let by_kind =
-        matches!(check.kind, CheckKind::Diff(_) | CheckKind::NewFiles(_) | CheckKind::Agent(_));
+    let by_kind = match &check.kind {
+        CheckKind::Diff(_) | CheckKind::NewFiles(_) | CheckKind::Progress => true,
+        // One that looks at what git knows asks git.
+        CheckKind::Agent(asked) => asked.looks_at.is_none(),
+        _ => false,
+    };
     by_kind || check.control.is_some()
 }
 

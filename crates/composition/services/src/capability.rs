@@ -186,6 +186,8 @@ pub static CAPABILITIES: &[Capability] = &[
     Capability::of::<operations::runs::Rewind>(),
     Capability::of::<operations::runs::Diff>(),
     Capability::of::<operations::runs::Replay>(),
+    Capability::of::<operations::loops::Get>(),
+    Capability::of::<operations::reviews::Get>(),
     Capability::of::<operations::tasks::List>(),
     Capability::of::<operations::tasks::Get>(),
     Capability::of::<operations::spend::Spend>(),

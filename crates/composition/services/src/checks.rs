@@ -1,8 +1,11 @@
 //! How a check is decided: where it has to fail first, its runs, and what mends it in between.
 
 mod copy; // The workspace as it was, beside the one that is.
+mod diff; // A diff as a reviewer is shown it.
 mod review; // What an agent says of the work.
+mod rounds; // What was before, and what is other since.
 mod share; // What a check may use of its task's budget.
+pub(crate) mod sight; // What there is to look at.
 
 use std::sync::Arc;
 
@@ -113,6 +116,8 @@ impl Workshop {
         let within = (job.run, job.task, job.token);
         match &job.check.kind {
             CheckKind::Agent(check) => self.review(job, check, cancel).await,
+            CheckKind::Suite(check) => self.suite(job, check, began, cancel).await,
+            CheckKind::Progress => self.progress(job, began).await,
             CheckKind::Native(NativeCheck { function }) => {
                 let deciding = self.natives.check(job.clone(), function, cancel);
                 Ok(self.watched(within, deciding).await?)
@@ -191,11 +196,7 @@ impl Workshop {
                 format!("it cannot fail: without the work it passes as well ({})", verdict.reason);
             return Ok((vec![control], Some(reason)));
         }
-        let failed = verdict.evidence.counts.is_some_and(|counts| counts.failed > 0);
-        if failed {
-            return Ok((vec![control], None));
-        }
-        // It may have failed because a copy is no place to run it in.
+        // It may have failed because a copy is no place to run it in, or by a test that has nothing to do with the work.
         let with = copy::whole(self, began).await?;
         let verdict = self.in_copy(job, &with, cancel).await?;
         let proof = step(StepKind::Proof, &verdict);

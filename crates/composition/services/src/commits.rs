@@ -206,6 +206,9 @@ async fn summary(store: &dyn Store, run: RunId) -> Result<Option<String>, Error>
 pub(crate) fn subject(work: &Work) -> String {
     let words = match work {
         Work::Task { prompt, .. } | Work::Turn { prompt, .. } => prompt.trim(),
+        Work::Loop(asked) => asked.prompt.trim(),
+        // It changes nothing that could be committed.
+        Work::Review { .. } => "review",
         Work::Workflow { source, .. } => {
             let stem = Path::new(source).file_stem().and_then(|stem| stem.to_str());
             stem.unwrap_or("workflow")

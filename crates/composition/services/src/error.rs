@@ -139,6 +139,12 @@ pub enum Error {
     /// What the checks of a task compare with cannot be had.
     #[error("what the checks compare with cannot be had: {reason}")]
     Checks { reason: String },
+    /// There can be no rounds of that.
+    #[error("no loop is begun: {reason}")]
+    Rounds { reason: String },
+    /// There is no such change to be looked at.
+    #[error("there is nothing to review: {reason}")]
+    Unreviewable { reason: String },
     /// A prompt cannot be composed.
     #[error("the prompt cannot be composed: {reason}")]
     Prompt { reason: String },
@@ -189,9 +195,11 @@ impl Error {
             | Self::Tools { .. }
             | Self::Store(_) => OutcomeCode::Setup,
             Self::Scope { .. } | Self::NotAsLeft { .. } => OutcomeCode::Refused,
-            Self::NoSuchCapability { .. } | Self::Parameters { .. } | Self::Steering { .. } => {
-                OutcomeCode::Usage
-            }
+            Self::NoSuchCapability { .. }
+            | Self::Parameters { .. }
+            | Self::Steering { .. }
+            | Self::Rounds { .. }
+            | Self::Unreviewable { .. } => OutcomeCode::Usage,
             Self::Bundle { source: formwork_trace::BundleError::Io(_) } => OutcomeCode::Setup,
             // What was asked for would make a record of what was not written.
             Self::Bundle { .. } | Self::Checkpoint { .. } => OutcomeCode::Refused,

@@ -48,6 +48,28 @@ pub(crate) struct RunSetup {
     /// What was approved for good in the workspace when the run began.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) approvals: Vec<Cover>,
+    /// What the run was begun as.
+    #[serde(default, skip_serializing_if = "Kind::is_other")]
+    pub(crate) kind: Kind,
+}
+
+/// What a run was begun as, as far as that has more to tell at its end than any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A change is judged.
+    Review,
+    /// A task is worked on in rounds.
+    Loop,
+    /// A task, a workflow or a turn of a conversation.
+    #[default]
+    Other,
+}
+
+impl Kind {
+    const fn is_other(&self) -> bool {
+        matches!(self, Self::Other)
+    }
 }
 
 /// The conversation that a run goes on with.

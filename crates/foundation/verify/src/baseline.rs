@@ -14,7 +14,7 @@ use formwork_protocols::{
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, dependencies, verifier::Decision};
+use crate::{Error, dependencies, scripts, verifier::Decision};
 
 /// How many differing files the evidence names.
 const NAMED_FILES: usize = 40;
@@ -31,6 +31,9 @@ pub struct Baseline {
     /// What the manifests depended on, where a check compares that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     dependencies: Option<BTreeSet<String>>,
+    /// What the scripts of the project's package were, where a check runs one of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scripts: Option<BTreeMap<String, String>>,
 }
 
 impl Baseline {
@@ -51,7 +54,15 @@ impl Baseline {
         let files = if patterns.is_empty() { BTreeMap::new() } else { hash(root, &patterns)? };
         let compares = checks.iter().any(|check| check.kind == CheckKind::NoNewDependencies);
         let dependencies = if compares { Some(dependencies::read(root)?) } else { None };
-        Ok(Self { patterns, files, dependencies })
+        let runs = checks.iter().any(|check| scripts::script_of(&check.kind).is_some());
+        let scripts = runs.then(|| scripts::read(root));
+        Ok(Self { patterns, files, dependencies, scripts })
+    }
+
+    /// Tells what of the script that a check runs is other than it was; nothing where nobody looked.
+    pub(crate) fn changed_script(&self, root: &Path, check: &CheckKind) -> Option<String> {
+        let (name, before) = (scripts::script_of(check)?, self.scripts.as_ref()?);
+        scripts::changed(before, &scripts::read(root), name)
     }
 
     /// Judges whether the workspace depends on nothing that it did not depend on.

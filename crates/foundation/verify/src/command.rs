@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use formwork_protocols::{
     Blob, Cancel, Scrub, Span,
-    check::{CommandCheck, Counts, Evidence, Expect, Parser},
+    check::{CommandCheck, Counts, Evidence, Expect, Known, Parser},
     text,
 };
 use formwork_sandbox::{Captured, Command, Exit, Finished, Protection, Sandbox};
@@ -99,7 +99,9 @@ fn judge(
         counts: report.counts,
         output: Some(blob.hash()),
         excerpt: excerpt(&report.failures, &combined, passed),
-        session: None,
+        known: (!report.failing.is_empty())
+            .then(|| Box::new(Known { failing: report.failing, state: None })),
+        ..Evidence::default()
     };
     (Decision { passed, reason, issues: report.issues, evidence }, Some(blob))
 }

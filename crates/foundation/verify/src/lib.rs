@@ -34,6 +34,7 @@ mod parse; // Output, format by format.
 mod baseline; // What must stay as it was.
 mod changes; // What the task changed.
 mod dependencies; // What it depends on.
+mod scripts; // What a package's own scripts say.
 
 mod error;
 
@@ -42,5 +43,6 @@ pub use {
     changes::Changes,
     error::Error,
     parse::{Output, Report, parse},
+    scripts::script_of,
     verifier::{Checked, Ground, Verifier},
 };

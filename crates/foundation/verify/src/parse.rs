@@ -10,6 +10,7 @@ mod go_test;
 mod jest;
 mod json;
 mod junit;
+mod names;
 mod nextest;
 mod pytest;
 mod tally;
@@ -30,6 +31,8 @@ pub struct Report {
     pub issues: Vec<Issue>,
     /// The part that says why tests failed, or nothing.
     pub failures: String,
+    /// The names of the tests that failed, as far as the output tells them.
+    pub failing: Vec<String>,
 }
 
 impl Report {
@@ -53,6 +56,14 @@ pub struct Output<'a> {
 pub fn parse(parser: Parser, output: Output<'_>) -> Option<Report> {
     // Each stream is read as a whole: interleaved, they would cut each other's lines.
     let both = || format!("{}\n{}", plain(output.stdout), plain(output.stderr));
+    let mut report = counted(parser, output, &both)?;
+    if report.counts.is_some_and(|counts| counts.failed > 0) {
+        report.failing = names::failing(parser, &both());
+    }
+    Some(report)
+}
+
+fn counted(parser: Parser, output: Output<'_>, both: &dyn Fn() -> String) -> Option<Report> {
     match parser {
         Parser::CargoTest => cargo_test::read(&both()),
         Parser::Nextest => nextest::read(&both()),

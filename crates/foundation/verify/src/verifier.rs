@@ -102,6 +102,12 @@ impl Verifier {
         if cancel.is_cancelled() {
             return Err(cancelled());
         }
+        if let Some(reason) = ground.baseline.changed_script(&self.root, &spec.kind) {
+            return Ok(Checked {
+                verdict: Verdict::bare(&*spec.name, false, reason),
+                output: None,
+            });
+        }
         let (mut decision, output) = match &spec.kind {
             CheckKind::Command(check) => {
                 let Self { sandbox, root, protection, scrub } = self;
@@ -137,14 +143,7 @@ impl Verifier {
             decision.evidence.elapsed = Span::from(begun.elapsed());
         }
         let Decision { passed, reason, issues, evidence } = decision;
-        let verdict = Verdict {
-            check: spec.name.clone(),
-            passed,
-            reason,
-            issues,
-            evidence,
-            steps: Vec::new(),
-        };
+        let verdict = Verdict { issues, evidence, ..Verdict::bare(&*spec.name, passed, reason) };
         Ok(Checked { verdict, output })
     }
 

@@ -102,6 +102,10 @@ pub enum Verb {
     Ask(OneTask),
     /// Make a change within the scope, and nothing beyond it.
     Edit(OneTask),
+    /// Work on a task in rounds of edit, test, lint and review, until all of it passes.
+    Loop(Loop),
+    /// Have a change judged: 0 only where it is approved, 3 where no reviewer answers.
+    Review(Review),
     /// Talk with an agent at the terminal; also what `formwork` alone does there.
     Chat(Chat),
     /// Watch a broken repository being fixed; needs no set-up.
@@ -252,6 +256,97 @@ pub struct OneTask {
     /// How it runs.
     #[command(flatten)]
     pub options: RunOptions,
+}
+
+/// `formwork loop`
+#[derive(Debug, Args)]
+pub struct Loop {
+    /// The task in words; - reads it from standard input.
+    #[arg(value_name = "TEXT", required_unless_present = "message", conflicts_with = "message")]
+    pub text: Option<String>,
+    /// The same, as everywhere.
+    #[arg(short, long, value_name = "TEXT")]
+    pub message: Option<String>,
+    /// The suite of tests, such as "cargo test"; the project's own where absent, if it has one that is known.
+    #[arg(long, value_name = "COMMAND")]
+    pub test: Option<String>,
+    /// The linter, such as "cargo clippy -- -D warnings".
+    #[arg(long, value_name = "COMMAND")]
+    pub lint: Option<String>,
+    /// An agent has to approve of the change.
+    #[arg(long)]
+    pub review: bool,
+    /// The agent that reviews; reviewer where absent.
+    #[arg(long, value_name = "NAME", requires = "review")]
+    pub reviewer: Option<AgentName>,
+    /// The most rounds; 8 where absent.
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<u32>,
+    /// The most that all rounds together may cost, in US dollars.
+    #[arg(long, visible_alias = "usd", value_name = "AMOUNT")]
+    pub budget: Option<Usd>,
+    /// Tests that failed before the first edit may go on failing.
+    #[arg(long)]
+    pub known_failures: bool,
+    /// The most lines that all rounds together may change; 2000 where absent.
+    #[arg(long, value_name = "N")]
+    pub max_lines: Option<u64>,
+    /// The most files; 60 where absent.
+    #[arg(long, value_name = "N")]
+    pub max_files: Option<u64>,
+    /// What must not be touched, such as "tests/**". May be repeated.
+    #[arg(long, value_name = "GLOB")]
+    pub protect: Vec<String>,
+    /// The agent that works; coder where absent.
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<AgentName>,
+    /// The model of every agent, as provider/model.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<ModelRef>,
+    /// What agents may do: edit or auto.
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub mode: Option<PermissionMode>,
+    /// A command that agents may run, such as "cargo test *". May be repeated.
+    #[arg(long = "allow", value_name = "PATTERN")]
+    pub allow: Vec<String>,
+    /// Whether processes are confined: on, auto or off.
+    #[arg(long, value_name = "MODE", hide_possible_values = true)]
+    pub sandbox: Option<SandboxArg>,
+    /// Commit what the rounds have changed once all of it passes, and nothing else.
+    #[arg(long)]
+    pub commit: bool,
+    /// Keep what models are asked and answer in this folder, as `formwork run --record`.
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
+}
+
+/// `formwork review`
+#[derive(Debug, Args)]
+pub struct Review {
+    /// Files and folders; all that was changed where absent.
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// All since HEAD left this revision, what is not committed included.
+    #[arg(long, visible_alias = "since", value_name = "REF")]
+    pub base: Option<String>,
+    /// Only what the next commit would bring.
+    #[arg(long)]
+    pub staged: bool,
+    /// What to look for in particular; - reads it from standard input.
+    #[arg(short, long, value_name = "TEXT")]
+    pub message: Option<String>,
+    /// The agent that judges; reviewer where absent.
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<AgentName>,
+    /// The model of the agent, as provider/model.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<ModelRef>,
+    /// The most that it may cost, in US dollars.
+    #[arg(long, value_name = "AMOUNT")]
+    pub usd: Option<Usd>,
+    /// Keep what models are asked and answer in this folder, as `formwork run --record`.
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
 }
 
 /// `formwork chat`

@@ -14,6 +14,9 @@ mod inbox;
 mod init;
 mod lists;
 mod models;
+mod report;
+mod review;
+mod rounds;
 mod run;
 mod runs;
 mod tasks;
@@ -63,6 +66,8 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Run(args)) => run::run(&global, terminal, args),
         Some(Verb::Ask(args)) => run::ask(&global, terminal, args),
         Some(Verb::Edit(args)) => run::edit(&global, terminal, args),
+        Some(Verb::Loop(args)) => rounds::rounds(&global, terminal, args),
+        Some(Verb::Review(args)) => review::review(&global, terminal, args),
         Some(Verb::Chat(args)) => crate::chat::chat(&global, terminal, args),
         Some(Verb::Demo(args)) => demo::demo(&global, terminal, args),
         Some(Verb::Runs(args)) => runs::runs(&global, terminal, args),

@@ -40,6 +40,8 @@ mod plan; // What a workflow would cost, and what budgets do.
 mod proofs; // Checks that are not got around.
 mod recorded; // A run carried out again without its server.
 mod replay; // Runs carried out again without anybody to ask.
+mod review; // A change judged before it is taken.
+mod rounds; // Edit, test, lint, review, until all of it passes.
 mod secrets; // Where keys never are.
 mod text_calls; // Calls in words, reminders, and models without tools.
 mod trust; // What a project may say.

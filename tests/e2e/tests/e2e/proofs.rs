@@ -238,3 +238,56 @@ async fn a_fix_that_a_process_died_over_is_not_applied_again() {
     assert!(!passed && reason.contains("it was broken off when it was applied before"), "{reason}");
     world.assert_sound().await;
 }
+
+#[tokio::test]
+async fn a_control_that_fails_by_a_test_of_its_own_place_proves_nothing() {
+    let world = World::new().await;
+    // The second test fails wherever there is no repository, with the work and without it.
+    let suite = "#!/bin/sh\necho 1..2\necho ok 1 - the work\nif test -d .git; then echo ok 2 - b; else echo not ok 2 - b; exit 1; fi\n";
+    world.repo.write("suite.sh", suite).unwrap();
+    let workflow = world.workflow(&task(
+        "echo work > work.txt",
+        "postchecks = [{ command = [\"sh\", \"suite.sh\"], parse = \"tap\", control = \"revert\" }]\n",
+    ));
+
+    let ended = world.run(["run", workflow]).await;
+
+    assert_eq!(ended.code, Some(2), "{ended:#?}");
+    let (passed, reason) = told(&world).await.remove(0);
+    assert!(!passed && reason.starts_with("its control proves nothing"), "{reason}");
+}
+
+async fn a_rewritten_script_proves_nothing(world: World) {
+    let manifest =
+        |test: &str| format!("{{\"scripts\": {{\"test\": \"{test}\", \"lint\": \"true\"}}}}\n");
+    world.repo.write("package.json", manifest("jest")).unwrap();
+    world.repo.write("new.json", manifest("true")).unwrap();
+    let rewrites = world.workflow(&task(
+        "cp new.json package.json",
+        "postchecks = [{ constraint = \"tests_pass\" }]\n",
+    ));
+    let rewritten = world.run(["run", rewrites]).await;
+    let (_, reason) = told(&world).await.remove(0);
+    world.workflow(&task(
+        "echo script-shell=true > .npmrc",
+        "postchecks = [{ constraint = \"lint_clean\" }]\n",
+    ));
+    let reset = world.run(["run", rewrites]).await;
+    let (_, shell) = told(&world).await.remove(0);
+
+    assert_eq!((rewritten.code, reset.code), (Some(2), Some(2)), "{rewritten:#?}\n{reset:#?}");
+    let wanted = "the script \"test\" of package.json is other than it was when the task began, and it is the check";
+    assert_eq!(reason, wanted);
+    assert!(shell.starts_with(".npmrc is other than it was"), "{shell}");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_script_of_the_package_that_was_rewritten_proves_nothing() {
+    a_rewritten_script_proves_nothing(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_script_of_the_package_that_was_rewritten_proves_nothing() {
+    on_postgres(a_rewritten_script_proves_nothing).await;
+}

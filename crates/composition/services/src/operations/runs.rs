@@ -4,6 +4,9 @@ mod control; // Stopping and steering, from any process.
 mod diff; // Where two runs part.
 mod fork; // Going on from a point of another run.
 mod replay; // Once more, from what was answered.
+mod review; // A change that git knows, judged.
+mod rounds; // Edit, test, lint, review, until all of it passes.
+mod salvage; // The best of rounds that did not pass.
 mod turns; // What is said in a conversation, one after the other.
 
 use std::{
@@ -17,7 +20,7 @@ use formwork_agent::Agents;
 use formwork_protocols::{
     AgentName, EventBody, ModelRef, PermissionMode, Position, Rng as _, RunId, RunOutcome, Scrub,
     Span, Store, SystemRng, TaskId, ToolSpec, WorkflowName,
-    check::{CheckKind, CheckSpec, CommandCheck, Expect, Parser},
+    check::{CheckKind, CheckSpec, CommandCheck, Expect, GitChange, Parser},
     document::Diagnostics,
     spec::Retries,
     store::{AttemptRow, CallRow, CheckRow, RunRow, Selection, TaskRow},
@@ -46,11 +49,14 @@ use crate::{
     setup::{self, AgentSetup, RunSetup},
 };
 
+pub use crate::setup::Kind;
+use salvage::Salvage;
 pub use {
     control::{Abort, Pause, Steer, SteerParams, Steered, StopParams, Stopped},
     diff::{Compared, Diff, DiffParams, FilePair, Spent, Stands, TaskPair},
     fork::{Fork, ForkParams, Forked, Point, Rewind, RewindParams},
     replay::{Compared as Replayed, Replay, ReplayParams},
+    rounds::Rounds,
     turns::{Chat, Chats, ChatsParams, List as ListChats, Said},
 };
 
@@ -96,6 +102,21 @@ pub enum Work {
         /// Files of the workspace whose text is shown with it.
         #[serde(default)]
         attach: Vec<String>,
+    },
+    /// A task is worked on in rounds until what is to be held against it passes.
+    Loop(Rounds),
+    /// A change that git knows is judged by an agent, and nothing is changed. Only where it approves has the run
+    /// completed.
+    Review {
+        /// Which change.
+        #[serde(default)]
+        change: GitChange,
+        /// What is to be looked for in particular.
+        #[serde(default)]
+        prompt: Option<String>,
+        /// `reviewer` unless somebody says otherwise.
+        #[serde(default)]
+        agent: Option<AgentName>,
     },
 }
 
@@ -152,8 +173,15 @@ impl Operation for Start {
     ) -> Result<Started, Error> {
         let StartParams { work, vars, model, width, commit, mode, headless } = params;
         let commit = commit.then(|| commits::subject(&work));
+        let kind = match &work {
+            Work::Review { .. } => Kind::Review,
+            Work::Loop(_) => Kind::Loop,
+            _ => Kind::Other,
+        };
         let mut config = formwork.inner.config.clone();
-        if let Some(mode) = mode {
+        // Who judges changes nothing, whatever the config allows.
+        let looks = matches!(work, Work::Review { .. }).then_some(PermissionMode::Ask);
+        if let Some(mode) = looks.or(mode) {
             config.permissions.get_or_insert_default().mode = Some(mode);
         }
         let mut goes_on = None;
@@ -168,6 +196,17 @@ impl Operation for Start {
             Work::Turn { prompt, agent, after, compact, attach } => {
                 goes_on = turns::after(formwork, after, compact).await?;
                 (formwork.agents()?, turns::plan(formwork, prompt, agent, &attach)?)
+            }
+            Work::Loop(asked) => {
+                let mode = setup::mode(&config);
+                if mode < PermissionMode::Edit {
+                    let reason = format!("a run in mode {} edits nothing", mode.as_str());
+                    return Err(Error::Rounds { reason });
+                }
+                (formwork.agents()?, rounds::plan(formwork, asked)?)
+            }
+            Work::Review { change, prompt, agent } => {
+                (formwork.agents()?, review::plan(formwork, change, prompt, agent).await?)
             }
             Work::Task { prompt, agent, checks } => {
                 (formwork.agents()?, single(setup::mode(&config), prompt, agent, checks))
@@ -240,6 +279,7 @@ impl Operation for Start {
             approvals,
             briefing,
             after: goes_on,
+            kind,
         };
         let workshop = workshop(formwork, setup.clone(), keys.registry, models)?;
         for agent in setup.agents.values() {
@@ -266,8 +306,10 @@ impl Operation for Start {
         let (run, signals) = (new.id(), Signals::default());
         let watched = signals.clone();
         let last = LastCommit::new(formwork, caller, run, commit);
+        let salvage = Salvage::new(formwork, caller, run, kind);
         formwork.spawn(run, signals, async move {
-            last.after(ended(scheduler.run(new, &watched).await, present)?).await
+            let outcome = ended(scheduler.run(new, &watched).await, present)?;
+            last.after(salvage.after(outcome).await?).await
         });
         Ok(Started { run })
     }
@@ -498,6 +540,7 @@ impl Operation for Resume {
         let setup = recorded(&*formwork.inner.store, run).await?;
         let (keys, models) = formwork.models(&setup.config)?;
         let (width, headless) = (setup.width, setup.headless);
+        let salvage = Salvage::new(formwork, caller, run, setup.kind);
         let last = LastCommit::new(formwork, caller, run, setup.commit.clone());
         let workshop = workshop(formwork, setup, keys.registry, models)?;
         let (scheduler, present) = scheduler(formwork, workshop, width)?;
@@ -506,7 +549,8 @@ impl Operation for Resume {
         let signals = Signals::default();
         let watched = signals.clone();
         formwork.spawn(run, signals, async move {
-            last.after(ended(scheduler.resume(run, &watched).await, present)?).await
+            let outcome = ended(scheduler.resume(run, &watched).await, present)?;
+            last.after(salvage.after(outcome).await?).await
         });
         Ok(Started { run })
     }
@@ -526,6 +570,14 @@ pub(super) async fn recorded(store: &dyn Store, run: RunId) -> Result<RunSetup, 
         map.remove("vars");
     }
     serde_json::from_value(setup).map_err(|source| Error::Setup { run, source })
+}
+
+/// Tells what a run was begun as.
+///
+/// # Errors
+/// [`Error::Store`] when it cannot be read.
+pub async fn kind(formwork: &Formwork, run: RunId) -> Result<Kind, Error> {
+    Ok(recorded(&*formwork.inner.store, run).await?.kind)
 }
 
 pub(super) async fn named(store: &dyn Store, run: RunId) -> Result<RunRow, Error> {

@@ -29,5 +29,5 @@ pub(super) fn read(text: &str) -> Option<Report> {
     let counts = run.map(|run| Counts { run, failed, skipped });
     let fault = (!passed).then(|| "its verdict says that it failed".to_owned());
     let failures = if passed { String::new() } else { whole.to_owned() };
-    Some(Report { counts, fault, issues, failures })
+    Some(Report { counts, fault, issues, failures, ..Report::default() })
 }

@@ -84,7 +84,7 @@ fn point<'a>(line: &'a str, status: &str) -> Option<&'a str> {
 }
 
 /// Tells whether a test point is to be skipped or still to be done.
-fn is_directive(rest: &str) -> bool {
+pub(super) fn is_directive(rest: &str) -> bool {
     rest.rsplit_once('#').is_some_and(|(_, directive)| {
         let word: String = directive.trim_start().chars().take(4).collect();
         word.eq_ignore_ascii_case("skip") || word.eq_ignore_ascii_case("todo")

@@ -76,6 +76,29 @@ fn pytest_is_read_with_and_without_its_frame() {
 }
 
 #[test]
+fn tests_that_failed_are_named_as_their_tools_name_them() {
+    let of = |parser, text| read(parser, text).unwrap().failing;
+    let named = |parser, text, wanted: usize| {
+        let found = of(parser, text);
+        assert_eq!(found.len(), wanted, "{found:#?}");
+        found
+    };
+
+    let cargo = named(Parser::CargoTest, output!("cargo-test/failed-all.txt"), 3);
+    assert!(cargo.iter().any(|name| name.starts_with("src/lib.rs - mean")), "{cargo:?}");
+    named(Parser::Nextest, output!("nextest/failed.txt"), 2);
+    let pytest = named(Parser::Pytest, output!("pytest/failed.txt"), 2);
+    assert!(pytest.iter().all(|name| name.contains("::")), "{pytest:?}");
+    named(Parser::Unittest, output!("unittest/failed.txt"), 2);
+    named(Parser::Jest, output!("jest/failed.txt"), 1);
+    named(Parser::Jest, output!("jest/vitest-failed.txt"), 1);
+    named(Parser::GoTest, output!("go-test/failed-verbose.txt"), 2);
+    named(Parser::GoTest, output!("go-test/failed-json.txt"), 2);
+    assert_eq!(of(Parser::Tap, "1..3\nok 1 - a\nnot ok 2 - b c\nnot ok 3 - d # TODO\n"), ["b c"]);
+    assert_eq!(of(Parser::CargoTest, output!("cargo-test/passed.txt")), [""; 0]);
+}
+
+#[test]
 fn a_module_that_cannot_be_imported_has_failed_no_test() {
     assert_eq!(counts(Parser::Pytest, output!("pytest/broken.txt")), Some((0, 0, 0)));
     assert_eq!(counts(Parser::Unittest, output!("unittest/broken.txt")), Some((0, 0, 0)));

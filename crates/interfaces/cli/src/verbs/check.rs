@@ -49,7 +49,7 @@ fn checked(global: &Global, terminal: &Terminal, args: Check) -> Result<OutcomeC
 }
 
 /// Names a path that was written from the present folder from the root of the workspace.
-fn below(settings: &Settings, path: &Path) -> Result<String, Fault> {
+pub(super) fn below(settings: &Settings, path: &Path) -> Result<String, Fault> {
     let place = std::path::absolute(path).map_err(|_| outside(settings, path))?;
     // The links on the way count, or a linked home would lie outside of itself. The last part is looked at by
     // whoever opens it.

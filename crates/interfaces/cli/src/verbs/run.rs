@@ -22,6 +22,7 @@ use futures::{StreamExt as _, stream::BoxStream};
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::report::{self, Report};
 use crate::{
     args::{Global, OneTask, Run, RunOptions, SandboxArg},
     asking::{self, Desk, Open, Reading},
@@ -155,7 +156,7 @@ pub(super) async fn start(
     let happening = formwork.store().watch();
     let started = formwork.call::<Start>(caller, params).await?;
     let shown = Shown::new(terminal, started.run);
-    let outcome = follow(formwork, shown, happening, (interrupts, desk)).await?;
+    let outcome = follow(formwork, caller, shown, happening, (interrupts, desk)).await?;
     Ok(outcome.code)
 }
 
@@ -175,13 +176,14 @@ pub(super) async fn resume(
     }
     let happening = formwork.store().watch();
     formwork.call::<Resume>(caller, ResumeParams { run }).await?;
-    let outcome = follow(formwork, shown, happening, (interrupts, desk)).await?;
+    let outcome = follow(formwork, caller, shown, happening, (interrupts, desk)).await?;
     Ok(outcome.code)
 }
 
 /// Shows a run while it goes on, ends it on Ctrl-C, and prints its outcome.
 async fn follow(
     formwork: &Formwork,
+    caller: &Caller,
     mut shown: Shown<'_>,
     mut happening: BoxStream<'static, Happening>,
     (mut interrupts, mut desk): (Interrupts, Option<Desk>),
@@ -231,7 +233,8 @@ async fn follow(
     if shown.terminal.format == Format::Text {
         shown.view.finish(SystemClock.now())?;
     }
-    match conclude(shown.terminal, &outcome, &shown) {
+    let report = report::of(formwork, caller, run).await?;
+    match conclude(shown.terminal, &outcome, &shown, report.as_ref()) {
         // The run has ended as it has, whether or not somebody reads of it.
         Err(fault) if fault.is_broken_pipe() => {}
         concluded => concluded?,
@@ -373,17 +376,25 @@ impl<'a> Shown<'a> {
 }
 
 /// Prints what came of a run: the answer where it was not streamed to the same terminal, and the outcome.
-fn conclude(terminal: &Terminal, outcome: &RunOutcome, shown: &Shown<'_>) -> Result<(), Fault> {
+fn conclude(
+    terminal: &Terminal,
+    outcome: &RunOutcome,
+    shown: &Shown<'_>,
+    report: Option<&Report>,
+) -> Result<(), Fault> {
     let (answer, commits) = (shown.answer.as_str(), &shown.commits);
     let mut document = json!({ "version": 1, "outcome": outcome, "answer": answer });
     if !commits.is_empty() {
         document["commits"] = json!(commits);
     }
+    if let Some(report) = report {
+        document[report.key()] = report.json();
+    }
     match terminal.format {
         Format::Json | Format::Jsonl => terminal.line(&document)?,
         Format::Quiet => terminal.result(&document, || format!("{outcome}\n"))?,
         Format::Text => {
-            let mut text = String::new();
+            let mut text = report.map(Report::told).unwrap_or_default();
             // A claim that was refused is no answer; `formwork runs show` tells what became of it.
             let holds = outcome.code == OutcomeCode::Completed;
             if holds && !answer.is_empty() && !terminal.streams() {
@@ -434,7 +445,10 @@ impl Interrupts {
 }
 
 /// Returns the layers of config that the options are.
-fn flags(options: &RunOptions, mode: Option<PermissionMode>) -> Result<Vec<Layer>, Fault> {
+pub(super) fn flags(
+    options: &RunOptions,
+    mode: Option<PermissionMode>,
+) -> Result<Vec<Layer>, Fault> {
     let mut layers = Vec::new();
     let mut set = |flag: &str, key: &str, value: Value| {
         layers.push(Layer::set(Origin::Flag { flag: flag.to_owned() }, key, value));

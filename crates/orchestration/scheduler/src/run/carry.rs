@@ -177,6 +177,7 @@ impl Drive {
                 return;
             }
             CheckKind::Command(command) => self.fill(task, &mut command.argv),
+            CheckKind::Suite(suite) => self.fill(task, &mut suite.argv),
             _ => Ok(()),
         };
         if let Err(reason) = ready {

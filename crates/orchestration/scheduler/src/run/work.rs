@@ -124,6 +124,7 @@ impl Drive {
     ) {
         let id = self.tree.state.id(task);
         let passed = verdict.passed;
+        let unjudged = verdict.unjudged.then(|| verdict.reason.clone());
         let is_phase = matches!(phase, Phase::Entry | Phase::Exit);
         let is_mended = verdict.steps.iter().any(|step| step.what == StepKind::Fix);
         if is_phase {
@@ -141,7 +142,11 @@ impl Drive {
         } else if passed && (index as usize) + 1 < count {
             self.begin_check(task, phase, index + 1);
         } else {
-            if !passed && phase == Phase::Exit {
+            if let Some(detail) = unjudged.filter(|_| !passed) {
+                // Nothing that the task could mend: another attempt would meet the same silence.
+                let why = Escalation::Unjudged { detail };
+                self.decide_late(Input::TimedOut { task, why });
+            } else if !passed && phase == Phase::Exit {
                 self.tree.of_mut(task).count_failure(index);
                 self.tell_last_round(task, index);
             }
@@ -234,5 +239,6 @@ pub(super) fn failed_verdict(check: String, reason: &str) -> Verdict {
         issues: Vec::new(),
         evidence,
         steps: Vec::new(),
+        unjudged: false,
     }
 }

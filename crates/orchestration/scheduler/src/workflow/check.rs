@@ -88,6 +88,13 @@ fn belongs(
         ("expect", written.expect != Expect::Pass && !command, "belongs to a check by command"),
         ("prompt", written.prompt.is_some() && !agent, "belongs to a check by an agent"),
         ("block", written.block.is_some() && !agent, "belongs to a check by an agent"),
+        ("anchored", written.anchored && !agent, "belongs to a check by an agent"),
+        ("looks_at", written.looks_at.is_some() && !agent, "belongs to a check by an agent"),
+        (
+            "anchored",
+            written.anchored && agent && !is_exit && written.looks_at.is_none(),
+            "needs something that was changed: before a task began there is nothing",
+        ),
         (
             "budget",
             written.budget.is_some() && !asks,
@@ -149,7 +156,13 @@ fn kind(
             return None;
         };
         let block = written.block.unwrap_or(Severity::Major);
-        let check = AgentCheck { agent: agent.clone(), prompt: prompt.clone(), block };
+        let check = AgentCheck {
+            agent: agent.clone(),
+            prompt: prompt.clone(),
+            block,
+            anchored: written.anchored,
+            looks_at: written.looks_at.clone(),
+        };
         return Some((CheckKind::Agent(check), format!("review by {agent}")));
     }
     if let Some(function) = &written.native {

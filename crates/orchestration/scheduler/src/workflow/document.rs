@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, num::NonZeroU32};
 
 use formwork_protocols::{
     AgentName, Budget, EventName, Span, TaskName, VariableName, WorkflowName,
-    check::{DiffCheck, Expect, Parser, Severity},
+    check::{DiffCheck, Expect, GitChange, Parser, Severity},
     document::{DocumentType, Reserved},
     spec::{OnFailure, Retries},
 };
@@ -218,6 +218,12 @@ pub struct CheckDocument {
     /// The least severity of an agent's issue that keeps the check from passing; `major` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<Severity>,
+    /// Whether an agent's issue counts only where it points at what was changed; others are dropped, and told of.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anchored: bool,
+    /// The change that an agent looks at, in place of what the task has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub looks_at: Option<GitChange>,
     /// A function that the embedding program registered under this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,

@@ -118,6 +118,12 @@ impl Plan {
         Self { name, root, variables }
     }
 
+    /// Makes a workflow of a task that was put together by hand. What holds around a task holds for what is below it
+    /// too, and what is protected is checked, as in a workflow that was read.
+    pub fn of(name: WorkflowName, root: TaskSpec, variables: Map<String, Value>) -> Self {
+        Self { name, root: scope::handed_down(root), variables }
+    }
+
     /// Takes a workflow as a log tells it: what was carried out once was sound.
     pub const fn from_record(
         name: WorkflowName,

@@ -60,7 +60,10 @@ fn hold(task: &mut TaskSpec) {
     let first = paths(&|glob| task.postchecks.iter().any(|check| says(check, glob)));
     // Behind the last one that can write, whatever mends it included.
     let writes = task.postchecks.iter().rposition(|check| {
-        let by_kind = matches!(check.kind, CheckKind::Command(_) | CheckKind::Native(_));
+        let by_kind = matches!(
+            check.kind,
+            CheckKind::Command(_) | CheckKind::Native(_) | CheckKind::Suite(_)
+        );
         by_kind || check.fix.is_some()
     });
     let behind = writes.map_or(&[][..], |at| task.postchecks.get(at + 1..).unwrap_or_default());

@@ -1,0 +1,158 @@
+//! What is told at the end of a run of a kind that has more to say than its outcome.
+
+use formwork_protocols::{RunId, check::Issue};
+use formwork_services::{
+    Formwork,
+    capability::Caller,
+    operations::{
+        loops::{self, Loop},
+        reviews::{Get, GetParams, Review, Word},
+        runs,
+    },
+};
+use serde_json::{Value, json};
+
+use crate::{fault::Fault, view::visible};
+
+/// How many lines of what is no verdict are shown.
+const SAID_LINES: usize = 20;
+
+/// What a run leaves to tell.
+pub(super) enum Report {
+    /// What a reviewer says.
+    Review(Box<Review>),
+    /// The rounds of a loop.
+    Loop(Box<Loop>),
+}
+
+/// Returns what there is to tell of a run, by its kind.
+pub(super) async fn of(
+    formwork: &Formwork,
+    caller: &Caller,
+    run: RunId,
+) -> Result<Option<Report>, Fault> {
+    match runs::kind(formwork, run).await? {
+        runs::Kind::Review => {
+            let review = formwork.call::<Get>(caller, GetParams { run }).await?;
+            Ok(Some(Report::Review(Box::new(review))))
+        }
+        runs::Kind::Loop => {
+            let rounds = formwork.call::<loops::Get>(caller, loops::GetParams { run }).await?;
+            Ok(Some(Report::Loop(Box::new(rounds))))
+        }
+        runs::Kind::Other => Ok(None),
+    }
+}
+
+impl Report {
+    /// Returns the key below which it stands in a document.
+    pub(super) const fn key(&self) -> &'static str {
+        match self {
+            Self::Review(_) => "review",
+            Self::Loop(_) => "loop",
+        }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        match self {
+            Self::Review(review) => json!(review),
+            Self::Loop(rounds) => json!(rounds),
+        }
+    }
+
+    /// Tells it to a person.
+    pub(super) fn told(&self) -> String {
+        match self {
+            Self::Review(review) => reviewed(review),
+            Self::Loop(rounds) => in_rounds(rounds),
+        }
+    }
+}
+
+fn in_rounds(found: &Loop) -> String {
+    let mut text = String::new();
+    if let Some(before) = &found.before {
+        text.push_str(&format!("{}\n", visible(&before.reason)));
+    }
+    for round in &found.rounds {
+        let failed = round.checks.iter().find(|said| !said.passed);
+        let how = match (failed, round.checks.is_empty()) {
+            (Some(said), _) => format!("{}: {}", said.check, said.reason),
+            (None, true) => "came to no end".to_owned(),
+            (None, false) => {
+                let names: Vec<&str> = round.checks.iter().map(|it| it.check.as_str()).collect();
+                format!("passed {}", names.join(", "))
+            }
+        };
+        text.push_str(&format!("round {}: {}\n", round.number, visible(&how)));
+    }
+    let Some(best) = found.best.filter(|_| !found.passed) else { return text };
+    let last = found.rounds.last().map_or(0, |round| round.number);
+    match found.taken_back.as_slice() {
+        [] if best == last => {}
+        [] => text.push_str(&format!(
+            "round {best} was the best; `formwork undo {} --to {}` takes back what came after it\n",
+            found.run,
+            found.rounds.iter().find(|round| round.number == best).map_or(0, |round| round.at.0)
+        )),
+        paths => text.push_str(&format!(
+            "kept as after round {best}, the best; taken back: {}\n",
+            visible(&paths.join(", "))
+        )),
+    }
+    text
+}
+
+fn reviewed(review: &Review) -> String {
+    let mut text = String::new();
+    for issue in &review.findings {
+        finding(&mut text, issue);
+    }
+    let seen = &review.seen;
+    if !seen.dropped.is_empty() {
+        text.push_str(&format!(
+            "dropped {}, pointing at nothing in the diff:\n",
+            super::counted(seen.dropped.len() as u64, "finding")
+        ));
+        for issue in &seen.dropped {
+            finding(&mut text, issue);
+        }
+    }
+    for unseen in &seen.unseen {
+        text.push_str(&format!("not seen: {}\n", visible(unseen)));
+    }
+    for opaque in &seen.opaque {
+        text.push_str(&format!("told of without its content: {}\n", visible(opaque)));
+    }
+    if review.verdict == Word::Malformed {
+        text.push_str("it said:\n");
+        let lines = review.said.lines();
+        text.extend(lines.take(SAID_LINES).map(|line| format!("  | {}\n", visible(line))));
+    }
+    let mut facts = vec![
+        super::counted(seen.files, "file"),
+        format!("{} changed", super::counted(seen.lines, "line")),
+    ];
+    if seen.parts > 1 {
+        facts.push(format!("in {} parts", seen.parts));
+    }
+    if seen.looks > 1 {
+        facts.push(format!("looked at {} times, as it moved", seen.looks));
+    }
+    let word = review.verdict.as_str();
+    text.push_str(&format!("{word}: {} ({})\n", visible(&review.reason), facts.join(", ")));
+    text
+}
+
+/// Tells of a finding: where, how bad, what; and the line that it quotes.
+fn finding(text: &mut String, issue: &Issue) {
+    let place = match (&issue.file, issue.line) {
+        (Some(file), Some(line)) => format!("{}:{line}: ", visible(file)),
+        (Some(file), None) => format!("{}: ", visible(file)),
+        (None, _) => String::new(),
+    };
+    text.push_str(&format!("{place}{}: {}\n", issue.severity.as_str(), visible(&issue.message)));
+    if let Some(quote) = issue.quote.as_ref().and_then(|quote| quote.lines().next()) {
+        text.push_str(&format!("    {}\n", visible(quote)));
+    }
+}
