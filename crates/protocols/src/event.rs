@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
-    approval::Approval,
+    approval::{Approval, Cover},
     budget::{Budget, Cap, Crossing, Usage},
     canonical::{self, Canonical},
     check::{Phase, Verdict},
@@ -355,12 +355,20 @@ bodies! {
     ToolAsked(ToolAsked) = "tool.asked",
     /// Somebody, or a hook, has decided on a call.
     ToolDecided(ToolDecided) = "tool.decided",
+    /// A gate has answered about a call.
+    ToolGated(ToolGated) = "tool.gated",
+    /// A person has answered, from whatever process, whether a tool may be called.
+    ToolAnswered(ToolAnswered) = "tool.answered",
     /// A tool is about to be called.
     ToolRequested(ToolRequested) = "tool.requested",
     /// A tool call ended well.
     ToolCompleted(ToolCompleted) = "tool.completed",
     /// A tool call failed or was refused.
     ToolFailed(ToolFailed) = "tool.failed",
+    /// Something was added to the notepad of the run.
+    NoteAdded(NoteAdded) = "note.added",
+    /// A program that is told of events did not take one. Nothing was held up by it.
+    HookFailed(HookFailed) = "hook.failed",
     /// A file of the workspace was changed.
     FileChanged(FileChange) = "file.changed",
     /// What the run had changed was committed.
@@ -408,6 +416,8 @@ impl EventBody {
                 | Self::InboxAnswered(_)
                 | Self::InboxSkipped(_)
                 | Self::InboxRejected(_)
+                | Self::HookFailed(_)
+                | Self::ToolAnswered(_)
         )
     }
 }
@@ -813,6 +823,23 @@ pub struct ToolAsked {
     pub arguments: Value,
     /// Why it is asked.
     pub why: String,
+    /// What covers this very call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exact: Option<Cover>,
+    /// What covers the calls like it, where there is a sensible bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alike: Option<Cover>,
+}
+
+/// Data of `tool.answered`: what somebody says who is not at the terminal of the run. Whoever works on the run takes it
+/// for the answer, which it records as `tool.decided`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolAnswered {
+    /// The call that was asked about.
+    pub call: CallId,
+    /// The answer.
+    #[serde(flatten)]
+    pub approval: Approval,
 }
 
 /// Data of `tool.decided`: the answer. The event's principal is whoever decided.
@@ -827,6 +854,72 @@ pub struct ToolDecided {
     /// What was decided.
     #[serde(flatten)]
     pub approval: Approval,
+}
+
+/// Data of `tool.gated`: what one gate answered. The rules had not refused the call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolGated {
+    /// The call, by Formwork's own id.
+    pub call: CallId,
+    /// The conversation.
+    pub session: SessionId,
+    /// The call, by the id that pairs it in the conversation.
+    pub pair: String,
+    /// The tool's name.
+    pub tool: String,
+    /// The gate: its program and the arguments of that.
+    pub gate: String,
+    /// What it answered.
+    #[serde(flatten)]
+    pub answer: GateAnswer,
+    /// How long it took.
+    pub elapsed: Span,
+}
+
+/// What a gate answers about a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum GateAnswer {
+    /// The call may be made.
+    Allow,
+    /// A person has to be asked.
+    Ask {
+        /// Why.
+        reason: String,
+    },
+    /// The call may not be made: it said so, or it failed.
+    Deny {
+        /// Why.
+        reason: String,
+    },
+    /// The call may be made with other arguments, if the rules allow those.
+    Replace {
+        /// The arguments, whole, by their hash.
+        arguments: BlobHash,
+    },
+}
+
+/// Data of `note.added`; the event's principal is whoever wrote it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NoteAdded {
+    /// The call that added it.
+    pub call: CallId,
+    /// What it says.
+    pub text: String,
+}
+
+/// Data of `hook.failed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HookFailed {
+    /// The program and its arguments.
+    pub hook: String,
+    /// What it was told of, such as `tool.after`.
+    pub event: String,
+    /// The event that it did not take, by its place in the run.
+    pub seq: u64,
+    /// What went wrong.
+    pub reason: String,
 }
 
 /// Data of `tool.requested`: the intent, durable before the effect.
@@ -877,6 +970,9 @@ pub struct ToolCompleted {
     pub bytes: u64,
     /// How long it took.
     pub elapsed: Span,
+    /// Where the output came from, where that is not this workspace: nobody vouches for what it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outside: Option<String>,
 }
 
 /// Data of `tool.failed`.

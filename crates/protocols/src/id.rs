@@ -87,8 +87,22 @@ ids! {
     SessionId, "session id";
     /// Names one model call or tool call of Formwork's own, whatever the provider calls it.
     CallId, "call id";
+    /// Names something that a run asks a person: the task that asks, or the call that is asked about.
+    ItemId, "item";
     /// Names one reservation of money.
     HoldId, "hold id";
+}
+
+impl From<TaskId> for ItemId {
+    fn from(task: TaskId) -> Self {
+        Self(task.0)
+    }
+}
+
+impl From<CallId> for ItemId {
+    fn from(call: CallId) -> Self {
+        Self(call.0)
+    }
 }
 
 /// Checks `text` against the rule of a name: 1 to `max` characters of which each is `allowed`.

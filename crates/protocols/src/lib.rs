@@ -47,7 +47,7 @@ pub use {
     context::{CompactionCause, ContextCompacted, ContextEdit, Purpose},
     event::{BlobHash, Event, EventBody, NewEvent, Position},
     id::{
-        AgentName, AttemptId, CallId, CategoryName, EventName, HoldId, ModelName, ModelRef,
+        AgentName, AttemptId, CallId, CategoryName, EventName, HoldId, ItemId, ModelName, ModelRef,
         NameError, Principal, ProviderName, RunId, SessionId, TaskId, TaskName, ToolName,
         VariableName, WorkflowName,
     },

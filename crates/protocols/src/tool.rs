@@ -156,6 +156,10 @@ pub struct ToolOutput {
     pub changes: Vec<FileChange>,
     /// What the session does next.
     pub control: Control,
+    /// What it adds to the notepad of the run, with its outcome or not at all.
+    pub notes: Vec<String>,
+    /// Where the text came from, if not from this workspace: then nobody vouches for what it says.
+    pub outside: Option<String>,
 }
 
 impl ToolOutput {
@@ -250,6 +254,24 @@ pub trait Tool: Send + Sync {
     /// them. Unless it says otherwise, those of [`named_paths`].
     fn paths(&self, arguments: &Value) -> Vec<String> {
         named_paths(arguments)
+    }
+
+    /// Returns the program and the arguments that a call would run, for the policy to judge: for a text of
+    /// shell, the shell with that text. Unless it says otherwise, the texts of the list under `command`.
+    fn command(&self, arguments: &Value) -> Option<Vec<String>> {
+        let words = arguments.get("command")?.as_array()?.iter();
+        Some(words.filter_map(Value::as_str).map(str::to_owned).collect())
+    }
+
+    /// Returns where a call would connect to, as `host:port`, for the policy to judge. Nothing for a tool
+    /// that is not told so by its arguments.
+    fn hosts(&self, _arguments: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns the names of the secrets that every call sends, beside those that its arguments ask for.
+    fn secrets(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// Carries out a call whose arguments follow the schema and whose policy allows it.

@@ -3,18 +3,22 @@
 use std::{
     path::Path,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use async_trait::async_trait;
-use formwork_policy::ApprovalBook;
+use formwork_policy::{ApprovalBook, Unattended};
 use formwork_protocols::{
-    Answer, Approval, ApprovalRequest, Approver, CallId, Cancel, Cover, EventBody, Position,
-    Principal, RunId, SessionId, Store, ToolErrorKind, store::Selection,
+    Answer, Approval, ApprovalRequest, Approver, CallId, Cancel, Cover, EventBody, Live, Position,
+    Principal, RunId, SessionId, Span, Store, StoreError, ToolErrorKind, event::ToolAsked,
+    store::Selection,
 };
+use futures::StreamExt as _;
 
 use crate::{
-    Error, Formwork,
+    Error, Formwork, config,
     error::chain,
+    setup::RunSetup,
     tape::{Pairs, Talk},
 };
 
@@ -58,6 +62,124 @@ pub(crate) async fn approved(
                 }
                 _ => {}
             }
+        }
+    }
+}
+
+/// How long a call waits in the inbox, unless the config says otherwise.
+const ASK_WITHIN: Duration = Duration::from_secs(3_600);
+
+/// Returns who answers for the calls of a run: whoever is there, else the inbox where the config says so, else nobody.
+pub(crate) fn approver(formwork: &Formwork, setup: &RunSetup) -> Arc<dyn Approver> {
+    if let Some(approver) = &formwork.inner.approver {
+        return Arc::clone(approver);
+    }
+    let permissions = setup.config.permissions.as_ref();
+    match permissions.and_then(|permissions| permissions.unattended) {
+        Some(config::Unattended::Inbox) if !setup.headless => Arc::new(FromInbox {
+            store: Arc::clone(&formwork.inner.store),
+            within: permissions
+                .and_then(|permissions| permissions.ask_within)
+                .map_or(ASK_WITHIN, Span::as_duration),
+        }),
+        _ => Arc::new(Unattended),
+    }
+}
+
+/// An approver that waits for what somebody says in another process. The question is in the log already.
+struct FromInbox {
+    store: Arc<dyn Store>,
+    within: Duration,
+}
+
+impl FromInbox {
+    /// Returns the calls by which the same was asked before in the conversation, by a process that died, and this one.
+    async fn same(&self, request: &ApprovalRequest) -> Result<Vec<CallId>, StoreError> {
+        let context = &request.context;
+        let kinds = vec!["tool.asked".to_owned()];
+        let selection = Selection { run: Some(context.run), task: Some(context.task), kinds };
+        let (mut asked, mut after) = (Vec::new(), Position::default());
+        loop {
+            let events = self.store.read(after, &selection, 1_000).await?;
+            let Some(last) = events.last() else { break };
+            after = last.position;
+            asked.extend(events.into_iter().filter_map(|event| match event.body {
+                EventBody::ToolAsked(asked) => Some(asked),
+                _ => None,
+            }));
+        }
+        let pair = asked.iter().find(|own| own.call == context.call).map(|own| own.pair.clone());
+        let is_same = |own: &&ToolAsked| {
+            own.session == context.session
+                && Some(&own.pair) == pair.as_ref()
+                && own.exact.as_ref() == Some(&request.exact)
+        };
+        Ok(asked.iter().filter(is_same).map(|own| own.call).chain([context.call]).collect())
+    }
+
+    /// Returns what was answered, if anything was.
+    async fn answered(&self, run: RunId, calls: &[CallId]) -> Result<Option<Answer>, StoreError> {
+        let kinds = vec!["tool.answered".to_owned()];
+        let selection = Selection { run: Some(run), task: None, kinds };
+        let mut after = Position::default();
+        loop {
+            let events = self.store.read(after, &selection, 1_000).await?;
+            let Some(last) = events.last() else { return Ok(None) };
+            after = last.position;
+            for event in events {
+                if let EventBody::ToolAnswered(said) = event.body
+                    && calls.contains(&said.call)
+                {
+                    return Ok(Some(Answer { approval: said.approval, by: event.principal }));
+                }
+            }
+        }
+    }
+
+    async fn wait(&self, request: &ApprovalRequest) -> Result<Answer, StoreError> {
+        // Before the log is read, so that no answer falls between.
+        let mut happening = self.store.watch();
+        let run = request.context.run;
+        let calls = self.same(request).await?;
+        loop {
+            if let Some(answer) = self.answered(run, &calls).await? {
+                return Ok(answer);
+            }
+            loop {
+                match happening.next().await {
+                    Some(Live::Event(event)) => {
+                        if event.run == run && matches!(event.body, EventBody::ToolAnswered(_)) {
+                            break;
+                        }
+                    }
+                    Some(Live::Lagged(_)) => break,
+                    Some(Live::Delta(_)) => {}
+                    None => return Err(StoreError::Closed),
+                }
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Approver for FromInbox {
+    async fn ask(&self, request: &ApprovalRequest, cancel: &Cancel) -> Option<Answer> {
+        let denied = |reason: String| Answer {
+            approval: Approval::Denied { reason },
+            by: Principal::system("inbox"),
+        };
+        let waiting = tokio::time::timeout(self.within, self.wait(request));
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => None,
+            answered = waiting => Some(match answered {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(error)) => denied(format!("the inbox could not be read: {}", chain(&error))),
+                Err(_) => {
+                    let within = Span::from(self.within);
+                    denied(format!("nobody answered within {within}: do without it, or ask for something else"))
+                }
+            }),
         }
     }
 }

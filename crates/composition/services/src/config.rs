@@ -5,8 +5,9 @@ mod layers;
 
 pub use {
     document::{
-        Config, HookConfig, HookEvent, InstructionsConfig, ModelConfig, Permissions, PriceConfig,
-        PriceWord, ProviderConfig, SandboxMode, ToolCallsConfig,
+        AfterOutside, Config, HookConfig, HookEvent, HttpConfig, InstructionsConfig, ModelConfig,
+        Permissions, PriceConfig, PriceWord, ProviderConfig, SandboxMode, ToolCallsConfig,
+        Unattended,
     },
     layers::{Layer, Layered, Layers, Origin},
 };

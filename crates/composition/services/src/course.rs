@@ -377,6 +377,7 @@ fn comparable(body: &EventBody) -> Option<(Value, Option<CallId>)> {
             });
             (data, Some(made.call))
         }
+        EventBody::NoteAdded(note) => (json!({ "text": note.text }), Some(note.call)),
         EventBody::ToolCompleted(done) => {
             (json!({ "output": done.output, "preview": done.preview }), Some(done.call))
         }

@@ -9,7 +9,7 @@ use formwork_protocols::{
     document::{self, Diagnostic, Diagnostics, DocumentType},
 };
 use formwork_scheduler::workflow::{Known, Plan, TaskDocument, WorkflowDocument};
-use formwork_tool::builtin;
+use formwork_tool::custom::ToolDocument;
 use formwork_transport::Script;
 use serde_json::{Map, Value};
 
@@ -33,6 +33,8 @@ pub enum Kind {
     Agent,
     /// A workflow.
     Workflow,
+    /// A tool that is written down as data.
+    Tool,
     /// The script of a scripted model.
     Script,
     /// An event of the log; nobody writes one, and programs read them.
@@ -47,6 +49,7 @@ impl Kind {
         match (folder, name) {
             (Some("agents"), _) => return Self::Agent,
             (Some("workflows"), _) => return Self::Workflow,
+            (Some("tools"), _) => return Self::Tool,
             (_, "formwork.toml" | "config.toml") => return Self::Config,
             _ => {}
         }
@@ -60,6 +63,8 @@ impl Kind {
         };
         if begins("tasks") {
             Self::Workflow
+        } else if begins("tool.") || begins("tool]") || begins("execution") {
+            Self::Tool
         } else if begins("turns") {
             Self::Script
         } else if begins("category") || begins("prompt") {
@@ -81,6 +86,7 @@ pub fn validate(kind: Kind, source: &str, text: &str, workspace: &Path) -> Resul
         Kind::Config => Layer::parse(Origin::Project { file: source.to_owned() }, text).map(drop),
         Kind::Agent => agent(source, text),
         Kind::Workflow => workflow(source, text, workspace),
+        Kind::Tool => ToolDocument::parse(source, text).map(drop),
         Kind::Script => document::parse::<Script>(source, text).map(drop),
         Kind::Event => Ok(()),
     }
@@ -135,8 +141,11 @@ pub(crate) fn agents(workspace: &Path) -> Result<Agents, Diagnostics> {
 }
 
 fn load(folder: &Path) -> Result<Agents, Diagnostics> {
-    let mut specs = builtin::specs();
-    specs.push(crate::repository::load_skill());
+    let mut specs = crate::toolset::built_in();
+    // Whether they may have an effect is asked where they would.
+    let workspace = folder.parent().and_then(Path::parent);
+    let found = workspace.map(crate::custom::read).and_then(Result::ok).unwrap_or_default();
+    specs.extend(crate::custom::specs(found.into_iter().map(|tool| tool.document)));
     let tools = |pattern: &str| {
         ToolPatterns::parse([pattern])
             .and_then(|parsed| parsed.resolve(&specs))
@@ -194,7 +203,7 @@ impl KnownModels {
                 let names = agents_of(source, text);
                 model_faults(workspace, &names, |agent, choice| self.check(agent, choice))
             }
-            Kind::Script | Kind::Event => Diagnostics::default(),
+            Kind::Tool | Kind::Script | Kind::Event => Diagnostics::default(),
         }
     }
 
@@ -309,6 +318,7 @@ pub fn schema(kind: Kind) -> Value {
         Kind::Config => document::schema::<Config>(),
         Kind::Agent => document::schema::<AgentDocument>(),
         Kind::Workflow => document::schema::<WorkflowDocument>(),
+        Kind::Tool => document::schema::<ToolDocument>(),
         Kind::Script => document::schema::<Script>(),
         Kind::Event => schemars::schema_for!(Event).to_value(),
     }
@@ -320,6 +330,7 @@ pub const fn name(kind: Kind) -> &'static str {
         Kind::Config => Config::NAME,
         Kind::Agent => AgentDocument::NAME,
         Kind::Workflow => WorkflowDocument::NAME,
+        Kind::Tool => ToolDocument::NAME,
         Kind::Script => Script::NAME,
         Kind::Event => "event",
     }

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use formwork_protocols::{
-    AgentName, CategoryName, EventName, ModelRef, OutcomeCode, PermissionMode, Principal,
-    ProviderError, ProviderFault, RunId, RunState, StoreError, TaskId, TaskName,
+    AgentName, CategoryName, EventName, ItemId, ModelRef, OutcomeCode, PermissionMode, Principal,
+    ProviderError, ProviderFault, RunId, RunState, StoreError, TaskName, ToolName,
     document::Diagnostics,
 };
 
@@ -30,6 +30,9 @@ pub enum Error {
     /// There is no such agent.
     #[error("there is no agent {agent}; there is {known}")]
     NoSuchAgent { agent: AgentName, known: String },
+    /// There is no such tool.
+    #[error("there is no tool {name}{}", hint.as_ref().map_or(String::new(), |hint| format!("; {hint}")))]
+    NoSuchTool { name: ToolName, hint: Option<String> },
     /// An agent asks for a category that nothing is mapped to.
     #[error("agent {agent} asks for the category {category}, and no model is mapped to it")]
     NoSuchCategory { agent: AgentName, category: CategoryName },
@@ -102,7 +105,7 @@ pub enum Error {
     NoSuchTask { run: RunId, task: String, reason: String },
     /// A question of a run cannot be resolved so.
     #[error("item {item} {reason}")]
-    Inbox { item: TaskId, reason: String },
+    Inbox { item: ItemId, reason: String },
     /// What was to be fired cannot be recorded.
     #[error("event {name} cannot be fired: {reason}")]
     Fired { name: EventName, reason: String },
@@ -178,6 +181,7 @@ impl Error {
             Self::UncleanMessage { .. } | Self::Scan { .. } => OutcomeCode::Refused,
             Self::Documents(_)
             | Self::NoSuchAgent { .. }
+            | Self::NoSuchTool { .. }
             | Self::NoSuchCategory { .. }
             | Self::Model { .. }
             | Self::NoModel { .. }

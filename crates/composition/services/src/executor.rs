@@ -15,7 +15,7 @@ use formwork_compose::{Library, Template};
 use formwork_policy::Grants;
 use formwork_protocols::{
     AgentName, Approver, Body, CallId, Cancel, Claim, Clock, Escalation, EventBody, Model,
-    PermissionMode, Position, Principal, ProviderFault, Rng, RunId, Scrub, SessionId, Store,
+    PermissionMode, Position, Principal, ProviderFault, Rng, RunId, Scrub, SessionId, Span, Store,
     TaskId, TaskName, TaskSpec, TaskState, Tool, ToolClass, ToolName, ToolSpec, Toolbox,
     check::Verdict, model::ToolCalls, store::Selection,
 };
@@ -24,7 +24,10 @@ use formwork_scheduler::{AttemptEnd, AttemptJob, CheckJob, Executor, LastWords, 
 use formwork_session::{
     Carried, Farewell, Heard, Limits, Opening, Seams, Session, SessionEnd, SessionSpec,
 };
-use formwork_tool::{Around, Gate, LOAD_TOOLS, Parts, Pipeline, Registry, builtin};
+use formwork_tool::{
+    Around, Gate, LOAD_TOOLS, Outside, Parts, Pipeline, Registry, builtin,
+    custom::{self as written, CustomTool},
+};
 use formwork_write_safety::{Reads, Root, Sealing, Snapshots, Trash, Workspace, WriteRules};
 use serde_json::{Map, Value};
 use tokio::sync::OnceCell;
@@ -37,13 +40,16 @@ use crate::{
     bounds::Bounds,
     checks::Shares,
     commits::Committer,
+    custom,
     gates::{Gates, TapedGate},
     inbox::FromLog,
     making::{self, Maker},
     models::Models,
-    repository::{self, LOAD_SKILL, LoadSkill, Repository, load_skill},
+    repository::{self, LOAD_SKILL, LoadSkill, Repository},
+    run_tests::{self, RUN_TESTS, RunTests},
     setup::{self, RunSetup},
     tape::{self, Pairs, Played, Talk, Tape},
+    toolset,
     unasked::Unasked,
     watched::Watched,
 };
@@ -100,6 +106,8 @@ pub(crate) struct Workshop {
     pub(crate) unasked: OnceCell<Unasked>,
     /// Whether what a process left open that died was looked at.
     pub(crate) settled: OnceCell<()>,
+    /// What from outside the run has read.
+    pub(crate) outside: OnceCell<Arc<Outside>>,
     /// What the checks may use of the budgets of their tasks.
     pub(crate) shares: Shares,
     /// A folder for what is needed for a while.
@@ -135,19 +143,24 @@ impl Workshop {
 
     /// Describes every tool that an agent can be given.
     fn specs(&self) -> Vec<ToolSpec> {
-        let mut specs = builtin::specs();
-        specs.push(load_skill());
+        let mut specs = toolset::built_in();
+        specs.extend(custom::specs(self.setup.tools.iter().cloned()));
         specs.extend(self.tools.iter().map(|tool| tool.spec().clone()));
         specs
     }
 
-    /// Returns what a task may write: what the config allows, narrowed by the task's own rules.
-    pub(crate) fn rules(&self, spec: &TaskSpec) -> Result<WriteRules, Error> {
+    /// Returns what may be written at all: what the config allows.
+    pub(crate) fn scope(&self) -> Result<WriteRules, Error> {
         let scope = self.setup.config.permissions.as_ref().and_then(|rules| rules.scope.as_ref());
-        let around = match scope {
+        Ok(match scope {
             Some(scope) => WriteRules::parse(scope, &[])?,
             None => WriteRules::everything(),
-        };
+        })
+    }
+
+    /// Returns what a task may write: what the config allows, narrowed by the task's own rules.
+    pub(crate) fn rules(&self, spec: &TaskSpec) -> Result<WriteRules, Error> {
+        let around = self.scope()?;
         let write = if spec.write_paths.is_empty() {
             vec!["**".to_owned()]
         } else {
@@ -182,6 +195,7 @@ impl Workshop {
         }
         let rules = self.rules(&job.spec)?;
         let Bounds { protection, told } = self.bounds(&rules).await?;
+        let bounded = protection.clone();
         let workspace = Workspace::new(Arc::clone(&self.root), rules, self.reads.session())
             .keeping(Arc::clone(&self.snapshots));
         let exec = chosen.agent.document().tools.exec.as_ref();
@@ -220,7 +234,7 @@ impl Workshop {
             workspace,
             trash: Arc::clone(&self.trash),
             sandbox: Arc::clone(&self.sandbox),
-            protection,
+            protection: protection.clone(),
             bounds: told,
             exec_timeout: timeout.map_or(EXEC_TIMEOUT, |span| span.as_duration()),
             store: Arc::clone(&self.store) as _,
@@ -239,10 +253,34 @@ impl Workshop {
                 token: job.token,
             })),
             makes: Some(Arc::new(maker)),
+            http: setup::http(&config)?,
         };
         let tools = |source| Error::Tools { source };
         builtin::register(&mut registry, parts).map_err(tools)?;
         registry.add(Arc::new(LoadSkill::new(Arc::clone(&self.root)))).map_err(tools)?;
+        let has_tests = self.setup.tests.is_some();
+        let run_tests = RunTests {
+            spec: run_tests::spec(),
+            tests: self.setup.tests.clone(),
+            root: self.root.path().to_owned(),
+            sandbox: Arc::clone(&self.sandbox),
+            protection: protection.clone(),
+            scrub: Arc::clone(&self.scrub),
+            timeout: timeout.unwrap_or(Span::from(EXEC_TIMEOUT)),
+        };
+        registry.add(Arc::new(run_tests)).map_err(tools)?;
+        let seams = written::Seams {
+            root: self.root.path().to_owned(),
+            sandbox: Arc::clone(&self.sandbox),
+            protection,
+            longest: timeout.map_or(EXEC_TIMEOUT, |span| span.as_duration()),
+            http: setup::http(&config)?,
+            secrets: Arc::clone(&self.secrets),
+        };
+        for document in &self.setup.tools {
+            let tool = CustomTool::new(document.clone(), seams.clone()).map_err(tools)?;
+            registry.add(Arc::new(tool)).map_err(tools)?;
+        }
         for tool in &self.tools {
             registry.add(Arc::clone(tool)).map_err(tools)?;
         }
@@ -250,7 +288,8 @@ impl Workshop {
         let mut tools_allowed = registry.select(|spec| {
             let name = &spec.definition.name;
             let is_fit = (!only_looks || spec.class != ToolClass::Lifecycle)
-                && (has_skills || name.as_str() != LOAD_SKILL);
+                && (has_skills || name.as_str() != LOAD_SKILL)
+                && (has_tests || name.as_str() != RUN_TESTS);
             is_fit && allowed.tools.contains(name)
         });
         let pairs = Pairs::default();
@@ -260,8 +299,7 @@ impl Workshop {
         let hooks = &self.setup.config.hooks;
         let mut gate: Option<Arc<dyn Gate>> = None;
         if talk.is_none()
-            && let Some(gates) =
-                Gates::new(hooks, (&self.sandbox, self.protection.clone()), self.root.path())?
+            && let Some(gates) = Gates::new(hooks, (&self.sandbox, bounded), self.root.path())?
         {
             gate = Some(Arc::new(gates));
         }
@@ -270,7 +308,7 @@ impl Workshop {
         match &talk {
             Some(talk) => {
                 let (talk, pairs) = (Arc::clone(talk), Arc::clone(&pairs));
-                if !hooks.is_empty() {
+                if hooks.iter().any(|hook| hook.event.is_gate()) {
                     let (talk, pairs) = (Arc::clone(&talk), Arc::clone(&pairs));
                     gate = Some(Arc::new(TapedGate { talk, pairs }));
                 }
@@ -293,6 +331,7 @@ impl Workshop {
             policy: Arc::new(policy),
             approver,
             gate,
+            outside: Arc::clone(self.outside(job.run).await?),
             grants: Grants::new(self.setup.approvals.iter().cloned().chain(approved)),
             around,
             control: Arc::clone(&job.control),
@@ -329,6 +368,27 @@ impl Workshop {
                 }
             }
         }
+    }
+
+    /// Returns what from outside the run has read, by this process or by one before it. All of its sessions
+    /// share it: what one has read reaches the others through files, notes and results.
+    async fn outside(&self, run: RunId) -> Result<&Arc<Outside>, Error> {
+        let read = async || {
+            let kinds = vec!["tool.completed".to_owned()];
+            let selection = Selection { run: Some(run), task: None, kinds };
+            let (mut found, mut after) = (BTreeSet::new(), Position::default());
+            loop {
+                let events = self.store.read(after, &selection, 1_000).await?;
+                let Some(last) = events.last() else { return Ok(Arc::new(Outside::new(found))) };
+                after = last.position;
+                for event in events {
+                    if let EventBody::ToolCompleted(done) = event.body {
+                        found.extend(done.outside);
+                    }
+                }
+            }
+        };
+        self.outside.get_or_try_init(read).await
     }
 
     /// Returns the deferred tools that the conversation to be taken up has loaded.

@@ -10,7 +10,6 @@ use std::{
 };
 
 use formwork_agent::Agents;
-use formwork_policy::Unattended;
 use formwork_protocols::{
     Approver, Clock, Live, Provider, Rng, RunId, RunOutcome, Scrub, Span, Store, SystemClock,
     SystemRng, Timestamp, Tool,
@@ -50,7 +49,7 @@ pub struct Builder {
     rng: Arc<dyn Rng>,
     around: Vec<Wrap>,
     lease: Option<Span>,
-    approver: Arc<dyn Approver>,
+    approver: Option<Arc<dyn Approver>>,
 }
 
 impl Builder {
@@ -71,7 +70,7 @@ impl Builder {
             rng: Arc::new(SystemRng),
             around: Vec::new(),
             lease: None,
-            approver: Arc::new(Unattended),
+            approver: None,
         }
     }
 
@@ -175,7 +174,7 @@ impl Builder {
     /// refusal says how to allow them beforehand.
     #[must_use]
     pub fn approver(mut self, approver: Arc<dyn Approver>) -> Self {
-        self.approver = approver;
+        self.approver = Some(approver);
         self
     }
 
@@ -287,7 +286,8 @@ pub(crate) struct Inner {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
     pub(crate) lease: Option<Span>,
-    pub(crate) approver: Arc<dyn Approver>,
+    /// Who is asked about calls, if anybody is there.
+    pub(crate) approver: Option<Arc<dyn Approver>>,
     /// What servers of models said of themselves a moment ago.
     pub(crate) infos: InfoCache,
     running: Mutex<HashMap<RunId, Running>>,

@@ -11,12 +11,36 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Error,
-    config::HookConfig,
-    tape::{Pairs, Talk, lock},
+    config::{HookConfig, HookEvent},
+    tape::{Gated, Pairs, Talk, lock},
 };
 
-/// How long a gate may take, unless its entry says otherwise.
+/// How long a hook may take, unless its entry says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Takes those hooks of a config whose event is wanted.
+///
+/// # Errors
+/// [`Error::Rules`] when a hook names no program or a pattern does not parse.
+pub(crate) fn of(
+    hooks: &[HookConfig],
+    is_wanted: impl Fn(HookEvent) -> bool,
+) -> Result<Vec<Hook>, Error> {
+    let hook = |hook: &HookConfig| {
+        let rules = |reason: String| Error::Rules { reason: format!("a hook: {reason}") };
+        if hook.command.is_empty() {
+            return Err(rules("its command names no program".to_owned()));
+        }
+        let tools = hook.tools.as_ref().map(ToolPatterns::parse).transpose();
+        Ok(Hook {
+            event: hook.event.as_str().to_owned(),
+            tools: tools.map_err(|error| rules(error.to_string()))?,
+            command: hook.command.clone(),
+            timeout: hook.timeout.map_or(TIMEOUT, |span| span.as_duration()),
+        })
+    };
+    hooks.iter().filter(|hook| is_wanted(hook.event)).map(hook).collect()
+}
 
 /// Gates as programs.
 pub(crate) struct Gates(Hooks);
@@ -31,20 +55,7 @@ impl Gates {
         (sandbox, protection): (&Sandbox, Protection),
         root: &Path,
     ) -> Result<Option<Self>, Error> {
-        let hook = |hook: &HookConfig| {
-            let rules = |reason: String| Error::Rules { reason: format!("a hook: {reason}") };
-            if hook.command.is_empty() {
-                return Err(rules("its command names no program".to_owned()));
-            }
-            let tools = hook.tools.as_ref().map(ToolPatterns::parse).transpose();
-            Ok(Hook {
-                event: hook.event.as_str().to_owned(),
-                tools: tools.map_err(|error| rules(error.to_string()))?,
-                command: hook.command.clone(),
-                timeout: hook.timeout.map_or(TIMEOUT, |span| span.as_duration()),
-            })
-        };
-        let hooks: Vec<Hook> = hooks.iter().map(hook).collect::<Result<_, _>>()?;
+        let hooks = of(hooks, HookEvent::is_gate)?;
         Ok(match hooks.is_empty() {
             true => None,
             false => Some(Self(Hooks::new(sandbox.clone(), root, protection, hooks))),
@@ -68,7 +79,7 @@ impl Gate for Gates {
     }
 }
 
-/// Refuses what was refused, in a run that is carried out again without any program.
+/// Answers what the gates answered, in a run that is carried out again without any program.
 pub(crate) struct TapedGate {
     pub(crate) talk: Arc<Talk>,
     pub(crate) pairs: Pairs,
@@ -78,10 +89,14 @@ pub(crate) struct TapedGate {
 impl Gate for TapedGate {
     async fn decide(&self, call: &HookCall<'_>, _: &Cancel) -> Answer {
         let pair = lock(&self.pairs).get(&call.context.call).cloned().unwrap_or_default();
+        if let Some(Gated { decision, arguments }) = self.talk.gated(&pair) {
+            return Answer { decision, arguments, said: Vec::new() };
+        }
+        // A run of a version that did not record what gates answered.
         let decision = match self.talk.failed(&pair) {
             Some((ToolErrorKind::Denied, why)) => Decision::Deny { why },
             _ => Decision::Allow,
         };
-        Answer { decision, arguments: None }
+        Answer { decision, ..Answer::allow() }
     }
 }

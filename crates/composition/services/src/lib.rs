@@ -39,19 +39,23 @@ mod changes; // What a run has changed.
 mod checks; // How a check is decided.
 mod commits; // And commits of it.
 pub mod course; // What happened, as it can be compared.
+pub mod custom; // The tools that a workspace brings along.
 mod executor; // The work of tasks.
 mod gates; // Programs that are asked about calls.
 mod inbox; // The word of people on its way to conversations.
 mod leftover; // What a killed process left in the workspace.
 mod making; // Tasks that agents make.
 mod models; // From config to models.
+mod observers; // Programs that are told what happens.
 mod presence; // Who still works.
 pub mod project; // How a project is tested and linted.
 mod repository; // What a repository tells agents.
+mod run_tests; // The project's own tests as a tool.
 mod seals; // What the log was, signed.
 mod setup; // What shapes a run.
 mod tape; // What was answered, to be answered again.
 mod tool_probe; // Whether a model really calls tools.
+mod toolset; // What tools there are.
 mod unasked; // What git would run.
 mod watched; // What programs change.
 

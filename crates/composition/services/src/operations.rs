@@ -10,6 +10,7 @@ pub mod events;
 pub mod inbox;
 pub mod loops;
 pub mod models;
+pub mod notepad;
 pub mod reviews;
 pub mod runs;
 pub mod spend;

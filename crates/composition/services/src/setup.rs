@@ -6,12 +6,13 @@ use std::{
 };
 
 use formwork_agent::Agent;
-use formwork_policy::{CommandPatterns, Policy, Rules, ToolPatterns};
+use formwork_policy::{CommandPatterns, HostPatterns, Policy, Rules, Sinks, ToolPatterns};
 use formwork_protocols::{
     AgentName, Cover, ModelRef, PermissionMode, RunId, SessionId, ToolName, ToolSpec,
+    check::CommandCheck,
 };
 use formwork_sandbox::{Limits, Network, Protection, Status, probe};
-use formwork_tool::LOAD_TOOLS;
+use formwork_tool::{HttpRules, LOAD_TOOLS, custom::ToolDocument};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -39,6 +40,12 @@ pub(crate) struct RunSetup {
     /// What the repository tells agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) briefing: Option<Briefing>,
+    /// How the project is tested, as its manifest said when the run began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tests: Option<CommandCheck>,
+    /// The tools of the workspace that were trusted when the run began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tools: Vec<ToolDocument>,
     /// The conversation that goes on in the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) after: Option<After>,
@@ -107,6 +114,20 @@ pub(crate) fn mode(config: &Config) -> PermissionMode {
     config.permissions.as_ref().and_then(|permissions| permissions.mode).unwrap_or_default()
 }
 
+/// Returns where requests may go.
+///
+/// # Errors
+/// [`Error::Rules`] when a pattern does not parse.
+pub(crate) fn http(config: &Config) -> Result<HttpRules, Error> {
+    let rules = |error: formwork_policy::Error| Error::Rules { reason: error.to_string() };
+    let http = config.permissions.as_ref().and_then(|permissions| permissions.http.as_ref());
+    let Some(http) = http else { return HttpRules::nothing().map_err(rules) };
+    Ok(HttpRules {
+        hosts: http.hosts.as_ref().map(HostPatterns::parse).transpose().map_err(rules)?,
+        private: HostPatterns::parse(&http.allow_private).map_err(rules)?,
+    })
+}
+
 /// What an agent may call.
 pub(crate) struct Allowed {
     /// The tools that it may call.
@@ -149,6 +170,23 @@ pub(crate) fn own_rules<'a>(
     let rules = |error: formwork_policy::Error| Error::Rules { reason: error.to_string() };
     let own = &agent.document().tools;
     let tools: Vec<&ToolSpec> = tools.into_iter().collect();
+    if let Some(http) = permissions.and_then(|permissions| permissions.http.as_ref()) {
+        around.hosts = http.hosts.as_ref().map(HostPatterns::parse).transpose().map_err(rules)?;
+        for (name, hosts) in &http.secrets {
+            let hosts = HostPatterns::parse(hosts).map_err(rules)?;
+            around.secrets.insert(name.as_str().to_owned(), hosts);
+        }
+    }
+    if let Some(after) = permissions.and_then(|permissions| permissions.after_outside.as_ref()) {
+        let sinks = |patterns: &[String]| {
+            ToolPatterns::parse(patterns)
+                .and_then(|patterns| patterns.resolve(tools.iter().copied()))
+                .map_err(|error| Error::Rules {
+                    reason: format!("permissions.after_outside: {error}"),
+                })
+        };
+        around.sinks = Sinks { ask: sinks(&after.ask)?, deny: sinks(&after.deny)? };
+    }
     let resolve = |patterns: &[String]| {
         ToolPatterns::parse(patterns)
             .and_then(|patterns| patterns.resolve(tools.iter().copied()))

@@ -10,13 +10,16 @@ use std::{
 };
 
 use async_trait::async_trait;
+use formwork_policy::Decision;
 use formwork_protocols::{
     CallId, Cancel, Claim, Completion, Ending, Escalation, Event, EventBody, Journal, Message,
     Model, ModelEvent, ModelRequest, Price, Provider, ProviderError, ProviderName, Role, SessionId,
     Store, TaskId, TaskName, TaskOutcome, TaskSpec, Tool, ToolCall, ToolClass, ToolError,
     ToolErrorKind, ToolOutput, ToolSpec, Toolbox,
     check::{Phase, Verdict},
-    event::{FileChange, InstructionsLoaded, ModelCompleted, SessionMessage, SessionSteered},
+    event::{
+        FileChange, GateAnswer, InstructionsLoaded, ModelCompleted, SessionMessage, SessionSteered,
+    },
     model::{ModelInfo, ModelStream},
     tool::{CallContext, TaskControl, ToolReply},
 };
@@ -55,11 +58,42 @@ pub(crate) struct Talk {
     answers: Mutex<VecDeque<Answer>>,
     /// What came of the calls, by the id that pairs each in its turn: some servers give one again.
     calls: Mutex<HashMap<String, VecDeque<Outcome>>>,
+    /// What gates answered about calls, in the order of the calls that bear the same id.
+    gated: Mutex<HashMap<String, VecDeque<(CallId, Gated)>>>,
     /// What it heard besides its task.
     hearing: Mutex<Hearing>,
 }
 
+/// What the gates answered about one call, all together.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Gated {
+    pub(crate) decision: Decision,
+    pub(crate) arguments: Option<Value>,
+}
+
 impl Talk {
+    /// Returns what gates answered about the call of a pair that is next, if any was asked.
+    pub(crate) fn gated(&self, pair: &str) -> Option<Gated> {
+        let call = lock(&self.calls).get(pair).and_then(|calls| Some(calls.front()?.call));
+        let gated = lock(&self.gated);
+        let answers = gated.get(pair)?;
+        let own = answers.iter().find(|(of, _)| call.is_none_or(|call| *of == call));
+        own.map(|(_, answer)| answer.clone())
+    }
+
+    /// Takes what one more gate answered.
+    fn gate(&self, pair: &str, call: CallId, said: Gated) {
+        let mut gated = lock(&self.gated);
+        let answers = gated.entry(pair.to_owned()).or_default();
+        match answers.back_mut().filter(|(of, _)| *of == call) {
+            Some((_, before)) => {
+                before.decision = before.decision.clone().and(said.decision);
+                before.arguments = said.arguments.or(before.arguments.take());
+            }
+            None => answers.push_back((call, said)),
+        }
+    }
+
     /// Returns how the next call of a pair failed, if it did.
     pub(crate) fn failed(&self, pair: &str) -> Option<(ToolErrorKind, String)> {
         let calls = lock(&self.calls);
@@ -79,6 +113,9 @@ struct Outcome {
     turn: usize,
     result: Result<String, (ToolErrorKind, String)>,
     changes: Vec<FileChange>,
+    notes: Vec<String>,
+    /// Where it came from, if from outside.
+    outside: Option<String>,
 }
 
 /// A conversation that is being read.
@@ -198,15 +235,21 @@ impl Tape {
                 EventBody::ToolRequested(call) if !call.arguments.is_null() => {
                     made.insert(call.call, (same.of(call.session), call.pair.clone()));
                 }
+                EventBody::ToolGated(gated) => {
+                    let said = said(store, &gated.answer).await?;
+                    if let Some(of) = reading.get_mut(&same.of(gated.session)) {
+                        of.talk.gate(&gated.pair, gated.call, said);
+                    }
+                }
                 EventBody::ToolCompleted(done) => {
                     let bytes = store.blob(&done.output).await?;
                     let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
                     let text = text.unwrap_or_else(|| done.preview.clone());
-                    ended(&mut reading, &made, done.call, Ok(text));
+                    ended(&mut reading, &made, done.call, Ok(text), done.outside.clone());
                 }
                 EventBody::ToolFailed(failed) => {
                     let failure = (failed.error, failed.message.clone());
-                    ended(&mut reading, &made, failed.call, Err(failure));
+                    ended(&mut reading, &made, failed.call, Err(failure), None);
                 }
                 EventBody::CheckFinished(done) if !void.contains(&event.seq) => {
                     let Some(path) = path else { continue };
@@ -225,16 +268,22 @@ impl Tape {
             }
         }
         for event in events {
-            if let EventBody::FileChanged(change) = &event.body
-                && let Some(call) = change.call
-                && let Some((session, pair)) = made.get(&call)
+            let (call, add): (CallId, &dyn Fn(&mut Outcome)) = match &event.body {
+                EventBody::FileChanged(change) => match change.call {
+                    Some(call) => (call, &|outcome| outcome.changes.push(change.clone())),
+                    None => continue,
+                },
+                EventBody::NoteAdded(note) => {
+                    (note.call, &|outcome| outcome.notes.push(note.text.clone()))
+                }
+                _ => continue,
+            };
+            if let Some((session, pair)) = made.get(&call)
                 && let Some(of) = reading.get_mut(session)
             {
                 let mut calls = lock(&of.talk.calls);
                 let outcomes = calls.get_mut(pair).into_iter().flatten();
-                for outcome in outcomes.filter(|outcome| outcome.call == call) {
-                    outcome.changes.push(change.clone());
-                }
+                outcomes.filter(|outcome| outcome.call == call).for_each(add);
             }
         }
         for session in order {
@@ -388,17 +437,45 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Reads what a gate answered. What cannot be read any more denies.
+async fn said(store: &dyn Store, answer: &GateAnswer) -> Result<Gated, Error> {
+    let deny = |why: &str| Decision::Deny { why: why.to_owned() };
+    Ok(match answer {
+        GateAnswer::Allow => Gated { decision: Decision::Allow, arguments: None },
+        GateAnswer::Ask { reason } => {
+            Gated { decision: Decision::Ask { why: reason.clone() }, arguments: None }
+        }
+        GateAnswer::Deny { reason } => Gated { decision: deny(reason), arguments: None },
+        GateAnswer::Replace { arguments } => {
+            let bytes = store.blob(arguments).await?.unwrap_or_default();
+            match serde_json::from_slice(&bytes) {
+                Ok(arguments) => Gated { decision: Decision::Allow, arguments: Some(arguments) },
+                Err(_) => Gated {
+                    decision: deny("what a gate put in its place is lost"),
+                    arguments: None,
+                },
+            }
+        }
+        _ => Gated {
+            decision: deny("this version does not know what a gate answered"),
+            arguments: None,
+        },
+    })
+}
+
 /// Notes what came of a call. One that was made again ends again, and the later end counts.
 fn ended(
     reading: &mut HashMap<SessionId, Reading>,
     made: &HashMap<CallId, (SessionId, String)>,
     call: CallId,
     result: Result<String, (ToolErrorKind, String)>,
+    outside: Option<String>,
 ) {
     if let Some((session, pair)) = made.get(&call)
         && let Some(of) = reading.get_mut(session)
     {
-        let outcome = Outcome { call, turn: of.turn, result, changes: Vec::new() };
+        let (changes, notes) = (Vec::new(), Vec::new());
+        let outcome = Outcome { call, turn: of.turn, result, changes, notes, outside };
         let mut calls = lock(&of.talk.calls);
         let outcomes = calls.entry(pair.clone()).or_default();
         if outcomes.back().is_some_and(|before| before.turn == outcome.turn) {
@@ -577,6 +654,18 @@ impl Tool for PlayedTool {
         self.tool.paths(arguments)
     }
 
+    fn command(&self, arguments: &Value) -> Option<Vec<String>> {
+        self.tool.command(arguments)
+    }
+
+    fn hosts(&self, arguments: &Value) -> Vec<String> {
+        self.tool.hosts(arguments)
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        self.tool.secrets()
+    }
+
     async fn call(
         &self,
         context: &CallContext,
@@ -586,8 +675,8 @@ impl Tool for PlayedTool {
         let pair = lock(&self.pairs).get(&context.call).cloned().unwrap_or_default();
         let next = lock(&self.talk.calls).get(&pair).and_then(VecDeque::front).cloned();
         match next {
-            Some(Outcome { result: Ok(text), changes, .. }) => {
-                Ok(ToolOutput { text, changes, ..ToolOutput::default() })
+            Some(Outcome { result: Ok(text), changes, notes, outside, .. }) => {
+                Ok(ToolOutput { text, changes, notes, outside, ..ToolOutput::default() })
             }
             Some(Outcome { result: Err((kind, message)), .. }) => {
                 Err(ToolError::new(kind, message))

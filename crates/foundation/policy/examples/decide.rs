@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for command in ["cargo test --lib", "timeout 60 cargo test", "env rm -rf .", "sudo cargo test"]
     {
         let argv: Vec<String> = command.split(' ').map(Into::into).collect();
-        let call = Call { tool: &exec, class: ToolClass::Exec, argv: Some(&argv), paths: &[] };
+        let call = Call { argv: Some(&argv), ..Call::new(&exec, ToolClass::Exec) };
         println!("{command}: {:?}", policy.decide(&call));
     }
     Ok(())

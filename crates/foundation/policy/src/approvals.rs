@@ -41,6 +41,11 @@ impl Grants {
         self.lock().iter().any(|cover| *cover == exact || (here && reaches(cover, call)))
     }
 
+    /// Says whether the very call with these arguments was approved.
+    pub fn cover_exactly(&self, call: &Call<'_>, arguments: &Value) -> bool {
+        self.lock().contains(&exact(call, arguments))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Cover>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,6 +64,11 @@ fn reaches(cover: &Cover, call: &Call<'_>) -> bool {
             }
             _ => false,
         },
+        Cover::Host { host } => {
+            call.class == ToolClass::Network
+                && !call.hosts.is_empty()
+                && call.hosts.iter().all(|own| host_of(own).as_ref() == Some(host))
+        }
         // Not by its arguments, or of a kind that a later version knows.
         _ => false,
     }
@@ -71,9 +81,12 @@ pub fn exact(call: &Call<'_>, arguments: &Value) -> Cover {
     Cover::Call { tool: call.tool.clone(), arguments: BlobHash::of(text.as_bytes()) }
 }
 
-/// Returns what covers a call and those like it, in the folder where calls run by themselves: the program with its first
-/// word, where that is no option. Nothing for a call elsewhere, and for programs that are known to start others.
+/// Returns what covers a call and those like it. Of a call that connects to one host by a usual port: every one to that
+/// host. In the folder where calls run by themselves: the program with its first word, where that is no option. Nothing for a call elsewhere, and for programs that are known to start others.
 pub fn alike(call: &Call<'_>, arguments: &Value) -> Option<Cover> {
+    if let (ToolClass::Network, [host]) = (call.class, call.hosts) {
+        return host_of(host).map(|host| Cover::Host { host });
+    }
     let (ToolClass::Exec, Some([program, verb, ..])) = (call.class, call.argv) else { return None };
     if !is_here(arguments) || launches(program, verb) {
         return None;
@@ -91,6 +104,13 @@ pub fn alike(call: &Call<'_>, arguments: &Value) -> Option<Cover> {
     let cover = Cover::Commands { pattern: format!("{program} {verb} *") };
     // A program that starts another is seen through, and then the pattern would not cover it.
     reaches(&cover, call).then_some(cover)
+}
+
+/// Returns the name of a host that is reached by a usual port; the others are approved call by call.
+fn host_of(host: &str) -> Option<String> {
+    let (name, port) = host.rsplit_once(':')?;
+    let is_usual = port.parse().is_ok_and(crate::host::is_usual);
+    is_usual.then(|| name.to_owned())
 }
 
 /// Says whether a program starts the one that is named after its first word, so that a wildcard there covers every program.

@@ -16,6 +16,9 @@ pub enum Error {
     /// A pattern for commands cannot be read.
     #[error("command pattern {pattern:?}: {reason}")]
     CommandPattern { pattern: String, reason: &'static str },
+    /// A pattern for hosts cannot be read.
+    #[error("host pattern {pattern:?}: {reason}")]
+    HostPattern { pattern: String, reason: &'static str },
     /// A pattern for paths cannot be read.
     #[error("path pattern {pattern:?} cannot be read")]
     PathPattern { pattern: String, source: globset::Error },

@@ -1,6 +1,9 @@
 //! Programs of the operator that decide on calls, or watch what happens.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use formwork_protocols::{ToolClass, ToolName, text, tool::CallContext};
 use formwork_sandbox::{Caps, Command, Exit, Finished, Protection, Sandbox, Whole};
@@ -57,6 +60,28 @@ pub struct Answer {
     /// The arguments to use instead, if a gate replaced them. They must be judged anew, by the
     /// schema and by every rule, since the model's were.
     pub arguments: Option<Value>,
+    /// What each gate answered that was asked, in their order.
+    pub said: Vec<Said>,
+}
+
+/// What one gate answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Said {
+    /// The gate: its program and the arguments of that.
+    pub gate: String,
+    /// What it decided. One that replaces arguments allows them, as far as it is concerned.
+    pub decision: Decision,
+    /// The arguments that it put in the place of those it was shown.
+    pub arguments: Option<Value>,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+impl Answer {
+    /// Returns the answer of nobody: the call may be made.
+    pub const fn allow() -> Self {
+        Self { decision: Decision::Allow, arguments: None, said: Vec::new() }
+    }
 }
 
 /// Why an observer did not do its work. Nothing is held up by it.
@@ -103,7 +128,7 @@ struct Document<'a> {
 /// What a gate writes.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct Written {
     decision: Verb,
     reason: Option<String>,
     arguments: Option<Map<String, Value>>,
@@ -144,7 +169,7 @@ impl Hooks {
     ///
     /// The first denial ends it, and so does `cancel`, as a denial.
     pub async fn gate(&self, call: &HookCall<'_>, cancel: &CancellationToken) -> Answer {
-        let mut answer = Answer { decision: Decision::Allow, arguments: None };
+        let mut answer = Answer::allow();
         let asked = self.hooks.iter().filter(|hook| {
             let tools = hook.tools.as_ref();
             hook.event == call.event && tools.is_none_or(|it| it.matches(call.tool, call.tags))
@@ -152,18 +177,25 @@ impl Hooks {
         for hook in asked {
             let arguments = answer.arguments.as_ref().unwrap_or(call.arguments);
             let document = document(call, arguments);
+            let begun = Instant::now();
             let verdict = match self.run(hook, document, cancel).await {
                 Ok(finished) => understand(finished),
                 Err(reason) => Err(reason),
             };
-            match verdict {
-                Ok(Verdict::Replaced(arguments)) => answer.arguments = Some(arguments),
-                Ok(Verdict::Decided(decision)) => answer.decision = answer.decision.and(decision),
+            let (decision, arguments) = match verdict {
+                Ok(Verdict::Replaced(arguments)) => (Decision::Allow, Some(arguments)),
+                Ok(Verdict::Decided(decision)) => (decision, None),
                 Err(reason) => {
                     let why = format!("gate {} failed, which denies: {reason}", name(hook));
-                    answer.decision = Decision::Deny { why };
+                    (Decision::Deny { why }, None)
                 }
-            }
+            };
+            let (gate, elapsed) = (name(hook), begun.elapsed());
+            let said =
+                Said { gate, decision: decision.clone(), arguments: arguments.clone(), elapsed };
+            answer.said.push(said);
+            answer.decision = answer.decision.and(decision);
+            answer.arguments = arguments.or(answer.arguments);
             if matches!(answer.decision, Decision::Deny { .. }) {
                 break;
             }
@@ -171,15 +203,20 @@ impl Hooks {
         answer
     }
 
-    /// Tells every observer of `event`, and returns who did not take it.
+    /// Tells every observer of `event`, and returns who did not take it. Of an event that is about a tool, those are
+    /// told that are for it, by its name and tags.
     pub async fn observe(
         &self,
-        event: &str,
+        (event, tool): (&str, Option<(&ToolName, &[String])>),
         document: &Value,
         cancel: &CancellationToken,
     ) -> Vec<HookFault> {
         let mut faults = Vec::new();
-        for hook in self.hooks.iter().filter(|hook| hook.event == event) {
+        let is_told = |hook: &&Hook| match (&hook.tools, tool) {
+            (Some(tools), Some((name, tags))) => tools.matches(name, tags),
+            _ => true,
+        };
+        for hook in self.hooks.iter().filter(|hook| hook.event == event).filter(is_told) {
             let reason = match self.run(hook, document.to_string(), cancel).await {
                 Ok(finished) if finished.succeeded() => continue,
                 Ok(finished) => ended(&finished),
@@ -248,28 +285,28 @@ fn understand(finished: Finished) -> Result<Verdict, String> {
     if answer.trim_ascii().is_empty() {
         return Ok(Verdict::Decided(Decision::Allow));
     }
-    let said: Said = serde_json::from_slice(&answer)
+    let said: Written = serde_json::from_slice(&answer)
         .map_err(|error| format!("its answer is not the JSON that a gate writes: {error}"))?;
     match said {
-        Said { decision: Verb::Allow, reason: _, arguments: None } => {
+        Written { decision: Verb::Allow, reason: _, arguments: None } => {
             Ok(Verdict::Decided(Decision::Allow))
         }
-        Said { decision: Verb::Deny, reason: Some(why), arguments: None } => {
+        Written { decision: Verb::Deny, reason: Some(why), arguments: None } => {
             Ok(Verdict::Decided(Decision::Deny { why }))
         }
-        Said { decision: Verb::Ask, reason: Some(why), arguments: None } => {
+        Written { decision: Verb::Ask, reason: Some(why), arguments: None } => {
             Ok(Verdict::Decided(Decision::Ask { why }))
         }
-        Said { decision: Verb::Replace, reason: _, arguments: Some(arguments) } => {
+        Written { decision: Verb::Replace, reason: _, arguments: Some(arguments) } => {
             Ok(Verdict::Replaced(Value::Object(arguments)))
         }
-        Said { decision: Verb::Deny | Verb::Ask, arguments: None, reason: None } => {
+        Written { decision: Verb::Deny | Verb::Ask, arguments: None, reason: None } => {
             Err("its answer lacks a reason".into())
         }
-        Said { decision: Verb::Replace, arguments: None, .. } => {
+        Written { decision: Verb::Replace, arguments: None, .. } => {
             Err("its answer replaces arguments and brings none".into())
         }
-        Said { arguments: Some(_), .. } => {
+        Written { arguments: Some(_), .. } => {
             Err("its answer brings arguments and does not replace".into())
         }
     }

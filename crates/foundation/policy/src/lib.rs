@@ -21,7 +21,8 @@
 //! let exec = ToolName::parse("exec")?;
 //! let decide = |argv: &[&str]| {
 //!     let argv: Vec<String> = argv.iter().map(ToString::to_string).collect();
-//!     policy.decide(&Call { tool: &exec, class: ToolClass::Exec, argv: Some(&argv), paths: &[] })
+//!     let call = Call { argv: Some(&argv), ..Call::new(&exec, ToolClass::Exec) };
+//!     policy.decide(&call)
 //! };
 //!
 //! assert_eq!(decide(&["cargo", "test", "--lib"]), Decision::Allow);
@@ -33,6 +34,7 @@
 mod policy; // What is decided, and in which order.
 
 mod command; // The kinds of rules.
+mod host;
 mod path;
 mod tools;
 
@@ -50,9 +52,10 @@ pub use {
     command::CommandPatterns,
     denials::Denials,
     error::Error,
-    hook::{Answer, Hook, HookCall, HookFault, Hooks},
+    hook::{Answer, Hook, HookCall, HookFault, Hooks, Said},
+    host::HostPatterns,
     path::PathPatterns,
-    policy::{Call, Decision, Policy, Rules},
+    policy::{Call, Decision, Policy, Rules, Sinks},
     tools::ToolPatterns,
     trust::{Trust, TrustStore},
 };

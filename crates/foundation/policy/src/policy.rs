@@ -1,10 +1,13 @@
 //! The decision and its order: mode, allow-list, class, commands, paths.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use formwork_protocols::{PermissionMode, ToolClass, ToolName};
 
-use crate::{CommandPatterns, PathPatterns};
+use crate::{CommandPatterns, HostPatterns, PathPatterns};
 
 /// What is allowed to one agent. What is `None` is left to the rules around these.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,14 +22,39 @@ pub struct Rules {
     /// every tool, but for a command that a pattern spells out whole. Whoever sets this confines processes: what is
     /// judged is a reading of the text.
     pub shell: bool,
+    /// Where tools may connect to. With a list, what it does not name is denied; without, each call is asked about,
+    /// in every mode: what leaves the machine does not come back.
+    pub hosts: Option<HostPatterns>,
+    /// Where each secret may be sent, by its name. One that is not named here is sent nowhere.
+    pub secrets: BTreeMap<String, HostPatterns>,
+    /// The tools that text from outside must not reach unseen.
+    pub sinks: Sinks,
     /// What may not be changed, whoever asks.
     pub protected: PathPatterns,
+}
+
+/// The tools whose calls are not like others once something from outside was read, which nobody vouches for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sinks {
+    /// Each call of these is asked about then.
+    pub ask: BTreeSet<ToolName>,
+    /// These are not called any more.
+    pub deny: BTreeSet<ToolName>,
 }
 
 impl Rules {
     /// Returns rules that bring nothing but a mode and git's own folder, which is always protected.
     pub fn new(mode: PermissionMode) -> Self {
-        Self { mode, tools: None, commands: None, shell: true, protected: PathPatterns::default() }
+        Self {
+            mode,
+            tools: None,
+            commands: None,
+            shell: true,
+            hosts: None,
+            secrets: BTreeMap::new(),
+            sinks: Sinks::default(),
+            protected: PathPatterns::default(),
+        }
     }
 }
 
@@ -41,6 +69,17 @@ pub struct Call<'a> {
     pub argv: Option<&'a [String]>,
     /// The paths that it names, from the root of the workspace.
     pub paths: &'a [&'a str],
+    /// Where it would connect to, each as `host:port`.
+    pub hosts: &'a [String],
+    /// The names of the secrets that its arguments ask for.
+    pub secrets: &'a [String],
+}
+
+impl<'a> Call<'a> {
+    /// Returns a call of a tool that names nothing.
+    pub const fn new(tool: &'a ToolName, class: ToolClass) -> Self {
+        Self { tool, class, argv: None, paths: &[], hosts: &[], secrets: &[] }
+    }
 }
 
 /// What is decided on a call. Reasons are written for the model, which can act on them.
@@ -107,17 +146,72 @@ impl Policy {
     pub fn decide(&self, call: &Call<'_>) -> Decision {
         // Each layer decides with what it inherits in mind, and the strictest one stands, so that
         // adding a layer never turns a question or a denial into anything less.
-        let mut commands_listed = false;
+        let mut listed = Listed::default();
         let mut decided = Decision::Allow;
         for rules in &self.layers {
-            commands_listed |= rules.commands.is_some();
-            decided = decided.and(by_rules(rules, commands_listed, call));
+            listed.commands |= rules.commands.is_some();
+            listed.hosts |= rules.hosts.is_some();
+            decided = decided.and(by_rules(rules, listed, call));
+        }
+        if decided.rank() < 2
+            && let Err(why) = self.secrets_may_go(call)
+        {
+            return deny(why);
         }
         decided
     }
+
+    /// Decides on a call of `tool` after something was read that came `from` outside.
+    pub fn after_outside(&self, tool: &ToolName, from: &str) -> Decision {
+        let has = |sink: fn(&Sinks) -> &BTreeSet<ToolName>| {
+            self.layers.iter().any(|rules| sink(&rules.sinks).contains(tool))
+        };
+        if has(|sinks| &sinks.deny) {
+            return deny(format!(
+                "{tool} may not be called any more: this run has read what came from {from}"
+            ));
+        }
+        if has(|sinks| &sinks.ask) {
+            let why = format!("this run has read what came from {from}, which nobody vouches for");
+            return Decision::Ask { why };
+        }
+        Decision::Allow
+    }
+
+    /// Checks that each secret of a call that connects somewhere is declared for where it goes.
+    fn secrets_may_go(&self, call: &Call<'_>) -> Result<(), String> {
+        if call.class != ToolClass::Network {
+            return Ok(());
+        }
+        for name in call.secrets {
+            // The first layer declares, and the others can only take away.
+            let first = self.layers.first().and_then(|rules| rules.secrets.get(name));
+            let others = self.layers.iter().filter_map(|rules| rules.secrets.get(name));
+            let may = |host: &String| first.is_some() && others.clone().all(|it| it.matches(host));
+            if let Some(host) = call.hosts.iter().find(|host| !may(host)) {
+                return Err(format!(
+                    "secret {name} may not be sent to {host}: whoever starts the run declares where it may go, below \
+                     [permissions.http.secrets] of the config"
+                ));
+            }
+            if call.hosts.is_empty() {
+                return Err(format!(
+                    "secret {name} may not be sent where no host is known beforehand"
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
-fn by_rules(rules: &Rules, commands_listed: bool, call: &Call<'_>) -> Decision {
+/// What this layer of rules or one around it has a list of.
+#[derive(Clone, Copy, Default)]
+struct Listed {
+    commands: bool,
+    hosts: bool,
+}
+
+fn by_rules(rules: &Rules, listed: Listed, call: &Call<'_>) -> Decision {
     let (tool, class, mode) = (call.tool, call.class.as_str(), rules.mode.as_str());
     if !mode_allows(rules.mode, call.class) {
         return deny(format!("mode {mode} has no tools of class {class}, such as {tool}"));
@@ -132,14 +226,15 @@ fn by_rules(rules: &Rules, commands_listed: bool, call: &Call<'_>) -> Decision {
         | ToolClass::Delete
         | ToolClass::Memory
         | ToolClass::Lifecycle => Decision::Allow,
-        ToolClass::Exec => by_commands(rules, commands_listed, call),
+        ToolClass::Exec => by_commands(rules, listed.commands, call),
         ToolClass::Shell if !rules.shell => deny(
             "no shell is opted in here where processes are confined: whoever starts the run opts in by shell = true below \
              [permissions] of the config"
                 .to_owned(),
         ),
         // A text is a command of a shell, whose parts are judged.
-        ToolClass::Shell => by_commands(rules, commands_listed, call),
+        ToolClass::Shell => by_commands(rules, listed.commands, call),
+        ToolClass::Network if !call.hosts.is_empty() => by_hosts(rules, listed.hosts, call),
         ToolClass::Network => {
             ask_unless_auto(rules.mode, &format!("{tool} is of class {class}"))
         }
@@ -160,6 +255,20 @@ fn by_commands(rules: &Rules, listed: bool, call: &Call<'_>) -> Decision {
         Err(why) => deny(why),
         Ok(()) if listed => Decision::Allow,
         Ok(()) => ask_unless_auto(rules.mode, "no list of commands was given"),
+    }
+}
+
+fn by_hosts(rules: &Rules, listed: bool, call: &Call<'_>) -> Decision {
+    let hosts = call.hosts.join(", ");
+    match &rules.hosts {
+        Some(list) => match call.hosts.iter().find(|host| !list.matches(host)) {
+            Some(host) => deny(format!("{host} is not on the list of hosts: {list}")),
+            None => Decision::Allow,
+        },
+        None if listed => Decision::Allow,
+        None => {
+            Decision::Ask { why: format!("it connects to {hosts}, and no list of hosts was given") }
+        }
     }
 }
 

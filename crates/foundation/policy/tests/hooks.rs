@@ -164,7 +164,7 @@ async fn an_observer_that_fails_is_reported_and_holds_nothing_up() {
     let list = vec![observer("exit 3"), observer("cat > seen"), hook("touch not-mine")];
 
     let faults = hooks(dir.path(), list)
-        .observe("run.after", &json!({"outcome": "done"}), &CancellationToken::new())
+        .observe(("run.after", None), &json!({"outcome": "done"}), &CancellationToken::new())
         .await;
 
     let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();

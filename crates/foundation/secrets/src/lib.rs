@@ -39,6 +39,7 @@ mod stream;
 pub use {
     error::Error,
     name::SecretName,
+    placeholder::placeholders,
     registry::Registry,
     scan::{Finding, Scanned, Scanner},
     scrubber::Scrubber,

@@ -1,5 +1,9 @@
 //! `{{secret:NAME}}` within a text.
 
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
 const OPEN: &str = "{{secret:";
 const CLOSE: &str = "}}";
 
@@ -26,6 +30,28 @@ pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
+/// Returns the names of all placeholders within the texts of `arguments`, in order and once each.
+#[must_use]
+pub fn placeholders(arguments: &Value) -> Vec<String> {
+    fn collect(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::String(text) => {
+                for piece in pieces(text) {
+                    if let Piece::Secret(name) = piece {
+                        found.insert(name.to_owned());
+                    }
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| collect(item, found)),
+            Value::Object(entries) => entries.values().for_each(|value| collect(value, found)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    let mut found = BTreeSet::new();
+    collect(arguments, &mut found);
+    found.into_iter().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Piece::*, *};
@@ -37,5 +63,14 @@ mod tests {
             [Text("a "), Secret("K"), Text(""), Secret("L"), Text(" {{secret:M")]
         );
         assert_eq!(pieces("{{x}} }}"), [Text("{{x}} }}")]);
+    }
+
+    #[test]
+    fn the_placeholders_of_arguments_are_told_once_each_and_keys_are_left_alone() {
+        let arguments = serde_json::json!({
+            "{{secret:KEY}}": ["a {{secret:L}}", { "x": "{{secret:K}}{{secret:L}}" }, 1],
+        });
+
+        assert_eq!(placeholders(&arguments), ["K", "L"]);
     }
 }

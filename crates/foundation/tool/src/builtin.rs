@@ -17,11 +17,13 @@ mod fs_stat;
 mod fs_write;
 mod git;
 mod git_commit;
+mod http;
 mod lifecycle;
 mod made;
+mod notepad;
 mod on_files;
 mod output;
-pub(crate) mod shell;
+mod shell;
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,8 +36,12 @@ use schemars::JsonSchema;
 
 pub use git_commit::Commits;
 pub use made::{Makes, Wanted};
+pub(crate) use {
+    exec::run,
+    http::{destination, told},
+};
 
-use crate::{Error, Registry, schema, workspace::file_change};
+use crate::{Error, HttpRules, Registry, schema, workspace::file_change};
 
 /// What the built-in tools of one session work with.
 pub struct Builtins {
@@ -61,6 +67,8 @@ pub struct Builtins {
     pub commits: Option<Arc<dyn Commits>>,
     /// Says what a task is that the model makes; where nobody does, none can be made.
     pub makes: Option<Arc<dyn Makes>>,
+    /// Where requests may go.
+    pub http: HttpRules,
 }
 
 /// Adds every built-in tool.
@@ -80,6 +88,7 @@ pub fn register(registry: &mut Registry, parts: Builtins) -> Result<(), Error> {
         clock,
         commits,
         makes,
+        http,
     } = parts;
     register_files(registry, &workspace)?;
     registry.add(Arc::new(fs_write::tool(&workspace)))?;
@@ -100,6 +109,9 @@ pub fn register(registry: &mut Registry, parts: Builtins) -> Result<(), Error> {
     let programs = exec::Programs { sandbox, protection, bounds, longest: exec_timeout };
     registry.add(Arc::new(shell::Shell::new(workspace.clone(), programs.clone())))?;
     registry.add(Arc::new(exec::Exec::new(workspace, programs)))?;
+    registry.add(Arc::new(http::Http::new(http)))?;
+    registry.add(Arc::new(notepad::Add::new(Arc::clone(&store))))?;
+    registry.add(Arc::new(notepad::Read::new(Arc::clone(&store))))?;
     registry.add(Arc::new(output::ReadOutput::new(store)))?;
     if let Some(makes) = makes {
         registry.add(Arc::new(made::CreateTask::new(makes, Arc::clone(&control))))?;
@@ -144,10 +156,13 @@ pub fn specs() -> Vec<ToolSpec> {
         fs_write::spec(),
         git::spec(),
         git_commit::spec(),
+        http::spec(),
         lifecycle::end_spec(),
         lifecycle::start_spec(),
         made::await_spec(),
         made::create_spec(),
+        notepad::add_spec(),
+        notepad::read_spec(),
         output::spec(),
         shell::spec(),
     ];

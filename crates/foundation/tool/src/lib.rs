@@ -26,8 +26,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod custom; // Tools that are written down as data.
 mod deferred; // What is listed by name alone.
 mod error;
+mod fetch; // Requests over HTTP, for whatever tool sends them.
 mod pipeline; // The way of every call.
 mod registry;
 mod schema;
@@ -38,6 +40,7 @@ pub mod builtin;
 pub use {
     deferred::LOAD_TOOLS,
     error::Error,
-    pipeline::{Around, Gate, PREVIEW_BYTES, Parts, Pipeline},
+    fetch::HttpRules,
+    pipeline::{Around, Gate, Outside, PREVIEW_BYTES, Parts, Pipeline},
     registry::Registry,
 };

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use formwork_protocols::{
-    AgentName, BlobHash, EventName, ModelRef, PermissionMode, Position, RunId, Span, TaskId, Usd,
+    AgentName, BlobHash, EventName, ItemId, ModelRef, PermissionMode, Position, RunId, Span,
+    ToolName, Usd,
 };
 use formwork_services::{PublicKey, operations::runs::Point};
 
@@ -130,6 +131,8 @@ pub enum Verb {
     /// Answer what runs ask.
     #[command(subcommand)]
     Inbox(Inbox),
+    /// Print what the tasks of a run noted for each other.
+    Notepad(Notepad),
     /// Print the whole of an output or message by its hash.
     Blob(Blob),
     /// Check documents and list every fault; runs nothing.
@@ -147,11 +150,11 @@ pub enum Verb {
     /// List and check workflows, or show what one would do and could cost at the most.
     #[command(subcommand)]
     Workflows(Workflows),
-    /// List the tools.
-    Tools,
+    /// List the tools, or show one.
+    Tools(Tools),
     /// Write a commented starting set of documents.
     Init(Init),
-    /// Let the project's config take effect, as it stands now.
+    /// Let the project's config and tools take effect, as they stand now.
     Trust(Trust),
     /// List, or take back, the calls that were approved for good in this workspace.
     #[command(subcommand)]
@@ -533,6 +536,33 @@ pub struct Spend {
     pub all: bool,
 }
 
+/// `formwork tools`
+#[derive(Debug, Args)]
+pub struct Tools {
+    /// What to do; they are listed without a word.
+    #[command(subcommand)]
+    pub verb: Option<ToolsVerb>,
+}
+
+/// What `formwork tools` does.
+#[derive(Debug, Subcommand)]
+pub enum ToolsVerb {
+    /// List the tools that agents can be given, and those of the workspace that are not trusted yet.
+    List,
+    /// Show a tool: what it is for, what it is given and what it does to the world.
+    Show {
+        /// The tool.
+        name: ToolName,
+    },
+}
+
+/// `formwork notepad`
+#[derive(Debug, Args)]
+pub struct Notepad {
+    /// The run.
+    pub run: RunId,
+}
+
 /// `formwork undo`
 #[derive(Debug, Args)]
 pub struct Undo {
@@ -647,27 +677,27 @@ pub enum Inbox {
     /// Show a question and what became of it.
     Get {
         /// The item.
-        item: TaskId,
+        item: ItemId,
     },
     /// Answer by one of the options.
     Answer {
         /// The item.
-        item: TaskId,
+        item: ItemId,
         /// The option, or its number in the list of options.
         answer: String,
     },
-    /// Leave the answer to whoever asked: what is assumed is taken.
+    /// Leave the answer to whoever asked: what is assumed is taken, and a call is not made.
     Skip {
         /// The item.
-        item: TaskId,
+        item: ItemId,
         /// Why.
         #[arg(long, default_value = "")]
         reason: String,
     },
-    /// Say that what it is about is not wanted at all: the task that asks fails.
+    /// Say that what it is about is not wanted at all: the task that asks fails; a call is refused, with the reason.
     Reject {
         /// The item.
-        item: TaskId,
+        item: ItemId,
         /// Why.
         #[arg(long, default_value = "")]
         reason: String,
@@ -721,6 +751,8 @@ pub enum Document {
     Agent,
     /// .formwork/workflows/*.toml
     Workflow,
+    /// .formwork/tools/*.toml
+    Tool,
     /// The script of a scripted model.
     Script,
     /// An event of the log.

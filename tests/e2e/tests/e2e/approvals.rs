@@ -209,3 +209,66 @@ async fn ctrl_c_while_it_asks_pauses_the_run_and_nothing_is_done() {
     let ended = end_of(world.formwork(["runs", "list"]).spawn().unwrap()).await;
     assert!(ended.stdout.contains("paused"), "{ended:#?}");
 }
+
+/// Asks about a call where nobody sits, and answers it from another process.
+async fn answered_from_elsewhere(world: World) {
+    let config = world.providers(&world.server.url());
+    let inbox = "[permissions]\nmode = \"edit\"\nunattended = \"inbox\"\nask_within = \"50s\"\n";
+    std::fs::write(world.config_file(), config + inbox).unwrap();
+    world.agent("left", "one");
+    world.workflow("[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"Go.\"\n");
+    let touch = |name: &str| ("exec", json!({ "command": ["touch", name] }));
+    world.server.reply(&World::chat("one"), calls(&[touch("a")]));
+    world.server.reply(&World::chat("one"), calls(&[touch("b")]));
+    world.server.reply(&World::chat("one"), ends("Tried."));
+    let running = world.formwork(["run", "work"]).spawn().unwrap();
+    let waiting = async || loop {
+        let listed = world.json(["inbox", "list"]).await;
+        if let Some(item) = listed["items"].get(0) {
+            return item.clone();
+        }
+    };
+
+    let first = waiting().await;
+    let id = first["item"].as_str().unwrap();
+    let wrong = world.run(["inbox", "answer", id, "perhaps"]).await;
+    let once = world.run(["inbox", "answer", id, "once"]).await;
+    let again = world.run(["inbox", "answer", id, "no"]).await;
+    let second = waiting().await;
+    let id = second["item"].as_str().unwrap();
+    let no = world.run(["inbox", "reject", id, "--reason", "one is enough"]).await;
+    let ended = end_of(running).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let question = first["question"].as_str().unwrap();
+    assert!(
+        question.contains(r#"wants to call exec: {"command":["touch","a"]}, because"#),
+        "{question}"
+    );
+    assert_eq!(first["options"], json!(["once", "session", "always", "no"]));
+    assert_eq!((once.code, no.code), (Some(0), Some(0)), "{once:#?} {no:#?}");
+    for refused in [&wrong, &again] {
+        assert_ne!(refused.code, Some(0), "{refused:#?}");
+    }
+    assert!(world.path("a").exists() && !world.path("b").exists());
+    let told = world.server.requests()[2].text();
+    assert!(told.contains("error (denied): one is enough"), "{told}");
+    let decided = world.events("tool.decided").await;
+    let decided: Vec<_> =
+        decided.iter().map(|it| (&it["principal"], &it["data"]["approval"])).collect();
+    let ada = json!("user:ada");
+    assert_eq!(decided, [(&ada, &json!("once")), (&ada, &json!("denied"))]);
+    let replayed = world.run(["replay"]).await;
+    assert_eq!(replayed.code, Some(0), "{replayed:#?}");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_call_that_waits_in_the_inbox_is_answered_from_another_process_on_sqlite() {
+    answered_from_elsewhere(World::new().await).await;
+}
+
+#[tokio::test]
+async fn a_call_that_waits_in_the_inbox_is_answered_from_another_process_on_postgres() {
+    on_postgres(answered_from_elsewhere).await;
+}

@@ -1,4 +1,4 @@
-//! Gates of the operator's: programs that are asked about calls, and allow only by saying so.
+//! Programs of the operator's: gates that allow only by saying so, and observers that hold nothing up.
 
 use serde_json::json;
 
@@ -67,4 +67,91 @@ async fn what_a_gate_replaces_is_done_and_recorded() {
     assert_eq!(world.repo.read("other.txt").unwrap(), "gate");
     assert!(!world.path("a.txt").exists());
     assert_eq!(world.events("tool.requested").await[0]["data"]["arguments"]["path"], "other.txt");
+    // The program is not asked again, and what it answered then is done again.
+    let replayed = world.run(["replay"]).await;
+    assert_eq!(replayed.code, Some(0), "{replayed:#?}");
+}
+
+#[tokio::test]
+async fn each_answer_of_a_gate_is_an_event_that_the_run_shows() {
+    let script =
+        "read call; case $call in *good*) exit 0;; *) echo not that one >&2; exit 2;; esac";
+    let world = gated(script).await;
+
+    let gated = world.events("tool.gated").await;
+    let shown = world.run(["runs", "show"]).await;
+
+    let answers: Vec<_> = gated.iter().map(|it| &it["data"]["answer"]).collect();
+    assert_eq!(answers, ["allow", "deny"], "{gated:#?}");
+    assert_eq!(gated[1]["data"]["reason"], "not that one");
+    let line = format!("fs.write by sh -c {script}: denied: not that one");
+    assert!(shown.stdout.contains("\ngates\n") && shown.stdout.contains(&line), "{shown:#?}");
+    world.assert_sound().await;
+}
+
+/// Runs an agent that writes a file, watched by this script at these events.
+async fn watched(events: &[&str], script: &str) -> World {
+    let hooks: String = events
+        .iter()
+        .map(|event| {
+            format!("[[hooks]]\nevent = {event:?}\ncommand = [\"sh\", \"-c\", {script:?}]\n")
+        })
+        .collect();
+    let world = World::with(&format!("[permissions]\nmode = \"auto\"\n{hooks}")).await;
+    world.agent("left", "one");
+    world.workflow("[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"Go.\"\n");
+    let write = ("fs.write", json!({ "path": "a.txt", "content": "model\n" }));
+    world.server.reply(&World::chat("one"), calls(&[write]));
+    world.server.reply(&World::chat("one"), ends("Done."));
+    let ended = world.run(["run", "work"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert_eq!(world.repo.read("a.txt").unwrap(), "model\n");
+    world
+}
+
+#[tokio::test]
+async fn an_observer_is_told_what_happens_in_order_and_before_the_program_ends() {
+    let events = ["run.started", "session.started", "tool.after", "session.ended", "run.finished"];
+    let world = watched(&events, "cat >> seen.jsonl; echo >> seen.jsonl").await;
+
+    let seen = world.repo.read("seen.jsonl").unwrap();
+    let told: Vec<serde_json::Value> = seen
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+
+    let names: Vec<_> = told.iter().map(|it| it["event"].as_str().unwrap()).collect();
+    let expected = [
+        "run.started",
+        "session.started",
+        "tool.after",
+        "tool.after",
+        "session.ended",
+        "run.finished",
+    ];
+    assert_eq!(names, expected, "{seen}");
+    assert_eq!(
+        (&told[2]["tool"], &told[2]["kind"]),
+        (&json!("fs.write"), &json!("tool.completed"))
+    );
+    assert_eq!(told[2]["arguments"]["path"], "a.txt");
+    assert_eq!(world.events("hook.failed").await, [] as [serde_json::Value; 0]);
+}
+
+#[tokio::test]
+async fn an_observer_that_fails_holds_nothing_up_and_is_recorded() {
+    let world = watched(&["tool.after", "run.finished"], "echo no room >&2; exit 3").await;
+
+    let failed = world.events("hook.failed").await;
+    let shown = world.run(["runs", "show"]).await;
+    let replayed = world.run(["replay"]).await;
+
+    let told: Vec<_> = failed.iter().map(|it| it["data"]["event"].as_str().unwrap()).collect();
+    assert_eq!(told, ["tool.after", "tool.after", "run.finished"], "{failed:#?}");
+    assert_eq!(failed[0]["data"]["reason"], "exit code 3: no room");
+    assert_eq!(failed[0]["principal"], "system:hooks");
+    assert!(shown.stdout.contains("hook failed: sh -c"), "{shown:#?}");
+    assert_eq!(replayed.code, Some(0), "{replayed:#?}");
+    world.assert_sound().await;
 }

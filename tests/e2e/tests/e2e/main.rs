@@ -44,7 +44,9 @@ mod review; // A change judged before it is taken.
 mod rounds; // Edit, test, lint, review, until all of it passes.
 mod secrets; // Where keys never are.
 mod text_calls; // Calls in words, reminders, and models without tools.
+mod tools; // Tools that reach further than a file, and those that a workspace brings along.
 mod trust; // What a project may say.
 mod undo; // Back to what was there, however a run ended.
+mod ways; // Every rule, by every way in.
 mod window; // Conversations longer than a window.
 mod workflow; // Three tasks from the command line to the log.

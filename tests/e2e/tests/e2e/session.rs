@@ -279,6 +279,7 @@ impl World {
             grants: Grants::default(),
             around: None,
             gate: None,
+            outside: Arc::default(),
             control: Arc::new(OneTask),
             ledger: Arc::clone(&ledger),
             secrets: Arc::default(),

@@ -154,9 +154,9 @@ pub(crate) const OUTSIDE: &[Outside] = &[
     outside("tokio-stream", Home::Above(Layer::Protocols), InTests::AtHome, NO_RUNTIME),
     outside(
         "reqwest",
-        Home::Packages(&["formwork-transport"]),
+        Home::Packages(&["formwork-transport", "formwork-tool"]),
         InTests::Anywhere,
-        "one client speaks to providers",
+        "one client speaks to providers, one to where tools are let",
     ),
     outside("sqlx", Home::Alone(&["formwork-trace"]), InTests::AtHome, "one crate owns the stores"),
     outside(

@@ -40,7 +40,7 @@ pub struct Config {
     /// Whether processes are confined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxMode>,
-    /// Programs that are asked about calls, those of every layer one after the other.
+    /// Programs that are asked about calls or told of what happens, those of every layer one after the other.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<HookConfig>,
     /// What of the repository's own instructions agents are told.
@@ -61,28 +61,53 @@ pub struct InstructionsConfig {
     pub tokens: Option<u32>,
 }
 
-/// A program that is asked about calls.
+/// A program that is asked about calls, or told of what has happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HookConfig {
     /// When it is asked.
     pub event: HookEvent,
-    /// About which tools: a name, a `namespace.*`, a `#tag` or `*`. All where absent.
+    /// About which tools, for an event of a tool: a name, a `namespace.*`, a `#tag` or `*`. All where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    /// The program and its arguments. It is run in the workspace, and reads the call as JSON on its standard input.
+    /// The program and its arguments. It is run in the workspace, and reads the call or the event as JSON on its standard
+    /// input.
     pub command: Vec<String>,
-    /// How long it may take; ten seconds where absent. One that takes longer has denied the call.
+    /// How long it may take; ten seconds where absent. A gate that takes longer has denied the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
 }
 
-/// When a hook is asked.
+/// When a hook is asked or told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum HookEvent {
     /// Before a call that the rules allow or leave open: a gate, which allows only by saying so.
     #[serde(rename = "tool.before")]
     ToolBefore,
+    /// After a call of a tool, however it ended. This and all that follow are observers: they hold nothing up.
+    #[serde(rename = "tool.after")]
+    ToolAfter,
+    /// After a check has decided.
+    #[serde(rename = "check.after")]
+    CheckAfter,
+    /// Once a run has begun.
+    #[serde(rename = "run.started")]
+    RunStarted,
+    /// Once a run is paused.
+    #[serde(rename = "run.paused")]
+    RunPaused,
+    /// Once a run goes on that was paused or broken off.
+    #[serde(rename = "run.resumed")]
+    RunResumed,
+    /// Once a run has ended.
+    #[serde(rename = "run.finished")]
+    RunFinished,
+    /// Once a conversation has begun.
+    #[serde(rename = "session.started")]
+    SessionStarted,
+    /// Once a conversation has ended.
+    #[serde(rename = "session.ended")]
+    SessionEnded,
 }
 
 impl HookEvent {
@@ -90,6 +115,34 @@ impl HookEvent {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ToolBefore => "tool.before",
+            Self::ToolAfter => "tool.after",
+            Self::CheckAfter => "check.after",
+            Self::RunStarted => "run.started",
+            Self::RunPaused => "run.paused",
+            Self::RunResumed => "run.resumed",
+            Self::RunFinished => "run.finished",
+            Self::SessionStarted => "session.started",
+            Self::SessionEnded => "session.ended",
+        }
+    }
+
+    /// Tells whether whoever is asked decides, and does not only watch.
+    pub const fn is_gate(self) -> bool {
+        matches!(self, Self::ToolBefore)
+    }
+
+    /// Returns the kinds of events of the log that it stands for; none for a gate.
+    pub(crate) const fn kinds(self) -> &'static [&'static str] {
+        match self {
+            Self::ToolBefore => &[],
+            Self::ToolAfter => &["tool.completed", "tool.failed"],
+            Self::CheckAfter => &["check.finished"],
+            Self::RunStarted => &["run.started"],
+            Self::RunPaused => &["run.paused"],
+            Self::RunResumed => &["run.resumed"],
+            Self::RunFinished => &["run.finished"],
+            Self::SessionStarted => &["session.started"],
+            Self::SessionEnded => &["session.ended"],
         }
     }
 }
@@ -205,6 +258,57 @@ pub struct Permissions {
     /// absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shell: Option<bool>,
+    /// What becomes of calls that the rules leave open where nobody is at a terminal; they are refused where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unattended: Option<Unattended>,
+    /// How long a call waits in the inbox before it is refused; for an hour where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ask_within: Option<Span>,
+    /// Where tools may send requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http: Option<HttpConfig>,
+    /// What may not happen unseen once something from outside was read, which nobody vouches for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after_outside: Option<AfterOutside>,
+}
+
+/// What becomes of calls that the rules leave open where nobody is at a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Unattended {
+    /// They are refused.
+    #[default]
+    Refuse,
+    /// They wait in the inbox, for anybody to answer from another process.
+    Inbox,
+}
+
+/// Where tools may send requests.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpConfig {
+    /// The hosts, such as `docs.rs`, `*.example.com` or `localhost:8080`; ports 80 and 443 where none is named, all for
+    /// `:*`. With a list, what it does not name is refused; each request is asked about where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Vec<String>>,
+    /// The hosts that may be at an address of this machine or of a private network. They have to be listed as well.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow_private: Vec<String>,
+    /// The hosts that each secret may be sent to. One that is not named here is sent nowhere.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<SecretName, Vec<String>>,
+}
+
+/// The tools whose calls are not like others once something from outside was read.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AfterOutside {
+    /// Each call of these is asked about: a name, a `namespace.*`, a `#tag` or `*`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ask: Vec<String>,
+    /// These are not called any more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<String>,
 }
 
 /// Whether processes are confined.

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use formwork_policy::HostPatterns;
 use formwork_protocols::{
     Budget,
     document::{self, Diagnostic, Diagnostics},
@@ -173,6 +174,22 @@ fn dangling(config: &Config, parsed: &document::Parsed<Config>) -> Vec<Diagnosti
         if provider.base_url.is_none() && provider.kind.default_base_url().is_none() {
             let what = format!("a provider of kind {} needs a base_url", provider.kind);
             faults.push(parsed.diagnostic(&format!("/providers/{name}"), what));
+        }
+    }
+    let http = config.permissions.as_ref().and_then(|permissions| permissions.http.as_ref());
+    if let Some(http) = http {
+        let mut check = |key: &str, hosts: &[String]| {
+            for (at, host) in hosts.iter().enumerate() {
+                if let Err(error) = HostPatterns::parse([host]) {
+                    let key = format!("/permissions/http/{key}/{at}");
+                    faults.push(parsed.diagnostic(&key, error.to_string()));
+                }
+            }
+        };
+        check("hosts", http.hosts.as_deref().unwrap_or_default());
+        check("allow_private", &http.allow_private);
+        for (name, hosts) in &http.secrets {
+            check(&format!("secrets/{name}"), hosts);
         }
     }
     faults

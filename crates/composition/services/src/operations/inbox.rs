@@ -1,9 +1,11 @@
 //! `inbox.*`: what runs ask people, and what these answer, from whatever process.
 
+mod calls; // Calls that are asked about.
+
 use async_trait::async_trait;
 use formwork_protocols::{
-    Append, EventBody, InboxState, NewEvent, Position, Principal, RunId, RunState, Store, TaskId,
-    TaskState, Timestamp, WorkflowName,
+    Append, CallId, EventBody, InboxState, ItemId, NewEvent, Position, Principal, RunId, RunState,
+    Store, TaskId, TaskState, Timestamp, WorkflowName,
     document::nearest_hint,
     event::{InboxAnswered, InboxClosed, inbox_key},
     store::{RunRow, Selection},
@@ -25,8 +27,8 @@ const MAX_REASON: usize = 2_000;
 /// A question of a run, and what became of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Item {
-    /// Its id: that of the task that asks.
-    pub item: TaskId,
+    /// Its id: that of the task that asks, or of the call that is asked about.
+    pub item: ItemId,
     /// The run that asks.
     pub run: RunId,
     /// The run's workflow.
@@ -79,7 +81,7 @@ async fn read(store: &dyn Store, item: TaskId) -> Result<Option<Item>, Error> {
                 let row = store.run(event.run).await?;
                 let Some(row) = row else { continue };
                 found = Some(Item {
-                    item,
+                    item: item.into(),
                     run: event.run,
                     workflow: row.name,
                     question: asked.question,
@@ -118,9 +120,15 @@ async fn read(store: &dyn Store, item: TaskId) -> Result<Option<Item>, Error> {
     Ok(found)
 }
 
-async fn named(store: &dyn Store, item: TaskId) -> Result<Item, Error> {
-    let missing = || Error::Inbox { item, reason: "is none that was ever asked".to_owned() };
-    read(store, item).await?.ok_or_else(missing)
+async fn named(store: &dyn Store, item: ItemId) -> Result<Item, Error> {
+    if let Some(found) = read(store, TaskId::from_uuid(item.as_uuid())).await? {
+        return Ok(found);
+    }
+    let call = calls::find(store, CallId::from_uuid(item.as_uuid())).await?;
+    call.ok_or_else(|| Error::Inbox {
+        item,
+        reason: "is none that waits or was ever asked".to_owned(),
+    })
 }
 
 /// Which items.
@@ -158,6 +166,7 @@ impl Operation for List {
         };
         let mut items = Vec::new();
         for run in runs {
+            items.extend(calls::of(store, run).await?);
             for task in store.tasks(run).await? {
                 let waits = task.state == TaskState::Suspended;
                 if task.body == "decision" && (waits || params.run.is_some()) {
@@ -177,7 +186,7 @@ impl Operation for List {
 #[serde(deny_unknown_fields)]
 pub struct GetParams {
     /// The item.
-    pub item: TaskId,
+    pub item: ItemId,
 }
 
 /// `inbox.get`
@@ -215,7 +224,7 @@ pub enum Resolution {
 #[serde(deny_unknown_fields)]
 pub struct ResolveParams {
     /// The item.
-    pub item: TaskId,
+    pub item: ItemId,
     /// What becomes of it.
     pub resolution: Resolution,
 }
@@ -279,6 +288,14 @@ impl Operation for Resolve {
                 EventBody::InboxRejected(InboxClosed { reason: short(reason) })
             }
         };
+        if let Some(asked) = calls::asked(&*inner.store, item.run, id).await? {
+            let answered = calls::answer(formwork, caller, (asked, &item), body).await?;
+            return Ok(Resolved {
+                item: answered.ok_or_else(|| over(&item))?,
+                run_state: row.state,
+            });
+        }
+        let id = TaskId::from_uuid(id.as_uuid());
         let event = NewEvent {
             task: Some(id),
             principal: caller.principal().clone(),
@@ -289,7 +306,7 @@ impl Operation for Resolve {
         };
         let batch = Append { run: item.run, token: None, events: vec![event], blobs: Vec::new() };
         let recorded = inner.store.append(batch).await?;
-        let item = named(&*inner.store, id).await?;
+        let item = named(&*inner.store, id.into()).await?;
         if recorded.iter().any(|recorded| recorded.duplicate) {
             return Err(over(&item));
         }

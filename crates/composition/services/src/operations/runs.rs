@@ -1,5 +1,6 @@
 //! `runs.*`: begins, lists, shows, stops and resumes runs.
 
+mod answers; // What hooks said.
 mod control; // Stopping and steering, from any process.
 mod diff; // Where two runs part.
 mod fork; // Going on from a point of another run.
@@ -22,6 +23,7 @@ use formwork_protocols::{
     Span, Store, SystemRng, TaskId, ToolSpec, WorkflowName,
     check::{CheckKind, CheckSpec, CommandCheck, Expect, GitChange, Parser},
     document::Diagnostics,
+    event::HookFailed,
     spec::Retries,
     store::{AttemptRow, CallRow, CheckRow, RunRow, Selection, TaskRow},
 };
@@ -29,7 +31,6 @@ use formwork_scheduler::{
     Executor, Report, Scheduler, Setup, Signals,
     workflow::{Known, Plan, SingleTask},
 };
-use formwork_tool::builtin;
 use formwork_write_safety::Reads;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,10 +41,11 @@ use crate::{
     baseline::Baselines,
     capability::{Caller, Effect, Operation, Scope},
     commits::{self, LastCommit},
-    documents,
+    custom, documents,
     executor::Workshop,
     leftover, making,
     models::{Models, lookup},
+    observers::Observers,
     presence::{self, Presence},
     repository::Briefing,
     setup::{self, AgentSetup, RunSetup},
@@ -52,6 +54,7 @@ use crate::{
 pub use crate::setup::Kind;
 use salvage::Salvage;
 pub use {
+    answers::GateRow,
     control::{Abort, Pause, Steer, SteerParams, Steered, StopParams, Stopped},
     diff::{Compared, Diff, DiffParams, FilePair, Spent, Stands, TaskPair},
     fork::{Fork, ForkParams, Forked, Point, Rewind, RewindParams},
@@ -241,10 +244,12 @@ impl Operation for Start {
             summary.as_ref().map(|summary| models.model(summary)).transpose()?;
             chosen.insert(name.clone(), AgentSetup { agent, model, summary });
         }
+        let (trusted, untrusted) = custom::trusted(formwork.workspace(), formwork.state())?;
         let mut helpers = BTreeSet::new();
         if chosen.values().any(|own| making::may_make(&own.agent)) {
             // They may be asked for while the run goes on. One that cannot work here is not there.
-            let specs = all_tools(formwork);
+            let mut specs = all_tools(formwork);
+            specs.extend(custom::specs(trusted.iter().map(|tool| tool.document.clone())));
             for agent in agents.iter() {
                 if chosen.contains_key(agent.name()) {
                     continue;
@@ -278,14 +283,22 @@ impl Operation for Start {
             headless,
             approvals,
             briefing,
+            tests: crate::project::commands(formwork.workspace()).tests,
+            tools: trusted.into_iter().map(|tool| tool.document).collect(),
             after: goes_on,
             kind,
         };
         let workshop = workshop(formwork, setup.clone(), keys.registry, models)?;
         for agent in setup.agents.values() {
-            workshop.check_rules(&agent.agent)?;
+            workshop.check_rules(&agent.agent).map_err(|error| match error {
+                Error::Rules { reason } => {
+                    Error::Rules { reason: reason + &custom::untrusted_hint(&untrusted) }
+                }
+                other => other,
+            })?;
         }
-        let (scheduler, present) = scheduler(formwork, workshop, setup.width)?;
+        let workshop = Arc::new(workshop);
+        let (scheduler, present) = scheduler(formwork, Arc::clone(&workshop), setup.width)?;
         let scheduler = scheduler.headless(headless);
         let recorded = match serde_json::to_value(&setup) {
             Ok(Value::Object(map)) => map,
@@ -307,9 +320,15 @@ impl Operation for Start {
         let watched = signals.clone();
         let last = LastCommit::new(formwork, caller, run, commit);
         let salvage = Salvage::new(formwork, caller, run, kind);
+        let observers = Observers::begin(&workshop, run, Position::default()).await?;
         formwork.spawn(run, signals, async move {
-            let outcome = ended(scheduler.run(new, &watched).await, present)?;
-            last.after(salvage.after(outcome).await?).await
+            let done = async {
+                let outcome = ended(scheduler.run(new, &watched).await, present)?;
+                last.after(salvage.after(outcome).await?).await
+            };
+            let done = Box::pin(done).await;
+            observers.finish().await;
+            done
         });
         Ok(Started { run })
     }
@@ -398,8 +417,7 @@ pub(crate) fn parser(argv: &[String]) -> Option<Parser> {
 
 /// Describes every tool that agents can be given.
 pub(super) fn all_tools(formwork: &Formwork) -> Vec<ToolSpec> {
-    let mut tools = builtin::specs();
-    tools.push(crate::repository::load_skill());
+    let mut tools = crate::toolset::built_in();
     tools.extend(formwork.inner.tools.iter().map(|tool| tool.spec().clone()));
     tools
 }
@@ -426,6 +444,7 @@ fn workshop(
         Arc::clone(&inner.clock),
         setup.mode() >= PermissionMode::Edit,
     ));
+    let approver = approval::approver(formwork, &setup);
     Ok(Workshop {
         setup,
         models,
@@ -448,11 +467,12 @@ fn workshop(
         tools: inner.tools.clone(),
         natives: inner.natives.clone(),
         unasked: tokio::sync::OnceCell::new(),
+        outside: tokio::sync::OnceCell::new(),
         shares: crate::checks::Shares::default(),
         asked: std::sync::Mutex::default(),
         waiting: std::sync::Mutex::default(),
         approver: Arc::new(approval::Kept {
-            inner: Arc::clone(&inner.approver),
+            inner: approver,
             book: approval::book(&inner.state, inner.root.path())
                 .map_err(|error| crate::error::chain(&error)),
         }),
@@ -463,10 +483,10 @@ fn workshop(
 /// Makes the scheduler of one run, and the mark by which others can tell that it lives.
 fn scheduler(
     formwork: &Formwork,
-    workshop: Workshop,
+    workshop: Arc<Workshop>,
     width: usize,
 ) -> Result<(Scheduler, Presence), Error> {
-    let (scheduler, present) = scheduler_of(formwork, Arc::new(workshop))?;
+    let (scheduler, present) = scheduler_of(formwork, workshop)?;
     Ok((scheduler.with_width(NonZeroUsize::new(width).unwrap_or(NonZeroUsize::MIN)), present))
 }
 
@@ -543,14 +563,22 @@ impl Operation for Resume {
         let salvage = Salvage::new(formwork, caller, run, setup.kind);
         let last = LastCommit::new(formwork, caller, run, setup.commit.clone());
         let workshop = workshop(formwork, setup, keys.registry, models)?;
-        let (scheduler, present) = scheduler(formwork, workshop, width)?;
+        let workshop = Arc::new(workshop);
+        let (scheduler, present) = scheduler(formwork, Arc::clone(&workshop), width)?;
         let scheduler = scheduler.headless(headless);
         leftover::sweep(&*formwork.inner.store, &formwork.inner.root, run).await?;
         let signals = Signals::default();
         let watched = signals.clone();
+        let observers =
+            Observers::begin(&workshop, run, formwork.inner.store.head().await?).await?;
         formwork.spawn(run, signals, async move {
-            let outcome = ended(scheduler.resume(run, &watched).await, present)?;
-            last.after(salvage.after(outcome).await?).await
+            let done = async {
+                let outcome = ended(scheduler.resume(run, &watched).await, present)?;
+                last.after(salvage.after(outcome).await?).await
+            };
+            let done = Box::pin(done).await;
+            observers.finish().await;
+            done
         });
         Ok(Started { run })
     }
@@ -645,6 +673,12 @@ pub struct RunDetail {
     /// Why tasks have not begun that could but for what others write.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub waits: BTreeMap<TaskId, String>,
+    /// What gates answered about calls of tools, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<GateRow>,
+    /// The programs that did not take what they were told of, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hook_failures: Vec<HookFailed>,
 }
 
 /// `runs.get`
@@ -671,6 +705,7 @@ impl Operation for Get {
         let checks = store.checks(run).await?;
         let calls = store.calls(run).await?;
         let waits = super::tasks::waits(&**store, run, &tasks).await?.into_iter().collect();
-        Ok(RunDetail { run: row, tasks, attempts, checks, calls, waits })
+        let (gates, hook_failures) = answers::hooks(&**store, run).await?;
+        Ok(RunDetail { run: row, tasks, attempts, checks, calls, waits, gates, hook_failures })
     }
 }

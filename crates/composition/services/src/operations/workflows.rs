@@ -11,7 +11,6 @@ use formwork_protocols::{
     document::{self, Diagnostic},
 };
 use formwork_scheduler::workflow::WorkflowDocument;
-use formwork_tool::builtin;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -313,7 +312,7 @@ impl Known {
             (Usd::ZERO, _) => Some(Usd::ZERO),
             (_, window) => window.map(|window| ceiling.worst_case(window, most_out)),
         };
-        let mut specs = builtin::specs();
+        let mut specs = crate::toolset::built_in();
         specs.extend(formwork.inner.tools.iter().map(|tool| tool.spec().clone()));
         // Which tools an agent has does not depend on how processes are confined.
         let unconfined = formwork_sandbox::Protection::None;

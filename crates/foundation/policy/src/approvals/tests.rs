@@ -10,7 +10,7 @@ fn words(command: &[&str]) -> Vec<String> {
 /// Does something with a call of `exec`.
 fn with<T>(command: &[&str], work: impl FnOnce(&Call<'_>, &Value) -> T) -> T {
     let (argv, tool) = (words(command), ToolName::parse("exec").unwrap());
-    let call = Call { tool: &tool, class: ToolClass::Exec, argv: Some(&argv), paths: &[] };
+    let call = Call { argv: Some(&argv), ..Call::new(&tool, ToolClass::Exec) };
     work(&call, &json!({ "command": command }))
 }
 
@@ -30,7 +30,7 @@ fn an_approval_of_one_call_covers_that_call_and_no_other() {
     assert!(covers(&["cargo", "test"]));
     assert!(!covers(&["cargo", "test", "--all"]));
     let (argv, tool) = (words(&["cargo", "test"]), ToolName::parse("exec").unwrap());
-    let call = Call { tool: &tool, class: ToolClass::Exec, argv: Some(&argv), paths: &[] };
+    let call = Call { argv: Some(&argv), ..Call::new(&tool, ToolClass::Exec) };
     let elsewhere = json!({ "command": ["cargo", "test"], "cwd": "vendor" });
     assert!(!grants.cover(&call, &elsewhere));
 }
@@ -83,7 +83,7 @@ fn no_prefix_is_offered_that_would_cover_every_program() {
 fn a_prefix_covers_no_call_in_another_folder() {
     let grants = Grants::new([Cover::Commands { pattern: "sh test.sh *".into() }]);
     let (argv, tool) = (words(&["sh", "test.sh"]), ToolName::parse("exec").unwrap());
-    let call = Call { tool: &tool, class: ToolClass::Exec, argv: Some(&argv), paths: &[] };
+    let call = Call { argv: Some(&argv), ..Call::new(&tool, ToolClass::Exec) };
 
     assert!(grants.cover(&call, &json!({ "command": ["sh", "test.sh"] })));
     assert!(grants.cover(&call, &json!({ "command": ["sh", "test.sh"], "cwd": null })));

@@ -13,10 +13,9 @@ fn call<'a>(
     paths: &'a [&'a str],
 ) -> Call<'a> {
     Call {
-        tool,
-        class,
         argv: (matches!(class, ToolClass::Exec | ToolClass::Shell)).then_some(argv),
         paths,
+        ..Call::new(tool, class)
     }
 }
 
@@ -52,6 +51,64 @@ fn a_mode_decides_on_what_it_offers() {
         assert!(matches!(by_mode(PermissionMode::Edit, class), Decision::Ask { .. }), "{class:?}");
         assert_eq!(by_mode(PermissionMode::Auto, class), Decision::Allow);
         assert!(matches!(by_mode(PermissionMode::Plan, class), Decision::Deny { .. }), "{class:?}");
+    }
+}
+
+#[test]
+fn where_a_call_connects_to_is_listed_or_asked_about_in_every_mode() {
+    let tool = name("http");
+    let decide = |hosts: Option<&[&str]>, host: &str| {
+        let mut rules = Rules::new(PermissionMode::Auto);
+        rules.hosts = hosts.map(|list| HostPatterns::parse(list).unwrap());
+        let hosts = [host.to_owned()];
+        Policy::new(rules).decide(&Call { hosts: &hosts, ..Call::new(&tool, ToolClass::Network) })
+    };
+
+    assert_eq!(decide(Some(&["docs.rs"]), "docs.rs:443"), Decision::Allow);
+    assert!(matches!(decide(Some(&["docs.rs"]), "evil.example:443"), Decision::Deny { .. }));
+    assert!(matches!(decide(Some(&[]), "docs.rs:443"), Decision::Deny { .. }));
+    assert!(matches!(decide(None, "docs.rs:443"), Decision::Ask { .. }));
+}
+
+#[test]
+fn a_sink_is_asked_about_or_closed_once_something_came_from_outside_and_children_open_none() {
+    let (asked, closed, other) = (name("http"), name("shell"), name("fs.read"));
+    let mut rules = Rules::new(PermissionMode::Auto);
+    rules.sinks.ask = [asked.clone(), closed.clone()].into();
+    rules.sinks.deny = [closed.clone()].into();
+    let policy = Policy::new(rules).narrow(Rules::new(PermissionMode::Auto));
+
+    let decide = |tool| policy.after_outside(tool, "evil.example:443");
+
+    assert!(matches!(decide(&asked), Decision::Ask { why } if why.contains("evil.example:443")));
+    assert!(matches!(decide(&closed), Decision::Deny { .. }));
+    assert_eq!(decide(&other), Decision::Allow);
+}
+
+#[test]
+fn a_secret_goes_only_where_it_was_declared_to_go() {
+    let tool = name("http");
+    let decide = |host: &str, secret: &str| {
+        let mut rules = Rules::new(PermissionMode::Auto);
+        rules.hosts = Some(HostPatterns::parse(["*"]).unwrap());
+        let api = HostPatterns::parse(["api.example.com"]).unwrap();
+        rules.secrets.insert("TOKEN".to_owned(), api);
+        let (hosts, secrets) = ([host.to_owned()], [secret.to_owned()]);
+        let call = Call::new(&tool, ToolClass::Network);
+        // A child that declares it anew gains nothing.
+        let mut child = Rules::new(PermissionMode::Auto);
+        child.secrets.insert("OTHER".to_owned(), HostPatterns::parse(["*"]).unwrap());
+        let policy = Policy::new(rules).narrow(child);
+        policy.decide(&Call { hosts: &hosts, secrets: &secrets, ..call })
+    };
+
+    assert_eq!(decide("api.example.com:443", "TOKEN"), Decision::Allow);
+    for (host, secret) in [
+        ("evil.example:443", "TOKEN"),
+        ("api.example.com:8443", "TOKEN"),
+        ("api.example.com:443", "OTHER"),
+    ] {
+        assert!(matches!(decide(host, secret), Decision::Deny { .. }), "{host} {secret}");
     }
 }
 
@@ -143,12 +200,19 @@ fn rules() -> impl Strategy<Value = Rules> {
     let commands = prop::option::of(prop::collection::vec(words, 0..3));
     let protected =
         prop::collection::vec(prop_oneof![Just("src"), Just("*.md"), Just("a/**")], 0..3);
-    let parts = (mode, tools, commands, prop::bool::ANY, protected);
-    parts.prop_map(|(mode, tools, commands, shell, protected)| Rules {
+    let list = || prop::option::of(prop::collection::vec(prop_oneof![Just("h"), Just("*")], 0..2));
+    let parts = (mode, tools, commands, prop::bool::ANY, protected, list(), list());
+    parts.prop_map(|(mode, tools, commands, shell, protected, hosts, secret)| Rules {
+        hosts: hosts.map(|list| HostPatterns::parse(list).unwrap()),
+        secrets: secret
+            .iter()
+            .map(|list| ("KEY".to_owned(), HostPatterns::parse(list).unwrap()))
+            .collect(),
         mode,
         shell,
         tools: tools.map(|names| names.iter().map(|text| name(text)).collect()),
         commands: commands.map(|patterns| CommandPatterns::parse(patterns).unwrap()),
+        sinks: Sinks::default(),
         protected: PathPatterns::parse(protected).unwrap(),
     })
 }
@@ -162,12 +226,15 @@ proptest! {
         class in prop::sample::select(&ToolClass::ALL[..]),
         argv in prop::collection::vec(prop_oneof!["x", "y", "1", "timeout", "env"], 0..4),
         path in prop_oneof![Just("src/a"), Just("b.md"), Just("a/b"), Just("c"), Just("../c")],
+        hosts in prop::collection::vec(prop_oneof!["h:443", "i:80"], 0..3),
+        asks_for_secret in prop::bool::ANY,
     ) {
         let (first, rest) = layers.split_first().unwrap();
         let parent = rest.iter().fold(Policy::new(first.clone()), |it, rules| it.narrow(rules.clone()));
         let child = parent.narrow(child);
         let (tool, paths) = (name(&tool), [path]);
-        let call = call(&tool, class, &argv, &paths);
+        let secrets = if asks_for_secret { vec!["KEY".to_owned()] } else { Vec::new() };
+        let call = Call { hosts: &hosts, secrets: &secrets, ..call(&tool, class, &argv, &paths) };
 
         let (by_parent, by_child) = (parent.decide(&call), child.decide(&call));
 

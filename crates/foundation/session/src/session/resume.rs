@@ -284,6 +284,7 @@ impl Session {
             output: blob.hash(),
             bytes: told.len() as u64,
             elapsed: Span::ZERO,
+            outside: None,
         };
         self.record.put_with(task, EventBody::ToolCompleted(completed), blob);
     }

@@ -137,7 +137,7 @@ pub(super) async fn folder(
 /// # Errors
 /// [`ToolErrorKind::TimedOut`] and [`ToolErrorKind::Cancelled`] with what was written until then;
 /// [`ToolErrorKind::Failed`] when it could not run.
-pub(super) async fn run(
+pub(crate) async fn run(
     sandbox: &Sandbox,
     mut command: Command,
     cancel: &Cancel,

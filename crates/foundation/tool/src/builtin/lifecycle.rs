@@ -70,8 +70,8 @@ impl Tool for StartTask {
             .map_err(|reason| ToolError::new(ToolErrorKind::Denied, reason))?;
         Ok(ToolOutput {
             text: format!("task {name} is open; close it with end_task"),
-            changes: Vec::new(),
             control: Control::Enter(task),
+            ..ToolOutput::default()
         })
     }
 }
@@ -116,8 +116,8 @@ impl Tool for EndTask {
         let claim = Claim { summary, output: output.map(Value::Object) };
         Ok(ToolOutput {
             text: "the checks of the task run now".to_owned(),
-            changes: Vec::new(),
             control: Control::End(claim),
+            ..ToolOutput::default()
         })
     }
 }

@@ -15,7 +15,7 @@ use super::exec::{Programs, folder};
 use crate::schema;
 
 /// The program that a text is given to, and by what the policy takes it apart.
-pub(crate) fn argv(text: &str) -> Vec<String> {
+fn argv(text: &str) -> Vec<String> {
     ["bash", "-c", text].map(str::to_owned).into()
 }
 
@@ -53,6 +53,10 @@ impl Shell {
 impl Tool for Shell {
     fn spec(&self) -> &ToolSpec {
         &self.spec
+    }
+
+    fn command(&self, arguments: &Value) -> Option<Vec<String>> {
+        Some(argv(arguments.get("command").and_then(Value::as_str).unwrap_or_default()))
     }
 
     async fn call(

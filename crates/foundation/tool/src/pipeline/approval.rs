@@ -1,16 +1,15 @@
 //! What the rules say of a call, and who is asked where they leave it open.
 
-use formwork_policy::{Call, Decision, HookCall, alike, exact};
+use formwork_policy::{Answer, Call, Decision, HookCall, alike, exact};
 use formwork_protocols::{
-    Approval, ApprovalRequest, Cancel, EventBody, Journal, NewEvent, Principal, ToolCall,
-    ToolClass, ToolError, ToolErrorKind,
-    event::{ToolAsked, ToolDecided},
+    Approval, ApprovalRequest, Blob, Cancel, EventBody, Journal, NewEvent, Principal, Span,
+    ToolCall, ToolClass, ToolError, ToolErrorKind,
+    event::{GateAnswer, ToolAsked, ToolDecided, ToolGated},
     tool::CallContext,
 };
 use serde_json::Value;
 
 use super::{Offered, Pipeline, shorten};
-use crate::builtin::shell;
 
 /// A call that is to be judged.
 #[derive(Clone, Copy)]
@@ -25,14 +24,13 @@ impl Question<'_> {
     /// Describes the call to the policy.
     fn with_call<T>(&self, work: impl FnOnce(&Call<'_>) -> T) -> T {
         let spec = self.offered.tool.spec();
-        let argv: Option<Vec<String>> = match spec.class {
-            ToolClass::Exec => Some(words(self.arguments.get("command"))),
-            ToolClass::Shell => {
-                let text = self.arguments.get("command").and_then(Value::as_str);
-                Some(shell::argv(text.unwrap_or_default()))
-            }
+        let argv = match spec.class {
+            ToolClass::Exec | ToolClass::Shell => self.offered.tool.command(self.arguments),
             _ => None,
         };
+        let hosts = self.offered.tool.hosts(self.arguments);
+        let mut secrets = formwork_secrets::placeholders(self.arguments);
+        secrets.extend(self.offered.tool.secrets());
         let named = self.offered.tool.paths(self.arguments);
         let paths: Vec<&str> = named.iter().map(String::as_str).collect();
         work(&Call {
@@ -40,6 +38,8 @@ impl Question<'_> {
             class: spec.class,
             argv: argv.as_deref(),
             paths: &paths,
+            hosts: &hosts,
+            secrets: &secrets,
         })
     }
 }
@@ -69,6 +69,7 @@ impl Pipeline {
             arguments: &shown,
         };
         let answer = gate.decide(&call, seams.1).await;
+        self.put_gated(question, &answer, seams.0);
         let Some(replaced) = answer.arguments else {
             let decision = decision.and(answer.decision);
             return self.settle(question, decision, seams).await.map(|()| None);
@@ -79,6 +80,37 @@ impl Pipeline {
         let decision = self.by_rules(&anew).and(answer.decision);
         self.settle(&anew, decision, seams).await?;
         Ok(Some(replaced))
+    }
+
+    /// Gathers what each gate answered: it is state, and whoever carries the run out again goes by it.
+    fn put_gated(&self, question: &Question<'_>, answer: &Answer, journal: &Journal) {
+        let Question { context, call, offered, .. } = question;
+        let (mut bodies, mut blobs) = (Vec::new(), Vec::new());
+        for said in &answer.said {
+            let answer = match (&said.decision, &said.arguments) {
+                (Decision::Deny { why }, _) => GateAnswer::Deny { reason: self.told(why) },
+                (Decision::Ask { why }, _) => GateAnswer::Ask { reason: self.told(why) },
+                (Decision::Allow, None) => GateAnswer::Allow,
+                (Decision::Allow, Some(arguments)) => {
+                    let mut shown = arguments.clone();
+                    self.parts.scrub.scrub_value(&mut shown);
+                    let blob = Blob::new(shown.to_string().into_bytes());
+                    let arguments = blob.hash();
+                    blobs.push(blob);
+                    GateAnswer::Replace { arguments }
+                }
+            };
+            bodies.push(EventBody::ToolGated(ToolGated {
+                call: context.call,
+                session: context.session,
+                pair: call.id.clone(),
+                tool: offered.tool.spec().definition.name.to_string(),
+                gate: self.told(&said.gate),
+                answer,
+                elapsed: Span::from(said.elapsed),
+            }));
+        }
+        self.put(context, journal, bodies, blobs);
     }
 
     fn by_rules(&self, question: &Question<'_>) -> Decision {
@@ -92,15 +124,25 @@ impl Pipeline {
         decision: Decision,
         seams: (&Journal, &Cancel),
     ) -> Result<(), ToolError> {
-        match decision {
+        let (tool, grants) = (&question.offered.tool.spec().definition.name, &self.parts.grants);
+        let by_label = match self.parts.outside.told() {
+            Some(from) => self.parts.policy.after_outside(tool, &from),
+            None => Decision::Allow,
+        };
+        let is_labelled = by_label != Decision::Allow;
+        match by_label.and(decision) {
             Decision::Allow => Ok(()),
             Decision::Deny { why } => Err(ToolError::new(ToolErrorKind::Denied, why)),
             Decision::Ask { why } => {
-                let grants = &self.parts.grants;
-                if question.with_call(|call| grants.cover(call, question.arguments)) {
+                // Whoever approved calls alike knew nothing of what was read since.
+                let covered = question.with_call(|call| match is_labelled {
+                    true => grants.cover_exactly(call, question.arguments),
+                    false => grants.cover(call, question.arguments),
+                });
+                if covered {
                     return Ok(());
                 }
-                self.ask(question, why, seams).await
+                self.ask(question, (why, is_labelled), seams).await
             }
         }
     }
@@ -109,13 +151,14 @@ impl Pipeline {
     async fn ask(
         &self,
         question: &Question<'_>,
-        why: String,
+        (why, is_labelled): (String, bool),
         (journal, cancel): (&Journal, &Cancel),
     ) -> Result<(), ToolError> {
         let Question { context, call: made, offered, arguments } = question;
         let spec = offered.tool.spec();
         let (exact, alike) =
             question.with_call(|call| (exact(call, arguments), alike(call, arguments)));
+        let alike = alike.filter(|_| !is_labelled);
         let mut shown = (*arguments).clone();
         self.parts.scrub.scrub_value(&mut shown);
         let why = self.told(&why);
@@ -129,6 +172,8 @@ impl Pipeline {
             class: spec.class,
             arguments: recorded,
             why: why.clone(),
+            exact: Some(exact.clone()),
+            alike: alike.clone(),
         };
         self.put(context, journal, [EventBody::ToolAsked(asked)], []);
         // An open question is state: whoever looks sees it, and whoever takes the run up asks it again.
@@ -190,10 +235,4 @@ impl Pipeline {
         };
         journal.put([event], []);
     }
-}
-
-/// Returns the texts of a list, and nothing for anything else.
-fn words(value: Option<&Value>) -> Vec<String> {
-    let items = value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }

@@ -6,6 +6,8 @@ mod calls; // Who may call what, and what is recorded.
 mod changes; // What changes several files, or what a file is called.
 mod deferred; // What is listed by name alone.
 mod files;
+mod http; // Where requests go.
+mod notepad;
 mod outputs; // What is long, and what is secret.
 mod process;
 mod search;

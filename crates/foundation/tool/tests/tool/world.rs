@@ -11,12 +11,14 @@ use std::{
 };
 
 use async_trait::async_trait;
-use formwork_policy::{CommandPatterns, Grants, PathPatterns, Policy, Rules, Unattended};
+use formwork_policy::{
+    CommandPatterns, Grants, HostPatterns, PathPatterns, Policy, Rules, Unattended,
+};
 use formwork_protocols::{
     AgentName, Append, Approver, Ask, BlobHash, CallId, Cancel, Claim, Clock, Event, EventBody,
-    EventStore, HoldId, Journal, Ledger, Live, OverBudget, PermissionMode, Position, Principal,
-    RunId, SeededRng, SessionId, Span, StoreError, SystemClock, TaskId, TaskName, Timestamp, Tool,
-    ToolCall, Toolbox, Usage, Usd,
+    EventStore, HoldId, Journal, Ledger, Live, NewEvent, OverBudget, PermissionMode, Position,
+    Principal, RunId, SeededRng, SessionId, Span, StoreError, SystemClock, TaskId, TaskName,
+    Timestamp, Tool, ToolCall, Toolbox, Usage, Usd,
     budget::{Cap, Crossing, Remaining},
     event::Delta,
     message::Arguments,
@@ -26,7 +28,7 @@ use formwork_protocols::{
 use formwork_sandbox::{Environment, Protection, Sandbox};
 use formwork_secrets::{Registry as Secrets, SecretName};
 use formwork_tool::{
-    Around, Parts, Pipeline, Registry,
+    Around, Gate, HttpRules, Parts, Pipeline, Registry,
     builtin::{self, Builtins},
 };
 use formwork_write_safety::{Reads, Root, Trash, Workspace, WriteRules};
@@ -47,6 +49,11 @@ pub(crate) struct Setup {
     pub(crate) deferred: &'static [&'static str],
     pub(crate) approver: Arc<dyn Approver>,
     pub(crate) around: Option<Arc<dyn Around>>,
+    pub(crate) gate: Option<Arc<dyn Gate>>,
+    pub(crate) hosts: Vec<String>,
+    pub(crate) private: Vec<String>,
+    pub(crate) secret_to: Vec<String>,
+    pub(crate) sinks: &'static [&'static str],
 }
 
 impl Default for Setup {
@@ -63,6 +70,11 @@ impl Default for Setup {
             deferred: &[],
             approver: Arc::new(Unattended),
             around: None,
+            gate: None,
+            hosts: Vec::new(),
+            private: Vec::new(),
+            secret_to: Vec::new(),
+            sinks: &[],
         }
     }
 }
@@ -131,6 +143,10 @@ impl World {
             clock: Arc::new(Noon),
             makes: None,
             commits: None,
+            http: HttpRules {
+                hosts: Some(HostPatterns::parse(&setup.hosts).unwrap()),
+                private: HostPatterns::parse(setup.private).unwrap(),
+            },
         };
         builtin::register(&mut registry, parts).unwrap();
         for tool in setup.more {
@@ -139,6 +155,9 @@ impl World {
 
         let mut policy = Rules::new(setup.mode);
         policy.commands = setup.commands.map(|list| CommandPatterns::parse(list).unwrap());
+        policy.hosts = Some(HostPatterns::parse(&setup.hosts).unwrap());
+        policy.secrets.insert("KEY".to_owned(), HostPatterns::parse(setup.secret_to).unwrap());
+        policy.sinks.ask = setup.sinks.iter().map(|name| name.parse().unwrap()).collect();
         policy.protected = PathPatterns::parse(setup.protected).unwrap();
         let mut secrets = Secrets::default();
         if let Some(value) = setup.secret {
@@ -152,8 +171,9 @@ impl World {
             policy: Arc::new(Policy::new(policy)),
             approver: setup.approver,
             grants: Grants::default(),
+            outside: Arc::default(),
             around: setup.around,
-            gate: None,
+            gate: setup.gate,
             control: Arc::clone(&tasks) as _,
             ledger: Arc::new(Calls(AtomicU32::new(setup.tool_calls))),
             secrets: Arc::new(secrets),
@@ -340,8 +360,31 @@ impl EventStore for Log {
         Ok(Vec::new())
     }
 
-    async fn read(&self, _: Position, _: &Selection, _: usize) -> Result<Vec<Event>, StoreError> {
-        Ok(Vec::new())
+    async fn read(
+        &self,
+        after: Position,
+        selection: &Selection,
+        limit: usize,
+    ) -> Result<Vec<Event>, StoreError> {
+        let appended = self.appended.lock().unwrap();
+        let all =
+            appended.iter().flat_map(|batch| batch.events.iter().map(move |it| (batch.run, it)));
+        let event = |(at, (run, it)): (u64, (RunId, &NewEvent))| Event {
+            position: Position(at),
+            run,
+            seq: at,
+            task: it.task,
+            principal: it.principal.clone(),
+            at: it.at,
+            body: it.body.clone(),
+            idempotency_key: None,
+            hash: BlobHash::of(b""),
+        };
+        let is_wanted = |event: &Event| {
+            let kinds = &selection.kinds;
+            event.position > after && kinds.iter().any(|kind| event.body.kind() == kind)
+        };
+        Ok((1..).zip(all).map(event).filter(is_wanted).take(limit).collect())
     }
 
     fn watch(&self) -> BoxStream<'static, Live> {

@@ -125,6 +125,7 @@ pub(super) fn schema(terminal: &Terminal, args: Schema) -> Result<OutcomeCode, F
         Document::Config => Kind::Config,
         Document::Agent => Kind::Agent,
         Document::Workflow => Kind::Workflow,
+        Document::Tool => Kind::Tool,
         Document::Script => Kind::Script,
         Document::Event => Kind::Event,
     };

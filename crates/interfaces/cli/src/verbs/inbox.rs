@@ -1,6 +1,6 @@
 //! `formwork inbox`: what runs ask, and the answers.
 
-use formwork_protocols::{InboxState, OutcomeCode, RunState, TaskId};
+use formwork_protocols::{InboxState, ItemId, OutcomeCode, RunState};
 use formwork_services::operations::inbox::{
     Get, GetParams, Item, List, ListParams, Resolution, Resolve, ResolveParams, Resolved,
 };
@@ -19,7 +19,7 @@ pub(super) fn inbox(
     args: Inbox,
 ) -> Result<OutcomeCode, Fault> {
     super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
-        let resolve = async |item: TaskId, resolution: Resolution| {
+        let resolve = async |item: ItemId, resolution: Resolution| {
             formwork.call::<Resolve>(&caller, ResolveParams { item, resolution }).await
         };
         let resolved = match args {

@@ -2,13 +2,14 @@
 
 use anyhow::anyhow;
 use formwork_protocols::{
-    BlobHash, Ending, OutcomeCode, RunId, Span, TaskId, TaskState, Usd, store::TaskRow,
+    BlobHash, Ending, OutcomeCode, RunId, Span, TaskId, TaskState, Usd, event::GateAnswer,
+    store::TaskRow,
 };
 use formwork_services::{
     Formwork,
     capability::Caller,
     operations::runs::{
-        Abort, Compared, Diff, DiffParams, Fork, ForkParams, Forked, Get, GetParams, List,
+        Abort, Compared, Diff, DiffParams, Fork, ForkParams, Forked, GateRow, Get, GetParams, List,
         ListParams, Pause, Replay, ReplayParams, Rewind, RewindParams, RunDetail, Stands, Steer,
         SteerParams, StopParams, Stopped,
     },
@@ -20,6 +21,7 @@ use crate::{
     fault::Fault,
     settings::{Need, Settings},
     terminal::Terminal,
+    view::visible,
 };
 
 /// How long a stop is waited for: as long as the lease of an owner lasts that died without a word, and a
@@ -279,6 +281,26 @@ pub(super) fn show(detail: &RunDetail) -> String {
             });
             text.push_str(&format!("  {model} at {endpoint}: {count} calls, ${cost}\n"));
         }
+    }
+    if !detail.gates.is_empty() {
+        text.push_str("\ngates\n");
+        for GateRow { gated, .. } in &detail.gates {
+            let answer = match &gated.answer {
+                GateAnswer::Allow => "allowed".to_owned(),
+                GateAnswer::Ask { reason } => format!("asked: {reason}"),
+                GateAnswer::Deny { reason } => format!("denied: {reason}"),
+                GateAnswer::Replace { arguments } => {
+                    format!("replaced the arguments: formwork blob {arguments}")
+                }
+                _ => "answered what this version does not know".to_owned(),
+            };
+            let line = format!("{} by {}: {answer}", gated.tool, gated.gate);
+            text.push_str(&format!("  {}\n", visible(&line)));
+        }
+    }
+    for failed in &detail.hook_failures {
+        let line = format!("{} at {} {}: {}", failed.hook, failed.event, failed.seq, failed.reason);
+        text.push_str(&format!("\nhook failed: {}\n", visible(&line)));
     }
     text
 }

@@ -9,7 +9,7 @@ use crossterm::{
 };
 use formwork_protocols::{
     Approval, Cancellation, Ending, Event, EventBody, SessionId, TaskState, Timestamp,
-    event::{Decided, Delta, DeltaKind},
+    event::{Decided, Delta, DeltaKind, GateAnswer},
     text,
 };
 
@@ -163,6 +163,25 @@ impl<W: Write> Live<W> {
                     (Mark::Bad, line(format!("{what}: {reason}")))
                 }
             },
+            EventBody::ToolGated(gated) => {
+                let (mark, answer) = match &gated.answer {
+                    // A refusal and a question are told where they are made.
+                    GateAnswer::Allow | GateAnswer::Deny { .. } | GateAnswer::Ask { .. } => {
+                        return None;
+                    }
+                    GateAnswer::Replace { .. } => (Mark::Step, "replaces the arguments of"),
+                    _ => return None,
+                };
+                (mark, line(format!("gate {} {answer} {}", gated.gate, gated.tool)))
+            }
+            EventBody::NoteAdded(note) => {
+                let first = note.text.lines().next().unwrap_or_default();
+                (Mark::Plain, line(format!("notes: {first}")))
+            }
+            EventBody::HookFailed(failed) => {
+                let what = format!("hook {} did not take {}", failed.hook, failed.event);
+                (Mark::Bad, format!("{what}: {}", failed.reason))
+            }
             EventBody::ToolDecided(decided) => {
                 let what = match &decided.approval {
                     Approval::Once => "once".to_owned(),
