@@ -45,6 +45,7 @@ use crate::{
     inbox::FromLog,
     making::{self, Maker},
     models::Models,
+    outside,
     repository::{self, LOAD_SKILL, LoadSkill, Repository},
     run_tests::{self, RUN_TESTS, RunTests},
     setup::{self, RunSetup},
@@ -374,19 +375,9 @@ impl Workshop {
     /// share it: what one has read reaches the others through files, notes and results.
     async fn outside(&self, run: RunId) -> Result<&Arc<Outside>, Error> {
         let read = async || {
-            let kinds = vec!["tool.completed".to_owned()];
-            let selection = Selection { run: Some(run), task: None, kinds };
-            let (mut found, mut after) = (BTreeSet::new(), Position::default());
-            loop {
-                let events = self.store.read(after, &selection, 1_000).await?;
-                let Some(last) = events.last() else { return Ok(Arc::new(Outside::new(found))) };
-                after = last.position;
-                for event in events {
-                    if let EventBody::ToolCompleted(done) = event.body {
-                        found.extend(done.outside);
-                    }
-                }
-            }
+            let mut found = outside::read(&*self.store, run).await?;
+            found.extend(self.setup.outside.iter().cloned());
+            Ok(Arc::new(Outside::new(found)))
         };
         self.outside.get_or_try_init(read).await
     }

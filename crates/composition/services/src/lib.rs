@@ -47,6 +47,7 @@ mod leftover; // What a killed process left in the workspace.
 mod making; // Tasks that agents make.
 mod models; // From config to models.
 mod observers; // Programs that are told what happens.
+mod outside; // What came from outside.
 mod presence; // Who still works.
 pub mod project; // How a project is tested and linted.
 mod repository; // What a repository tells agents.

@@ -49,6 +49,9 @@ pub(crate) struct RunSetup {
     /// The conversation that goes on in the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) after: Option<After>,
+    /// Where that conversation has read from outside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) outside: Vec<String>,
     /// Whether nobody is there to be asked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) headless: bool,

@@ -65,7 +65,9 @@ async fn a_gate_answers_by_exit_code_or_json() {
     let said = answer(r#"echo '{"decision":"ask","reason":"sure?"}'"#).await;
     assert_eq!(said.decision, Decision::Ask { why: "sure?".into() });
     let said = answer(r#"echo '{"decision":"replace","arguments":{"path":"b"}}'"#).await;
-    assert_eq!(said, Answer { decision: Decision::Allow, arguments: Some(json!({"path": "b"})) });
+    assert_eq!((said.decision, said.arguments), (Decision::Allow, Some(json!({"path": "b"}))));
+    assert_eq!(said.said.len(), 1);
+    assert!(said.said[0].gate.starts_with("sh -c"));
 }
 
 #[tokio::test]

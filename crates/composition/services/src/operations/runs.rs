@@ -46,6 +46,7 @@ use crate::{
     leftover, making,
     models::{Models, lookup},
     observers::Observers,
+    outside,
     presence::{self, Presence},
     repository::Briefing,
     setup::{self, AgentSetup, RunSetup},
@@ -274,6 +275,10 @@ impl Operation for Start {
         let windows = planned.filter_map(|own| models.catalog().info(&own.model).ok());
         let window = windows.filter_map(|info| info.context_tokens).min();
         let briefing = Some(Briefing::read(&config, &formwork.inner.root, window)?);
+        let outside = match &goes_on {
+            Some(after) => outside::carried(&*formwork.inner.store, after.of_run).await?,
+            None => Vec::new(),
+        };
         let setup = RunSetup {
             config,
             agents: chosen,
@@ -287,6 +292,7 @@ impl Operation for Start {
             tools: trusted.into_iter().map(|tool| tool.document).collect(),
             after: goes_on,
             kind,
+            outside,
         };
         let workshop = workshop(formwork, setup.clone(), keys.registry, models)?;
         for agent in setup.agents.values() {
@@ -585,7 +591,7 @@ impl Operation for Resume {
 }
 
 /// Reads back what a run was set up with.
-pub(super) async fn recorded(store: &dyn Store, run: RunId) -> Result<RunSetup, Error> {
+pub(crate) async fn recorded(store: &dyn Store, run: RunId) -> Result<RunSetup, Error> {
     let selection = Selection { run: Some(run), task: None, kinds: vec!["run.created".to_owned()] };
     let events = store.read(Position::default(), &selection, 1).await?;
     let created = events.into_iter().find_map(|event| match event.body {

@@ -2,7 +2,7 @@
 
 use formwork_policy::{Answer, Call, Decision, HookCall, alike, exact};
 use formwork_protocols::{
-    Approval, ApprovalRequest, Blob, Cancel, EventBody, Journal, NewEvent, Principal, Span,
+    Approval, ApprovalRequest, Blob, Cancel, Cover, EventBody, Journal, NewEvent, Principal, Span,
     ToolCall, ToolClass, ToolError, ToolErrorKind,
     event::{GateAnswer, ToolAsked, ToolDecided, ToolGated},
     tool::CallContext,
@@ -158,7 +158,8 @@ impl Pipeline {
         let spec = offered.tool.spec();
         let (exact, alike) =
             question.with_call(|call| (exact(call, arguments), alike(call, arguments)));
-        let alike = alike.filter(|_| !is_labelled);
+        // What covers more than the call is recorded, and a secret is not.
+        let alike = alike.filter(|cover| !is_labelled && !self.holds_secret(cover));
         let mut shown = (*arguments).clone();
         self.parts.scrub.scrub_value(&mut shown);
         let why = self.told(&why);
@@ -215,6 +216,14 @@ impl Pipeline {
             // A kind of answer that this version does not know approves nothing.
             _ => Err(ToolError::new(ToolErrorKind::Denied, "the answer could not be understood")),
         }
+    }
+
+    /// Tells whether a secret stands in what an approval would cover.
+    fn holds_secret(&self, cover: &Cover) -> bool {
+        let Ok(written) = serde_json::to_value(cover) else { return true };
+        let mut scrubbed = written.clone();
+        self.parts.scrub.scrub_value(&mut scrubbed);
+        scrubbed != written
     }
 
     /// Returns an answer as it is recorded: a person may have typed anything.

@@ -66,6 +66,7 @@ async fn a_tool_that_the_mode_cannot_use_is_neither_shown_nor_called() {
             "fs.read",
             "fs.stat",
             "git",
+            "notepad.read",
             "output.read",
             "start_task"
         ]
