@@ -31,6 +31,9 @@ pub enum Error {
     /// Another process kept changing the file while it was being written.
     #[error("{path:?} was changed by another process during the write")]
     Raced { path: String },
+    /// Another process has held its folder for too long. Nothing was changed.
+    #[error("{path:?} lies in a folder that another process keeps to itself")]
+    Busy { path: String },
     /// The text to be replaced was not found, or not found once.
     #[error("edit {number} of {path:?}: {miss}", number = .miss.edit + 1)]
     Miss { path: String, miss: Box<Miss> },

@@ -32,6 +32,7 @@ mod edit; // Changes to a text as splices of its bytes.
 mod error;
 mod git; // Git for looking only.
 mod ledger; // Who has read what.
+mod lock; // Folders that one process at a time changes.
 mod path; // Paths that stay below by their text.
 mod replace; // Whole files, put in place at once.
 mod root; // A folder below which paths are resolved.

@@ -131,16 +131,29 @@ impl Staged {
         self.file.sync_data().map_err(|e| Error::io(&self.written, "sync", e))
     }
 
+    /// Returns the folder that it is put into, with the path as it was written.
+    pub(crate) fn place(&self) -> (BorrowedFd<'_>, &str) {
+        (self.folder.as_fd(), &self.written)
+    }
+
+    /// Checks that what stands in the place is still what it was when it was read.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let io = |e: Errno| Error::io(&self.written, "replace", e);
+        let now = stat_at(self.folder.as_fd(), &self.name).map_err(io)?;
+        match self.put {
+            Put::Replace if now != self.expects => Err(Error::Raced { path: self.written.clone() }),
+            Put::New if now.is_some() => Err(Error::Exists { path: self.written.clone() }),
+            Put::Replace | Put::New => Ok(()),
+        }
+    }
+
     /// Puts the file in its place. It lasts once the folder is synced.
     pub(crate) fn rename(&mut self) -> Result<(), Error> {
         let io = |e: Errno| Error::io(&self.written, "replace", e);
         let folder = self.folder.as_fd();
         if self.put == Put::Replace {
-            // Narrows the moment in which another process' write would be lost.
-            let now = stat_at(folder, &self.name).map_err(io)?;
-            if now != self.expects {
-                return Err(Error::Raced { path: self.written.clone() });
-            }
+            // Who holds the folder as well cannot have changed it since; for others this narrows the moment.
+            self.check()?;
             fs::renameat(folder, &self.temp, folder, &self.name).map_err(io)?;
         } else {
             rename_new(folder, OsStr::new(&self.temp), folder, &self.name).map_err(io)?;

@@ -4,6 +4,7 @@ use crate::{
     edit::{self, Change, Edit, Patch, patch::Action},
     error::{Error, Refusal},
     ledger::{Hash, Held, Session},
+    lock::Folders,
     path::RelPath,
     replace::{self, Old, Staged, TEMP_PREFIX, rename_new, sync_folder},
     root::{Access, Kind, Last, Root, Spot},
@@ -115,6 +116,15 @@ enum What<'a> {
     MoveHere { from: PathBuf, hunks: &'a [edit::Hunk] },
     /// The same content with this mode.
     Mode(u32),
+}
+
+/// From when on the folders of a change are kept from other processes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holding {
+    /// From the moment that all is on the disk: a change meanwhile is seen, and the whole begins anew.
+    FromPutting,
+    /// From before the contents are read: nobody can change them meanwhile.
+    FromReading,
 }
 
 /// A job whose result is known but not written.
@@ -635,14 +645,20 @@ impl Workspace {
     fn transact(&self, jobs: &[Job<'_>], apply: Apply) -> Result<Vec<Changed>, Error> {
         let mut races = 0;
         loop {
-            match self.try_transact(jobs, apply) {
+            // Most write alone. Who met another process once holds the folders from the reading on.
+            let from = if races == 0 { Holding::FromPutting } else { Holding::FromReading };
+            match self.try_transact(jobs, (apply, from)) {
                 Err(Error::Raced { .. }) if races < RACES => races += 1,
                 done => return done,
             }
         }
     }
 
-    fn try_transact(&self, jobs: &[Job<'_>], apply: Apply) -> Result<Vec<Changed>, Error> {
+    fn try_transact(
+        &self,
+        jobs: &[Job<'_>],
+        (apply, from): (Apply, Holding),
+    ) -> Result<Vec<Changed>, Error> {
         let resolve = || -> Result<Vec<Target>, Error> {
             jobs.iter().map(|job| self.target(&job.path, Last::Follow)).collect()
         };
@@ -661,6 +677,12 @@ impl Workspace {
             // A link changed while we waited.
             targets = now;
         };
+        let mut folders = Folders::default();
+        if from == Holding::FromReading {
+            let spots = targets.iter().filter_map(|target| self.locate(target).ok());
+            let spots: Vec<Spot> = spots.collect();
+            folders.hold(spots.iter().map(|spot| (spot.folder.as_fd(), spot.written.as_str())))?;
+        }
         let mut plans: Vec<Plan> = Vec::new();
         for (job, target) in jobs.iter().zip(targets) {
             match plans.iter_mut().find(|plan| plan.target.real == target.real) {
@@ -672,7 +694,7 @@ impl Workspace {
         let mut changed: Vec<Changed> = plans.iter().flat_map(Plan::shown).collect();
         if apply == Apply::Write {
             self.keep_plans(&plans)?;
-            self.put(&plans)?;
+            self.put(&plans, &mut folders)?;
             // The system has its say in the mode of a new file.
             for file in changed.iter_mut().filter(|file| file.after.is_some()) {
                 let stat = self.root.stat_link(&file.path).ok();
@@ -742,8 +764,9 @@ impl Workspace {
         Ok(())
     }
 
-    /// Writes all plans beside their places, brings them to the disk at once, then puts them in.
-    fn put(&self, plans: &[Plan]) -> Result<(), Error> {
+    /// Writes all plans beside their places, brings them to the disk at once, then puts them in, unless another process
+    /// has changed one of them meanwhile.
+    fn put(&self, plans: &[Plan], folders: &mut Folders) -> Result<(), Error> {
         let changing = |plan: &&Plan| {
             plan.mode.is_some() || plan.old.as_ref().is_none_or(|old| old.bytes != plan.new)
         };
@@ -755,6 +778,8 @@ impl Workspace {
             staged.push(Staged::write(&spot, &plan.new, plan.old.as_ref(), plan.mode)?);
         }
         replace::sync_all(&staged)?;
+        folders.hold(staged.iter().map(Staged::place))?;
+        staged.iter().try_for_each(Staged::check)?;
         for index in 0..staged.len() {
             if let Err(error) = staged.get_mut(index).map_or(Ok(()), Staged::rename) {
                 return Err(self.put_back(plans.get(..index).unwrap_or_default(), error));

@@ -1,4 +1,5 @@
 use super::*;
+use crate::text::Encoding;
 use proptest::prelude::*;
 
 fn miss(bytes: &str, edit: Edit) -> Miss {
@@ -254,7 +255,7 @@ fn forms() -> impl Strategy<Value = Form> {
 
 /// Lines over characters that every form has, with any ending; long enough to tell bare UTF-16.
 fn lines() -> impl Strategy<Value = Vec<(String, &'static str)>> {
-    let line = ("[a-d é\u{fc}]{0,6}", prop::sample::select(vec!["\n", "\r\n"]));
+    let line = ("[a-d é\u{fc}]{0,6}", prop::sample::select(vec!["\n", "\r\n", "\r"]));
     prop::collection::vec(line, 1..12)
 }
 
@@ -317,11 +318,42 @@ proptest! {
     }
 
     #[test]
+    fn an_edit_of_ascii_leaves_every_other_byte_of_an_encoding_that_nobody_knows(
+        encoding in prop::sample::select(vec![
+            encoding_rs::SHIFT_JIS,
+            encoding_rs::EUC_JP,
+            encoding_rs::GBK,
+            encoding_rs::BIG5,
+            encoding_rs::KOI8_R,
+            encoding_rs::WINDOWS_1251,
+        ]),
+        words in prop::collection::vec(("[日本語表示テストПривет]{1,6}", prop::sample::select(vec!["\n", "\r\n", "\r", ""])), 1..9),
+        at in any::<prop::sample::Index>(),
+        new in "[a-z]{1,9}",
+    ) {
+        let encoded = |text: &str| encoding.encode(text).0.into_owned();
+        let at = at.index(words.len());
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for (number, (word, ending)) in words.iter().enumerate() {
+            let side = if number <= at { &mut before } else { &mut after };
+            side.extend(encoded(word));
+            side.extend(if number == at { b" ".to_vec() } else { format!(" [{number}]{ending}").into_bytes() });
+        }
+        let raw = [before.as_slice(), b"[here]", &after].concat();
+        prop_assume!(Encoding::of(&raw).is_ok());
+
+        let edited = splice("f", &raw, &[Edit::one("[here]", new.as_str())]).unwrap();
+
+        prop_assert_eq!(edited, [before.as_slice(), new.as_bytes(), &after].concat());
+    }
+
+    #[test]
     fn writing_the_same_text_whole_changes_no_byte(form in forms(), lines in lines()) {
         let mut text = String::from("plain words here é;");
         for (line, ending) in &lines {
             text.push_str(line);
-            text.push_str(ending);
+            // Folded once more, a carriage return before a line ending would be part of it.
+            text.push_str(if *ending == "\r" { "\n" } else { ending });
         }
         let raw = [mark(form), &encode(form, &text)].concat();
 

@@ -52,6 +52,11 @@ impl WriteRules {
         self.writable_within(root, sealing, besides, MAX_ENTRIES)
     }
 
+    /// Says whether all that could come to be below the root may be written, but for what is protected.
+    pub fn cover_all(&self) -> bool {
+        self.layers.iter().all(|layer| layer.write.covers(&RelPath::root()))
+    }
+
     fn writable_within(
         &self,
         root: &Path,
@@ -287,6 +292,7 @@ mod tests {
 
         assert_eq!(granted(&both, Sealing::Had), (vec!["src".into()], vec![]));
         assert_eq!(granted(&WriteRules::nothing(), Sealing::Had), (vec![], vec![]));
+        assert!(rules(&["**"], &["tests"]).cover_all() && !both.cover_all());
     }
 
     #[test]
