@@ -6,7 +6,7 @@ use std::{
     ffi::OsString,
     fmt, fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak},
 };
 
 use formwork_agent::Agents;
@@ -401,7 +401,7 @@ impl Formwork {
     pub(crate) fn models(&self, config: &Config) -> Result<(Keys, Models), Error> {
         let inner = &self.inner;
         let keys = Keys::read(config, &inner.environment, &inner.base)?;
-        inner.scrub.set(keys.registry.scrubber());
+        inner.scrub.learn(&keys.registry.scrubber());
         let seams = (
             Arc::clone(&inner.scrub) as Arc<dyn Scrub>,
             Arc::clone(&inner.rng),
@@ -467,27 +467,35 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A scrubber that learns what is secret when the keys are first read.
+/// A scrubber that learns what is secret when keys are read, for the first run and for each one after it.
 #[derive(Default)]
-pub(crate) struct LateScrub(OnceLock<Scrubber>);
+pub(crate) struct LateScrub(RwLock<Option<Scrubber>>);
 
 impl LateScrub {
-    fn set(&self, scrubber: Scrubber) {
-        // Keys are read once for each run, from the same places; the first reading holds.
-        let _ = self.0.set(scrubber);
+    /// Takes more for secret. What was secret stays so: runs of other secrets go on beside this one, or are read again.
+    fn learn(&self, scrubber: &Scrubber) {
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        *known = Some(match known.take() {
+            Some(known) => known.and(scrubber),
+            None => scrubber.clone(),
+        });
+    }
+
+    fn known(&self) -> Option<Scrubber> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Scrub for LateScrub {
     fn scrub_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        match self.0.get() {
+        match self.known() {
             Some(scrubber) => scrubber.scrub_text(text),
             None => Cow::Borrowed(text),
         }
     }
 
     fn scrub_value(&self, value: &mut Value) {
-        if let Some(scrubber) = self.0.get() {
+        if let Some(scrubber) = self.known() {
             scrubber.scrub_value(value);
         }
     }
@@ -506,4 +514,29 @@ pub fn built_in() -> Vec<(String, Value)> {
         ("instructions.tokens".to_owned(), serde_json::json!(crate::repository::TOKENS)),
         ("sandbox".to_owned(), serde_json::to_value(SandboxMode::default()).unwrap_or(Value::Null)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use formwork_secrets::{Registry, SecretName};
+
+    use super::*;
+
+    #[test]
+    fn a_second_run_with_other_secrets_adds_to_what_is_taken_out() {
+        let registry = |name: &str, value: &str| {
+            let mut registry = Registry::default();
+            registry.insert(SecretName::parse(name).unwrap(), value.to_owned().into()).unwrap();
+            registry.scrubber()
+        };
+        let scrub = LateScrub::default();
+        let text = "first-secret and second-secret";
+
+        let before = scrub.scrub_text(text).into_owned();
+        scrub.learn(&registry("ONE", "first-secret"));
+        scrub.learn(&registry("TWO", "second-secret"));
+
+        assert_eq!(before, text);
+        assert_eq!(scrub.scrub_text(text), "[secret:ONE] and [secret:TWO]");
+    }
 }

@@ -35,6 +35,7 @@ mod scan; // What looks like a secret, whoever knows it.
 mod scrubber;
 mod source;
 mod stream;
+mod wrapped; // Secrets broken over lines.
 
 pub use {
     error::Error,

@@ -11,6 +11,7 @@ use formwork_protocols::Scrub;
 use serde_json::{Map, Value};
 
 use crate::forms::forms;
+use crate::wrapped::joined;
 use crate::{SecretName, Stream};
 
 /// Each round consumes bytes that are not of a replacement, because the registry takes no secret that a replacement
@@ -45,6 +46,11 @@ impl Scrubber {
                 known.entry(form).or_insert_with(|| format!("[secret:{name}]"));
             }
         }
+        Self::of(known)
+    }
+
+    /// Makes one of every form and what replaces it.
+    fn of(known: BTreeMap<Vec<u8>, String>) -> Self {
         let longest = known.keys().map(Vec::len).max().unwrap_or_default();
         let finder = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
@@ -53,6 +59,21 @@ impl Scrubber {
             .filter(|_| !known.is_empty());
         let (forms, markers): (BTreeSet<_>, Vec<_>) = known.into_iter().unzip();
         Self { inner: Arc::new(Inner { finder, markers, forms, longest }) }
+    }
+
+    /// Returns one that takes out what either does; where both know a form it is named as here.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        if other.inner.forms.is_subset(&self.inner.forms) {
+            return self.clone();
+        }
+        let all = |it: &Self| {
+            let forms = it.inner.forms.iter().cloned();
+            forms.zip(it.inner.markers.iter().cloned()).collect::<Vec<_>>()
+        };
+        let mut known: BTreeMap<Vec<u8>, String> = all(other).into_iter().collect();
+        known.extend(all(self));
+        Self::of(known)
     }
 
     /// Scrubs text or anything else; what holds no secret is returned as it is.
@@ -64,7 +85,36 @@ impl Scrubber {
             let Some(next) = self.pass(&scrubbed) else { break };
             scrubbed = Cow::Owned(next);
         }
-        scrubbed
+        match self.unwrapped(&scrubbed) {
+            Some(next) => Cow::Owned(next),
+            None => scrubbed,
+        }
+    }
+
+    /// Replaces what is a secret once the ends of lines within it are taken away, or returns nothing.
+    fn unwrapped(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        self.inner.finder.as_ref()?;
+        let parts = joined(bytes);
+        let places = parts.iter().flat_map(|part| {
+            self.matches(&part.bytes)
+                .filter_map(|(start, end, marker)| Some((part.place(start, end)?, marker)))
+        });
+        let mut scrubbed = Vec::new();
+        let mut done = 0;
+        for ((start, end), marker) in places.filter(|((start, end), _)| start < end) {
+            // A part may begin on the line that the one before it ends on.
+            if start < done {
+                continue;
+            }
+            scrubbed.extend_from_slice(bytes.get(done..start).unwrap_or_default());
+            scrubbed.extend_from_slice(marker.as_bytes());
+            done = end;
+        }
+        if done == 0 {
+            return None;
+        }
+        scrubbed.extend_from_slice(bytes.get(done..).unwrap_or_default());
+        Some(scrubbed)
     }
 
     /// Begins to scrub what comes piece by piece.

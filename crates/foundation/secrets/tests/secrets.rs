@@ -282,3 +282,39 @@ proptest! {
         prop_assert_eq!(value, json!({ "a": "[secret:K]" }));
     }
 }
+
+#[test]
+fn a_secret_that_a_program_broke_over_lines_is_taken_out() {
+    let secret =
+        "a secret that is longer than one line of what base64 prints, for certificates are so";
+    let scrubber = registry(&[("CERT", secret)]).scrubber();
+    let encoded = STANDARD.encode(format!("header\n{secret}\ntrailer"));
+    let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
+
+    for (text, width) in [(&encoded, 76), (&encoded, 64), (&hex, 60), (&hex, 17)] {
+        for ending in ["\n", "\r\n", "\n    "] {
+            let lines: Vec<_> =
+                text.as_bytes().chunks(width).map(String::from_utf8_lossy).collect();
+            let wrapped = format!("begin\n{}\nend\n", lines.join(ending));
+
+            let scrubbed = scrubber.scrub_text(&wrapped).into_owned();
+
+            assert!(scrubbed.contains("[secret:CERT]"), "{width} {ending:?}: {scrubbed}");
+            assert!(scrubbed.starts_with("begin\n") && scrubbed.ends_with("\nend\n"), "{scrubbed}");
+            let left = scrubbed.len() - "[secret:CERT]".len();
+            assert!(left < wrapped.len() - secret.len(), "{width} {ending:?}: {scrubbed}");
+        }
+    }
+}
+
+#[test]
+fn two_scrubbers_together_take_out_what_either_knows() {
+    let one = registry(&[("ONE", "first-secret"), ("BOTH", "shared-secret")]).scrubber();
+    let other = registry(&[("TWO", "second-secret"), ("ALSO", "shared-secret")]).scrubber();
+
+    let both = one.and(&other);
+
+    let text = both.scrub_text("first-secret second-secret shared-secret").into_owned();
+    assert_eq!(text, "[secret:ONE] [secret:TWO] [secret:BOTH]");
+    assert_eq!(both.and(&one).scrub_text(&text), text);
+}
