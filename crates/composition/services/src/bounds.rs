@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use formwork_protocols::PermissionMode;
 use formwork_sandbox::{Command, Limits, Protection};
-use formwork_write_safety::{Sealing, WriteRules};
+use formwork_write_safety::{RelPath, Sealing, Writable, WriteRules};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Error, executor::Workshop};
@@ -24,6 +24,9 @@ const CACHES: [&str; 11] = [
     ".tox",
 ];
 
+/// Where programs share memory by name.
+const SHARED: &str = "/dev/shm";
+
 /// What a program of a task is held to.
 #[derive(Debug, Clone)]
 pub(crate) struct Bounds {
@@ -38,7 +41,13 @@ impl Workshop {
     /// # Errors
     /// [`Error::Panicked`] when the workspace cannot be looked at.
     pub(crate) async fn bounds(&self, rules: &WriteRules) -> Result<Bounds, Error> {
-        let told = format!("a program may write {rules}");
+        let mut told = format!("a program opens no connection and may write {rules}");
+        if lacks_lock(self.root.path(), rules) {
+            told = format!(
+                "there is no Cargo.lock, and cargo may not make one here: have one made by `cargo generate-lockfile` \
+                 before the run, or name it in write_paths; {told}"
+            );
+        }
         let Protection::Restricted(limits) = &self.protection else {
             return Ok(Bounds { protection: self.protection.clone(), told });
         };
@@ -72,6 +81,13 @@ impl Workshop {
     }
 }
 
+/// Says whether cargo would have to write a lock file that the rules do not let it write.
+fn lacks_lock(root: &Path, rules: &WriteRules) -> bool {
+    let lock = "Cargo.lock";
+    let may_be_made = || RelPath::parse(lock).is_ok_and(|lock| rules.check(&lock).is_ok());
+    root.join("Cargo.toml").is_file() && !root.join(lock).exists() && !may_be_made()
+}
+
 /// Puts what the rules let be written in the place of the workspace.
 fn bound(
     mut limits: Limits,
@@ -79,18 +95,30 @@ fn bound(
     rules: &WriteRules,
     (sealing, makes): (Sealing, bool),
 ) -> Limits {
-    let mut writable = rules.writable(root, sealing, &[]);
-    if makes && !writable.roots.iter().any(|granted| granted == root) {
+    // A look at the whole tree takes a while: where the rules do not cover it, it is not granted whole either.
+    let whole = (rules.cover_all() || !makes).then(|| rules.writable(root, sealing, &[]));
+    let is_whole = |writable: &Writable| writable.roots.iter().any(|granted| granted == root);
+    let writable = if let Some(writable) = whole.filter(|it| !makes || is_whole(it)) {
+        writable
+    } else {
         // Whoever builds needs a place to build in, which is no place to write source.
         let target = root.join("target");
         if root.join("Cargo.toml").is_file() && !rules.protects(root, &target) {
             let _ = std::fs::create_dir(target);
         }
-        writable = rules.writable(root, sealing, &CACHES);
-    }
+        rules.writable(root, sealing, &CACHES)
+    };
     limits.write_roots.retain(|granted| granted != root);
     limits.write_roots.extend(writable.roots);
     limits.sealed = writable.sealed;
     limits.read_roots.push(root.to_owned());
+    // All programs of a user keep there what they share, and a program of an agent is to see nothing of the others.
+    match sealing {
+        Sealing::Had => {
+            let shared = limits.write_roots.iter().filter(|granted| *granted == Path::new(SHARED));
+            limits.private = shared.cloned().collect();
+        }
+        Sealing::Missing => limits.write_roots.retain(|granted| granted != Path::new(SHARED)),
+    }
     limits
 }

@@ -6,8 +6,8 @@ mod layers;
 pub use {
     document::{
         AfterOutside, Config, HookConfig, HookEvent, HttpConfig, InstructionsConfig, ModelConfig,
-        Permissions, PriceConfig, PriceWord, ProviderConfig, SandboxMode, ToolCallsConfig,
-        Unattended,
+        Permissions, PriceConfig, PriceWord, ProgramsConfig, ProviderConfig, SandboxMode,
+        ToolCallsConfig, Unattended,
     },
     layers::{Layer, Layered, Layers, Origin},
 };

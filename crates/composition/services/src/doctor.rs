@@ -105,11 +105,16 @@ fn git() -> Finding {
 
 fn sandbox(formwork: &Formwork) -> Finding {
     let mode = formwork.inner.config.sandbox.unwrap_or_default();
-    let Protections { files, scopes, system_calls, whole_tree, .. } = probe();
+    let Protections { files, scopes, system_calls, whole_tree, processes, memory, .. } = probe();
+    let missing = [&files, &system_calls].iter().any(|it| matches!(it, Status::Missing(_)));
+    let network = match &system_calls {
+        Status::Missing(_) => "open to programs",
+        _ => "off for programs",
+    };
     let found = format!(
-        "files {files}, signals {scopes}, system calls {system_calls}, whole tree {whole_tree}"
+        "files {files}, signals {scopes}, system calls {system_calls}, network {network}, whole tree {whole_tree}, \
+         processes {processes}, memory {memory}"
     );
-    let missing = [files, system_calls].iter().any(|status| matches!(status, Status::Missing(_)));
     match mode {
         SandboxMode::Off => {
             let advice = "set sandbox = \"on\" to confine them";

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    num::NonZeroU32,
     path::Path,
 };
 
@@ -11,13 +12,13 @@ use formwork_protocols::{
     AgentName, Cover, ModelRef, PermissionMode, RunId, SessionId, ToolName, ToolSpec,
     check::CommandCheck,
 };
-use formwork_sandbox::{Limits, Network, Protection, Status, probe};
+use formwork_sandbox::{Limits, Network, Protection, Protections, Status, probe};
 use formwork_tool::{HttpRules, LOAD_TOOLS, custom::ToolDocument};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Error,
-    config::{Config, Permissions, SandboxMode},
+    config::{Config, Permissions, ProgramsConfig, SandboxMode},
     repository::Briefing,
 };
 
@@ -212,32 +213,89 @@ pub(crate) fn own_rules<'a>(
 /// # Errors
 /// [`Error::Protection`] when confinement is asked for and this machine does not have it.
 pub(crate) fn protection(
-    mode: SandboxMode,
+    config: &Config,
     has_launcher: bool,
     workspace: &Path,
     temporary: &Path,
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Protection, Error> {
+    let mode = config.sandbox.unwrap_or_default();
     if mode == SandboxMode::Off {
         return Ok(Protection::None);
     }
     let found = probe();
     let missing = [&found.files, &found.system_calls].into_iter().find_map(|status| match status {
         Status::Missing(reason) => Some(reason.clone()),
-        Status::Active(_) => None,
+        Status::Active(_) | Status::Weak(_) => None,
     });
     let missing = missing.or_else(|| {
         (!has_launcher).then(|| "there is no launcher, the program that confines others".to_owned())
     });
     match (missing, mode) {
-        (None, _) => Ok(Protection::Restricted(limits(workspace, temporary, variable))),
+        (None, _) => {
+            let mut limits = limits(workspace, temporary, variable);
+            hold(&mut limits, config.programs.unwrap_or_default(), probe_counts(&found));
+            Ok(Protection::Restricted(limits))
+        }
         (Some(_), SandboxMode::Auto) => Ok(Protection::None),
         (Some(reason), _) => Err(Error::Protection { reason }),
     }
 }
 
+/// How many processes a program may have at once where nobody says otherwise: more than a build for any machine starts,
+/// and less than makes one of today's slow.
+const MAX_PROCESSES: u32 = 1024;
+
+/// Says whether this machine counts what a program uses.
+fn probe_counts(found: &Protections) -> bool {
+    let counts = |status: &Status| !matches!(status, Status::Missing(_));
+    counts(&found.processes) && counts(&found.memory)
+}
+
+/// Bounds how much a program may use, where the machine counts it: elsewhere the profile of the system holds it to its
+/// files and to no network, and nothing bounds its use.
+fn hold(limits: &mut Limits, config: ProgramsConfig, counts: bool) {
+    if !counts {
+        return;
+    }
+    limits.processes = Some(config.max_processes.map_or(MAX_PROCESSES, NonZeroU32::get));
+    let given = config.max_memory_mib.map(|mib| u64::from(mib.get()) << 20);
+    limits.memory = given.or_else(|| Some(memory_of_machine()? / 4 * 3));
+}
+
+/// Returns the bytes of memory that this machine has, where it says so.
+fn memory_of_machine() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
 /// What a build reads in the home of cargo.
 const CARGO_READ: [&str; 6] = ["bin", "config", "config.toml", "env", "git", "registry"];
+
+/// What programs of a hidden folder of the home need beside their own folder, and what holds no keys.
+const BESIDE_PROGRAMS: [&str; 14] = [
+    "candidates",
+    "include",
+    "installs",
+    "lib",
+    "lib64",
+    "libexec",
+    "node_modules",
+    "pipx",
+    "plugins",
+    "share/mise",
+    "share/pipx",
+    "share/uv",
+    "shims",
+    "versions",
+];
+
+fn is_hidden_in(home: Option<&Path>, folder: &Path) -> bool {
+    let name = folder.file_name().unwrap_or_default();
+    home.is_some() && folder.parent() == home && name.as_encoded_bytes().starts_with(b".")
+}
 
 /// The folders that a build needs. Those that do not exist are left out.
 fn limits(workspace: &Path, temporary: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Limits {
@@ -254,6 +312,11 @@ fn limits(workspace: &Path, temporary: &Path, variable: &dyn Fn(&str) -> Option<
     for folder in variable("PATH").unwrap_or_default().split(':').map(std::path::PathBuf::from) {
         // A program's libraries stand beside its folder, as in /opt/python/{bin,lib}.
         match folder.parent() {
+            // A hidden folder of the home may hold keys beside programs: ~/.docker/bin, ~/.local/bin.
+            Some(prefix) if is_hidden_in(home.as_deref(), prefix) => {
+                read.extend(BESIDE_PROGRAMS.map(|name| prefix.join(name)));
+                read.push(folder);
+            }
             Some(prefix)
                 if prefix.parent().is_some()
                     && Some(prefix) != home.as_deref()
@@ -288,6 +351,45 @@ fn limits(workspace: &Path, temporary: &Path, variable: &dyn Fn(&str) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_program_may_use_is_bounded_where_nobody_says_so_and_where_somebody_does() {
+        let bounded = |config| {
+            let mut limits = Limits::new([""; 0], [""; 0]);
+            hold(&mut limits, config, true);
+            (limits.processes, limits.memory)
+        };
+        let few = ProgramsConfig {
+            max_processes: NonZeroU32::new(7),
+            max_memory_mib: NonZeroU32::new(2),
+        };
+
+        assert_eq!(bounded(ProgramsConfig::default()).0, Some(1024));
+        assert_eq!(bounded(few), (Some(7), Some(2 << 20)));
+    }
+
+    #[test]
+    fn beside_programs_in_a_hidden_folder_of_the_home_no_keys_are_read() {
+        let home = tempfile::tempdir().unwrap();
+        for folder in [".local/bin", ".local/lib", ".local/share/keyrings", ".docker/bin", "go/bin"]
+        {
+            std::fs::create_dir_all(home.path().join(folder)).unwrap();
+        }
+        std::fs::write(home.path().join(".docker/config.json"), "").unwrap();
+        let own = home.path().display().to_string();
+        let path = format!("{own}/.local/bin:{own}/.docker/bin:{own}/go/bin:/usr/bin");
+        let variable = |name: &str| match name {
+            "HOME" => Some(own.clone()),
+            "PATH" => Some(path.clone()),
+            _ => None,
+        };
+
+        let limits = limits(Path::new("/nowhere"), Path::new("/nowhere"), &variable);
+
+        let below_home: Vec<_> =
+            limits.read_roots.iter().filter_map(|it| it.strip_prefix(&own).ok()).collect();
+        assert_eq!(below_home, [".docker/bin", ".local/bin", ".local/lib", "go"].map(Path::new));
+    }
 
     #[test]
     fn a_process_reads_what_cargo_builds_with_and_not_its_tokens() {

@@ -38,25 +38,31 @@ pub(crate) fn at_most(most: usize, root: Pid) -> Vec<Pid> {
     found
 }
 
-/// Returns the bytes that are resident for `process` alone.
-pub(crate) fn private_memory(process: Pid) -> u64 {
-    let Ok(text) = fs::read_to_string(format!("/proc/{process}/statm")) else { return 0 };
-    let mut pages = text.split_ascii_whitespace().skip(1).map(|field| field.parse().unwrap_or(0));
-    let (resident, shared): (u64, u64) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
-    let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
-    resident.saturating_sub(shared).saturating_mul(page)
+/// Returns the bytes that `processes` hold together: what belongs to each alone, swapped out or not, and the most that
+/// any of them shares with others.
+pub(crate) fn memory(processes: &[Pid]) -> u64 {
+    let (mut own, mut shared) = (0_u64, 0_u64);
+    for process in processes {
+        let Ok(text) = fs::read_to_string(format!("/proc/{process}/status")) else { continue };
+        for line in text.lines() {
+            let Some((name, rest)) = line.split_once(':') else { continue };
+            let kib = || rest.split_ascii_whitespace().next().and_then(|it| it.parse().ok());
+            match name {
+                "RssAnon" | "VmSwap" => own = own.saturating_add(kib().unwrap_or(0)),
+                "RssShmem" => shared = shared.max(kib().unwrap_or(0)),
+                _ => {}
+            }
+        }
+    }
+    own.saturating_add(shared).saturating_mul(1024)
 }
 
-/// Returns how many threads the processes of `user` have together.
-pub(crate) fn threads_of(user: u32) -> u64 {
-    let own = all().filter(|process| {
-        use std::os::unix::fs::MetadataExt;
-        fs::metadata(format!("/proc/{process}")).is_ok_and(|found| found.uid() == user)
-    });
-    own.map(|process| {
-        fs::read_dir(format!("/proc/{process}/task")).map_or(0, Iterator::count) as u64
-    })
-    .sum()
+/// Returns how many threads there are on the whole machine, whoever they belong to.
+pub(crate) fn threads() -> u64 {
+    // As in `0.20 0.18 0.12 1/80 11206`: the fourth field is what runs and what there is.
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let fields = text.split_ascii_whitespace().nth(3).and_then(|field| field.split_once('/'));
+    fields.and_then(|(_, all)| all.parse().ok()).unwrap_or_default()
 }
 
 /// Says whether `process` has ended and only waits for its parent to notice.

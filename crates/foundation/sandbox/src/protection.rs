@@ -27,9 +27,14 @@ pub struct Limits {
     /// exist and are no links.
     #[serde(default)]
     pub sealed: Vec<PathBuf>,
+    /// Folders in whose place it sees an empty one of its own, in memory, which goes with it: for what programs keep
+    /// where all of a user's programs do. They exist, and are read and written as the roots say.
+    #[serde(default)]
+    pub private: Vec<PathBuf>,
     /// Which sockets it may open.
     pub network: Network,
-    /// Bytes of memory, of each process by its data segment and of the whole tree by what is resident.
+    /// Bytes of memory of the whole tree, by what is resident for each of its processes alone. What is only reserved
+    /// does not count.
     pub memory: Option<u64>,
     /// Processes at once in the whole tree.
     pub processes: Option<u32>,
@@ -51,6 +56,7 @@ impl Limits {
             read_roots: read_roots.into_iter().map(Into::into).collect(),
             write_roots: write_roots.into_iter().map(Into::into).collect(),
             sealed: Vec::new(),
+            private: Vec::new(),
             network: Network::Off,
             memory: None,
             processes: None,
@@ -114,6 +120,10 @@ pub struct Protections {
     pub system_calls: Status,
     /// The whole tree ends, even what left its session.
     pub whole_tree: Status,
+    /// No more processes at once than its limit.
+    pub processes: Status,
+    /// No more memory than its limit.
+    pub memory: Status,
 }
 
 /// Whether a protection can be had.
@@ -121,6 +131,8 @@ pub struct Protections {
 pub enum Status {
     /// Yes, by the mechanism named.
     Active(String),
+    /// In part, as told.
+    Weak(String),
     /// No, for the reason given.
     Missing(String),
 }
@@ -129,6 +141,7 @@ impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Active(by) => write!(f, "active ({by})"),
+            Self::Weak(what) => write!(f, "weak ({what})"),
             Self::Missing(reason) => write!(f, "missing ({reason})"),
         }
     }
@@ -150,6 +163,8 @@ pub fn probe() -> Protections {
             scopes: seatbelt(),
             system_calls: seatbelt(),
             whole_tree: Status::Missing("this system has no subreaper: process group only".into()),
+            processes: Status::Missing("a Seatbelt profile cannot limit processes".into()),
+            memory: Status::Missing("a Seatbelt profile cannot limit memory".into()),
         }
     };
 
@@ -161,6 +176,8 @@ pub fn probe() -> Protections {
             scopes: missing(),
             system_calls: missing(),
             whole_tree: missing(),
+            processes: missing(),
+            memory: missing(),
         }
     };
 }

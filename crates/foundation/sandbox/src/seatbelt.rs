@@ -26,6 +26,10 @@ pub fn profile(limits: &Limits) -> Result<String, String> {
         return Err(format!("a Seatbelt profile cannot limit {name}"));
     }
 
+    if let Some(folder) = limits.private.first() {
+        return Err(format!("a Seatbelt profile cannot make {} private", folder.display()));
+    }
+
     let mut text = String::from(
         "(version 1)\n(deny default)\n(allow process-fork)\n(allow signal (target same-sandbox))\n\
          (allow sysctl-read)\n(allow file-read-metadata)\n",

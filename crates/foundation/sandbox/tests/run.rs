@@ -433,3 +433,20 @@ fn peak_memory() -> u64 {
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_command_is_given_no_open_file_but_its_three() {
+    use std::os::fd::AsRawFd as _;
+    let dir = folder();
+    std::fs::write(dir.path().join("secret"), "hunter2").unwrap();
+    // As whoever starts this program may leave one open.
+    let open = std::fs::File::open(dir.path().join("secret")).unwrap();
+    rustix::io::fcntl_setfd(&open, rustix::io::FdFlags::empty()).unwrap();
+    let script = format!("cat /proc/self/fd/{}", open.as_raw_fd());
+
+    let finished = run(&launched(dir.path()), shell(&script, dir.path())).await.unwrap();
+
+    assert!(!finished.combined.preview().contains("hunter2"), "{finished:?}");
+    assert_ne!(finished.exit, Exit::Code(0));
+}

@@ -56,7 +56,7 @@ async fn every_path_is_contained_and_write_paths_bind_every_way_of_writing() {
     assert!(!world.path("tests/u.txt").exists());
     let told = world.server.requests()[1].text();
     assert!(
-        told.contains("a program may write src/**, but not src/kept/**, tests/**, .git"),
+        told.contains("a program opens no connection and may write src/**, but not src/kept/**, tests/**, .git"),
         "{told}"
     );
 }
@@ -151,6 +151,25 @@ async fn cargo_builds_below_a_narrow_scope() {
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     let told = world.server.requests()[1].text();
     assert!(told.contains("1 passed"), "{told}");
+}
+
+#[tokio::test]
+async fn cargo_without_a_lock_file_below_a_narrow_scope_is_told_what_to_do() {
+    let world = World::new().await;
+    world
+        .repo
+        .write("Cargo.toml", "[package]\nname = \"x\"\nversion = \"0.1.0\"\nedition = \"2024\"\n")
+        .unwrap();
+    world.repo.write("src/lib.rs", "").unwrap();
+    world.agent("left", "one");
+    world.workflow("[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"Go.\"\nwrite_paths = [\"src/**\"]\n");
+
+    tried(&world, &[run(&["cargo", "check", "--offline"])]).await;
+
+    assert!(!world.path("Cargo.lock").exists());
+    let told = world.server.requests()[1].text();
+    let wanted = "there is no Cargo.lock, and cargo may not make one here: have one made by `cargo generate-lockfile`";
+    assert!(told.contains(wanted), "{told}");
 }
 
 fn bash(text: &str) -> (&'static str, serde_json::Value) {

@@ -1,6 +1,6 @@
 //! The config document.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroU32};
 
 use formwork_protocols::{
     Budget, CategoryName, ModelRef, PermissionMode, Price, ProviderName, Span,
@@ -40,6 +40,9 @@ pub struct Config {
     /// Whether processes are confined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxMode>,
+    /// How much programs may use, where they are confined.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub programs: Option<ProgramsConfig>,
     /// Programs that are asked about calls or told of what happens, those of every layer one after the other.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<HookConfig>,
@@ -309,6 +312,18 @@ pub struct AfterOutside {
     /// These are not called any more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
+}
+
+/// How much a program of an agent, a check or a gate may use, with all that it starts. One that uses more is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProgramsConfig {
+    /// How many processes there are at once; 1024 where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_processes: Option<NonZeroU32>,
+    /// How much memory they hold together, in MiB; three quarters of the machine's where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_memory_mib: Option<NonZeroU32>,
 }
 
 /// Whether processes are confined.

@@ -437,7 +437,7 @@ fn workshop(
 ) -> Result<Workshop, Error> {
     let inner = &formwork.inner;
     let protection = setup::protection(
-        setup.config.sandbox.unwrap_or_default(),
+        &setup.config,
         inner.has_launcher,
         inner.root.path(),
         &inner.state.join("tmp"),

@@ -7,8 +7,8 @@ use std::{
 };
 
 use landlock::{
-    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, PathFdError, Ruleset,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, PathFdError,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use rustix::process::{Resource as Rlimit, Rlimit as Bounds, getrlimit, setrlimit};
 use rustix::thread::CapabilitySet;
@@ -72,7 +72,7 @@ impl Confinement {
     }
 
     fn apply(self) -> Result<(), NotRun> {
-        super::seal::apply(&self.limits.sealed, &self.limits.write_roots, &self.cwd)?;
+        super::seal::apply(&self.limits, &self.cwd)?;
         limit_resources(&self.limits)?;
         for capability in UNNEEDED.iter() {
             // Refused only to those who are not root, and who have none of these either.
@@ -162,7 +162,6 @@ fn limit_resources(limits: &Limits) -> Result<(), NotRun> {
         // A core file is a write that no root allows.
         (Rlimit::Core, Some(0)),
         (Rlimit::Cpu, seconds),
-        (Rlimit::Data, limits.memory),
         (Rlimit::Fsize, limits.file_size),
         (Rlimit::Nofile, limits.open_files),
         (Rlimit::Nproc, limits.processes.map(most_of_user)),
@@ -176,11 +175,10 @@ fn limit_resources(limits: &Limits) -> Result<(), NotRun> {
 }
 
 /// Returns how many threads this user may have, since the kernel counts those all together: as many
-/// as there are, and enough for `processes` more with some threads each. It does not bind root.
+/// as there are on the whole machine, and enough for `processes` more with some threads each. It does not bind root.
 fn most_of_user(processes: u32) -> u64 {
     const SLACK: u64 = 1024;
-    let user = rustix::process::getuid().as_raw();
-    let there = crate::proc::threads_of(user);
+    let there = crate::proc::threads();
     there.saturating_add(u64::from(processes).saturating_mul(2)).saturating_add(SLACK)
 }
 
@@ -364,7 +362,7 @@ fn compile(mut calls: BTreeMap<i64, Vec<Rule>>, errno: libc::c_int) -> Result<Bp
 pub(crate) fn probe() -> Protections {
     let active = |by: &str| Status::Active(by.into());
     let files = match ruleset().and_then(Ruleset::create) {
-        Ok(_) => active("Landlock"),
+        Ok(_) => active(&landlock_version()),
         Err(error) => Status::Missing(format!("Landlock: {error}")),
     };
     let scoped = Ruleset::default()
@@ -379,7 +377,33 @@ pub(crate) fn probe() -> Protections {
         (Err(reason), _) | (Ok(_), Err(reason)) => Status::Missing(format!("seccomp: {reason}")),
         (Ok(_), Ok(())) => active("seccomp"),
     };
-    Protections { files, scopes, system_calls, whole_tree: active("subreaper") }
+    let processes = match super::cgroup::probe() {
+        Ok(group) => active(&format!("control group below {group}, resource limit, counts")),
+        Err(_) if !rustix::process::getuid().is_root() => active("resource limit, counts"),
+        Err(reason) => Status::Weak(format!("counts alone; no control group: {reason}")),
+    };
+    let memory = active("counts");
+    Protections { files, scopes, system_calls, whole_tree: active("subreaper"), processes, memory }
+}
+
+/// Names the newest version of Landlock that is known here and that the kernel has.
+fn landlock_version() -> String {
+    let has = |abi: &ABI| {
+        let hard = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+        let files = hard.handle_access(AccessFs::from_all(*abi));
+        let net = match *abi >= ABI::V4 {
+            true => files.and_then(|rules| rules.handle_access(AccessNet::from_all(*abi))),
+            false => files,
+        };
+        let scoped = match *abi >= SCOPES {
+            true => net.and_then(|rules| rules.scope(Scope::from_all(*abi))),
+            false => net,
+        };
+        scoped.and_then(Ruleset::create).is_ok()
+    };
+    let known = [(ABI::V6, "6 or newer"), (ABI::V5, "5"), (ABI::V4, "4"), (ABI::V3, "3")];
+    let found = known.iter().find(|(abi, _)| has(abi)).map_or("?", |(_, name)| name);
+    format!("Landlock ABI {found}")
 }
 
 /// Says whether the kernel filters system calls at all.

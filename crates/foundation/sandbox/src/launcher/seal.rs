@@ -1,4 +1,5 @@
-//! Makes paths below the write roots read-only for one command, by a view of the file system of its own.
+//! Makes paths below the write roots read-only for one command, and shared folders its own, by a view of the file system
+//! of its own.
 //!
 //! Landlock grants a folder with all that is below it and takes nothing back, so that a part of a writable folder
 //! cannot be kept from writing by it. A mount can: the part is mounted upon itself, read-only, where nobody but the
@@ -8,6 +9,7 @@
 
 use std::{
     collections::BTreeSet,
+    ffi::CString,
     fs,
     path::{Path, PathBuf},
 };
@@ -15,15 +17,20 @@ use std::{
 use rustix::{
     fs::StatVfsMountFlags,
     io::Errno,
-    mount::{MountFlags, MountPropagationFlags, mount_bind, mount_change, mount_remount},
+    mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change, mount_remount},
     thread::UnshareFlags,
 };
 
-use crate::wire::{NotRun, Protecting};
+use crate::{
+    Limits,
+    wire::{NotRun, Protecting},
+};
 
-/// Seals `paths`, which lie below `roots`, for the calling process, which works in `cwd`, and what it starts.
-pub(super) fn apply(paths: &[PathBuf], roots: &[PathBuf], cwd: &Path) -> Result<(), NotRun> {
-    if paths.is_empty() {
+/// Puts empty folders in the place of the private ones and seals what is to be sealed, for the calling process, which
+/// works in `cwd`, and what it starts.
+pub(super) fn apply(limits: &Limits, cwd: &Path) -> Result<(), NotRun> {
+    let (paths, roots) = (&limits.sealed, &limits.write_roots);
+    if paths.is_empty() && limits.private.is_empty() {
         return Ok(());
     }
     if !cwd.is_absolute() {
@@ -31,6 +38,9 @@ pub(super) fn apply(paths: &[PathBuf], roots: &[PathBuf], cwd: &Path) -> Result<
         return Err(failed(cwd, Errno::INVAL));
     }
     own_view().map_err(|errno| missing("a view of the file system of its own", errno))?;
+    for folder in &limits.private {
+        own_folder(folder, limits.memory).map_err(|errno| failed(folder, errno))?;
+    }
     for folder in ways(paths, roots) {
         mount_bind(&folder, &folder).map_err(|errno| failed(&folder, errno))?;
     }
@@ -44,8 +54,10 @@ pub(super) fn apply(paths: &[PathBuf], roots: &[PathBuf], cwd: &Path) -> Result<
 /// Leaves the view that others have, as root or else as a user whose rights over mounts reach no further.
 fn own_view() -> Result<(), Errno> {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    if super::spawn::unshare(UnshareFlags::NEWNS).is_err() {
-        super::spawn::unshare(UnshareFlags::NEWNS | UnshareFlags::NEWUSER)?;
+    // Memory and queues that programs of a user share by number are not files, and no rule of paths holds them.
+    let own = UnshareFlags::NEWNS | UnshareFlags::NEWIPC;
+    if super::spawn::unshare(own).is_err() {
+        super::spawn::unshare(own | UnshareFlags::NEWUSER)?;
         let write = |name: &str, text: String| {
             let written = fs::write(format!("/proc/self/{name}"), text);
             written.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
@@ -55,6 +67,14 @@ fn own_view() -> Result<(), Errno> {
         write("gid_map", format!("{group} {group} 1"))?;
     }
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+}
+
+/// Mounts an empty folder upon another one, which may hold so many bytes, or half of the machine's memory.
+fn own_folder(folder: &Path, bytes: Option<u64>) -> Result<(), Errno> {
+    let size = bytes.map(|bytes| format!(",size={bytes}")).unwrap_or_default();
+    let options = CString::new(format!("mode=1777{size}")).map_err(|_| Errno::INVAL)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount("tmpfs", folder, "tmpfs", flags, options.as_c_str())
 }
 
 /// Returns the folders between the roots and the paths, outermost first.

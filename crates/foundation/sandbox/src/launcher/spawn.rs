@@ -22,6 +22,18 @@ pub(super) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
     }
 }
 
+/// Has every open file but the standard three closed once a program starts: whoever started this one may have left some
+/// open, which are not the command's.
+fn close_others() {
+    let (first, last) = (3_u32, u32::MAX);
+    #[expect(unsafe_code, reason = "the C libraries of some systems have no such function")]
+    // SAFETY: it marks descriptors, closes none, and leaves memory alone.
+    let marked =
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_CLOEXEC) };
+    // A kernel that cannot, before 5.11, has no Landlock that would be enough either.
+    let _ = marked;
+}
+
 /// Starts `command`, the program in `file`, once `setup` has been applied to its process.
 pub(super) fn spawn(mut command: Command, file: &Path, setup: Setup) -> Result<Pid, NotRun> {
     let failed = |error: io::Error| program::not_started(file, &error);
@@ -30,6 +42,7 @@ pub(super) fn spawn(mut command: Command, file: &Path, setup: Setup) -> Result<P
     let mut setup = Some(setup);
     let prepare = move || {
         let Some(setup) = setup.take() else { return Ok(()) };
+        close_others();
         setup.apply().or_else(|reason| {
             says.write_all(&serde_json::to_vec(&reason)?)?;
             Err(io::ErrorKind::PermissionDenied.into())

@@ -27,8 +27,14 @@ use crate::{
 const LINGER: Duration = Duration::from_millis(200);
 /// A killed process that is still there after this is held by the kernel.
 const UNKILLABLE: Duration = Duration::from_secs(5);
-/// How often a tree is held against its limits.
+/// How often a tree is held against its limits, at the least time between two looks.
 const MEASURE: Duration = Duration::from_millis(10);
+/// A look at a large tree takes long; of the time of one processor no more than this part goes into looks, as long as
+/// the tree is well within its limits.
+const SHARE: u32 = 20;
+/// A tree that is this old or has this many processes is put into a control group.
+const OLD: Duration = Duration::from_millis(100);
+const GROWN: usize = 16;
 /// How often ended orphans are collected while nothing else happens.
 const COLLECT: Duration = Duration::from_millis(250);
 /// The priority that is served before all others.
@@ -42,20 +48,10 @@ pub(super) fn run() -> io::Result<()> {
     // Fails only where it leads a session already, which serves as well.
     let _ = rustix::process::setsid();
     let (spec, stdin) = Spec::read(&mut control)?;
-    // Left once the whole tree has ended, before that is reported.
-    let processes = spec.limits.as_ref().and_then(|limits| limits.processes);
-    let cgroup = processes.and_then(Cgroup::enter);
-    let mut report = match start(&spec, stdin) {
+    let report = match start(&spec, stdin) {
         Ok(target) => Supervisor::new(target, &spec).watch(&mut control)?,
         Err(reason) => Report::NotRun(reason),
     };
-    if let Report::Ended { exit: exit @ (Exit::Code(_) | Exit::Signal(_)), .. } = &mut report
-        && cgroup.as_ref().is_some_and(Cgroup::was_full)
-    {
-        // Forks came faster than counts.
-        *exit = Exit::OverLimit(Resource::Processes);
-    }
-    drop(cgroup);
     control.write_all(&serde_json::to_vec(&report)?)
 }
 
@@ -110,6 +106,24 @@ struct Supervisor<'a> {
     /// How and when the command itself ended.
     ended: Option<(Exit, Duration)>,
     stragglers: u32,
+    measured: Measured,
+    group: Group,
+}
+
+/// What the last look at the tree's use has shown.
+struct Measured {
+    took: Duration,
+    /// Whether the tree has used half of what it may.
+    is_near: bool,
+}
+
+/// The control group of the tree.
+enum Group {
+    /// It is young and small.
+    NotYet,
+    Held(Cgroup),
+    /// There can be none here.
+    Missing,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -134,6 +148,8 @@ impl<'a> Supervisor<'a> {
             cause: None,
             ended: None,
             stragglers: 0,
+            measured: Measured { took: Duration::ZERO, is_near: false },
+            group: Group::NotYet,
         }
     }
 
@@ -236,20 +252,39 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn over_limit(&self) -> Option<Resource> {
+    fn over_limit(&mut self) -> Option<Resource> {
         let limits = self.spec.limits.as_ref()?;
         if limits.processes.is_none() && limits.memory.is_none() {
             return None;
         }
+        let begun = Instant::now();
+        if begun.duration_since(self.started) < MEASURE {
+            return None; // Most commands have ended by then.
+        }
+        let me = rustix::process::getpid();
         let most = limits.processes.and_then(|most| usize::try_from(most).ok());
         let most = most.unwrap_or(usize::MAX);
-        let tree = proc::at_most(most.saturating_add(1), rustix::process::getpid());
-        if tree.len() > most {
+        let tree = proc::at_most(most.saturating_add(1), me);
+        let count = tree.len();
+        if count > most {
             return Some(Resource::Processes);
         }
-        let limit = limits.memory?;
-        let used: u64 = tree.into_iter().map(proc::private_memory).sum();
-        (used > limit).then_some(Resource::Memory)
+        let used = match limits.memory {
+            Some(_) => proc::memory(&tree),
+            None => 0,
+        };
+        if limits.memory.is_some_and(|limit| used > limit) {
+            return Some(Resource::Memory);
+        }
+        let is_near = count > most / 2 || limits.memory.is_some_and(|limit| used > limit / 2);
+        self.measured = Measured { took: begun.elapsed(), is_near };
+        if let (Group::NotYet, Some(processes)) = (&self.group, limits.processes)
+            && (count > GROWN || self.started.elapsed() > OLD)
+        {
+            let held = Cgroup::hold(processes, || proc::at_most(most.saturating_add(1), me));
+            self.group = held.map_or(Group::Missing, Group::Held);
+        }
+        None
     }
 
     /// Returns how long nothing needs to be done unless something is heard.
@@ -260,7 +295,11 @@ impl<'a> Supervisor<'a> {
         let limits = self.spec.limits.as_ref();
         let measured = limits.is_some_and(|it| it.memory.is_some() || it.processes.is_some());
         let left = self.spec.timeout.saturating_sub(self.started.elapsed());
-        left.min(if measured { MEASURE } else { COLLECT })
+        left.min(match &self.measured {
+            _ if !measured => COLLECT,
+            Measured { is_near: true, .. } => MEASURE,
+            Measured { took, .. } => took.saturating_mul(SHARE).clamp(MEASURE, COLLECT),
+        })
     }
 
     fn report(self, unkillable: u32, listener: Listener) -> io::Result<Report> {
@@ -270,8 +309,20 @@ impl<'a> Supervisor<'a> {
         let (exit, duration) = self
             .ended
             .unwrap_or_else(|| (Exit::Signal(Signal::KILL.as_raw()), self.started.elapsed()));
-        let exit = self.cause.unwrap_or(exit);
+        let exit = match self.cause.unwrap_or(exit) {
+            // Forks came faster than counts.
+            Exit::Code(_) | Exit::Signal(_) if self.group.was_full() => {
+                Exit::OverLimit(Resource::Processes)
+            }
+            exit => exit,
+        };
         Ok(Report::Ended { exit, duration, stragglers: self.stragglers, unkillable })
+    }
+}
+
+impl Group {
+    fn was_full(&self) -> bool {
+        matches!(self, Self::Held(group) if group.was_full())
     }
 }
 

@@ -115,8 +115,15 @@ impl Programs {
     }
 }
 
-/// How the kernel says that something may not be written, in the words of most programs.
-const REFUSED: [&str; 4] = ["Permission denied", "Read-only file system", "EACCES", "EROFS"];
+/// How the kernel says that something may not be done, in the words of most programs.
+const REFUSED: [&str; 6] = [
+    "Permission denied",
+    "Read-only file system",
+    "Operation not permitted",
+    "EACCES",
+    "EROFS",
+    "EPERM",
+];
 
 /// Resolves the folder that a program starts in.
 pub(super) async fn folder(
@@ -163,7 +170,12 @@ pub(crate) async fn run(
             Err(_) => finished.combined.preview(),
         },
     };
-    let told = if text.is_empty() { "[no output]".to_owned() } else { text };
+    let mut told = if text.is_empty() { "[no output]".to_owned() } else { text };
+    match finished.stragglers {
+        0 => {}
+        1 => told.push_str("\n[a process that it left running was ended]"),
+        left => told.push_str(&format!("\n[{left} processes that it left running were ended]")),
+    }
     match finished.exit {
         Exit::TimedOut => Err(ToolError::new(
             ToolErrorKind::TimedOut,
