@@ -99,13 +99,23 @@ pub(super) fn folder(
 ///
 /// What the user ignores everywhere is not asked, so that a search finds the same on every machine.
 pub(super) fn walk(folder: &Path) -> Walk {
-    WalkBuilder::new(folder)
+    walker(folder).build()
+}
+
+/// The same, in the order of the paths.
+pub(super) fn walk_in_order(folder: &Path) -> Walk {
+    walker(folder).sort_by_file_name(std::cmp::Ord::cmp).build()
+}
+
+fn walker(folder: &Path) -> WalkBuilder {
+    let mut walker = WalkBuilder::new(folder);
+    walker
         .hidden(false)
         .follow_links(false)
         .require_git(false)
         .git_global(false)
-        .filter_entry(|entry| entry.file_name() != ".git")
-        .build()
+        .filter_entry(|entry| entry.file_name() != ".git");
+    walker
 }
 
 /// Returns a path as the model names it: from the root of the workspace, with `/`.

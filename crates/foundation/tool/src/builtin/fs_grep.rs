@@ -1,5 +1,7 @@
 //! `fs.grep`: which lines hold such text.
 
+mod ordered; // Many files at once, told in their order.
+
 use std::path::Path;
 
 use formwork_protocols::{Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec, text};
@@ -12,9 +14,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    fs_glob::{cancelled, compile, folder, shown, walk},
+    fs_glob::{cancelled, compile, folder, shown, walk_in_order},
     on_files::{OnFiles, Scene},
 };
+use ordered::InFile;
 
 /// How many lines one call returns unless it says otherwise.
 const MAX_LINES: usize = 100;
@@ -63,40 +66,34 @@ fn search(scene: &Scene, arguments: Arguments) -> Result<ToolOutput, ToolError> 
     let from = folder(workspace, arguments.path.as_deref())?;
     let limit = arguments.limit.unwrap_or(MAX_LINES).clamp(1, MOST_LINES);
 
-    let mut files: Vec<_> = Vec::new();
-    for entry in walk(&from) {
-        if cancel.is_cancelled() {
-            return Err(cancelled());
-        }
-        let Ok(entry) = entry else { continue };
+    let root = workspace.root().path();
+    let files = walk_in_order(&from).flatten().filter(|entry| {
         let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
-        let below = entry.path().strip_prefix(workspace.root().path()).unwrap_or(entry.path());
-        if is_file && only.as_ref().is_none_or(|only| only.names(below)) {
-            files.push(entry.into_path());
-        }
+        let below = entry.path().strip_prefix(root).unwrap_or(entry.path());
+        is_file && only.as_ref().is_none_or(|only| only.names(below))
+    });
+    let looks = || {
+        let mut searcher = SearcherBuilder::new()
+            .binary_detection(BinaryDetection::quit(0))
+            .line_terminator(LineTerminator::crlf())
+            .line_number(true)
+            .build();
+        let (matcher, name) = (matcher.clone(), |file: &Path| shown(workspace, file));
+        move |file: &Path| in_file(&mut searcher, &matcher, file, &name, limit)
+    };
+    let is_over = || cancel.is_cancelled();
+    // One more than is shown tells that there are more.
+    let all = ordered::search(files.map(|it| it.into_path()), looks, (limit + 1, &is_over));
+    if cancel.is_cancelled() {
+        return Err(cancelled());
     }
-    files.sort_unstable();
-
-    let mut found = Found { text: String::new(), lines: 0, limit, more: false };
-    let mut searcher = SearcherBuilder::new()
-        .binary_detection(BinaryDetection::quit(0))
-        .line_terminator(LineTerminator::crlf())
-        .line_number(true)
-        .build();
-    let mut unread = 0_usize;
-    for file in &files {
-        if cancel.is_cancelled() {
-            return Err(cancelled());
-        }
-        if found.more {
-            break;
-        }
-        if in_file(&mut searcher, &matcher, file, &shown(workspace, file), &mut found).is_err() {
-            unread += 1;
-        }
+    let (mut found, mut unread) = (Found { text: String::new(), lines: 0, limit, more: false }, 0);
+    for in_file in &all.files {
+        unread += usize::from(in_file.unread);
+        found.add(&in_file.text);
     }
     if found.lines == 0 {
-        found.text = format!("no line of {} files matches {}\n", files.len(), arguments.pattern);
+        found.text = format!("no line of {} files matches {}\n", all.searched, arguments.pattern);
     }
     if found.more {
         found.text.push_str(&format!("[more than {limit} lines; narrow the search]\n"));
@@ -138,37 +135,62 @@ struct Found {
     more: bool,
 }
 
+impl Found {
+    /// Adds whole lines until there are enough.
+    fn add(&mut self, text: &str) {
+        for line in text.split_inclusive('\n') {
+            if self.lines == self.limit {
+                self.more = true;
+                return;
+            }
+            self.text.push_str(line);
+            self.lines += 1;
+        }
+    }
+}
+
+/// Looks into one file, for one line more than `limit` at the most.
 fn in_file(
     searcher: &mut Searcher,
     matcher: &RegexMatcher,
     file: &Path,
-    name: &str,
-    found: &mut Found,
-) -> std::io::Result<()> {
-    searcher.search_path(matcher, file, Lines { name, found })
+    name: &impl Fn(&Path) -> String,
+    limit: usize,
+) -> InFile {
+    let mut found = InFile::default();
+    let mut lines = Lines { file, name, shown: None, found: &mut found, most: limit + 1 };
+    let read = searcher.search_path(matcher, file, &mut lines);
+    found.unread = read.is_err();
+    found
 }
 
-/// Collects the lines of one file.
-struct Lines<'a> {
-    name: &'a str,
-    found: &'a mut Found,
+/// Collects the lines of one file, each as one line.
+struct Lines<'a, N> {
+    file: &'a Path,
+    name: &'a N,
+    /// The file's name, once a line was found in it.
+    shown: Option<String>,
+    found: &'a mut InFile,
+    most: usize,
 }
 
-impl Sink for Lines<'_> {
+impl<N: Fn(&Path) -> String> Sink for Lines<'_, N> {
     type Error = std::io::Error;
 
     fn matched(&mut self, _: &Searcher, matched: &SinkMatch<'_>) -> Result<bool, Self::Error> {
-        if self.found.lines == self.found.limit {
-            self.found.more = true;
-            return Ok(false);
-        }
         let line = String::from_utf8_lossy(matched.bytes());
         let line = line.trim_end_matches(['\n', '\r']);
         let number = matched.line_number().unwrap_or_default();
-        let (name, shown) = (self.name, text::head(line, MAX_LINE_BYTES));
+        let name = self.shown.get_or_insert_with(|| (self.name)(self.file));
+        let shown = text::head(line, MAX_LINE_BYTES);
         let cut = if shown.len() < line.len() { " […]" } else { "" };
-        self.found.text.push_str(&format!("{name}:{number}: {shown}{cut}\n"));
+        let start = self.found.text.len();
+        self.found.text.push_str(&format!("{name}:{number}: {shown}{cut}"));
+        // A pattern may match over several lines, and each of them may hold a stray ending.
+        let one_line = self.found.text.split_off(start).replace('\n', "\u{23ce}");
+        self.found.text.push_str(&one_line);
+        self.found.text.push('\n');
         self.found.lines += 1;
-        Ok(true)
+        Ok(self.found.lines < self.most)
     }
 }
