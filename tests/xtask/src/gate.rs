@@ -42,6 +42,8 @@ pub(crate) enum Step {
     Simulate,
     /// A run killed at twenty of its events, before and after each commit, on each store
     Crash,
+    /// Every attempt to get out of a workspace, by every way in
+    Escape,
     /// All examples in files
     Examples,
     /// The built program, run as a stranger would
@@ -78,6 +80,7 @@ impl Step {
             Self::Crash => {
                 crash(None, Crash { events: 200, boundaries: Some(BOUNDARIES), shared: None })
             }
+            Self::Escape => escape(None, false),
             Self::Examples => examples(),
             Self::Smoke => smoke::run(&Built::all()?.program("formwork")?),
             Self::Package => package::run(),
@@ -186,6 +189,22 @@ pub(crate) fn crash(store: Option<StoreKind>, crash: Crash) -> Result<()> {
         process::run(&mut cargo)?;
     }
     Ok(())
+}
+
+/// Tries to get out of a workspace, by every way in.
+pub(crate) fn escape(filter: Option<&str>, json: bool) -> Result<()> {
+    // The suite runs the program that lies beside it, and has it run a hostile one.
+    process::run_quietly(&mut process::cargo(&["build", "--workspace", "--bins"]))?;
+    let run = ["run", "--quiet", "--package", "formwork-e2e", "--bin", "formwork-escape", "--"];
+    let mut cargo = process::cargo(&run);
+    cargo.args(filter).args(json.then_some("--json"));
+    let required = std::env::var("FORMWORK_REQUIRE").unwrap_or_default();
+    cargo.args(required.split(',').any(|one| one.trim() == "sandbox").then_some("--strict"));
+    if json {
+        process::run_quietly(&mut cargo) // The document stands alone on standard output.
+    } else {
+        process::run(&mut cargo)
+    }
 }
 
 fn examples() -> Result<()> {

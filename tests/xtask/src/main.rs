@@ -84,6 +84,17 @@ enum Command {
         #[arg(long, value_name = "R", requires = "processes")]
         runs: Option<u64>,
     },
+    /// Tries to get out of a workspace by every way in, and prints what stopped each attempt
+    ///
+    /// FORMWORK_REQUIRE=sandbox makes a machine that cannot confine programs a failure; without it the attempts
+    /// that need it are named as not tried.
+    Escape {
+        /// Only what holds this text in its name or its way in
+        filter: Option<String>,
+        /// Prints one JSON document in place of the table
+        #[arg(long)]
+        json: bool,
+    },
     /// Feeds the fuzz targets with all that a server could send, and tells how often each ran
     ///
     /// It needs a nightly compiler and cargo-fuzz, and is no step of the gate.
@@ -128,6 +139,7 @@ fn run(command: Command) -> Result<()> {
             let shared = processes.zip(runs);
             gate::crash(store, gate::Crash { events, boundaries, shared })
         }
+        Command::Escape { filter, json } => gate::escape(filter.as_deref(), json),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::Package => package::run(),
     }

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::{
-    answers::{calls, ending, ends, held, says},
+    answers::{self, calls, ending, ends, held, says},
     crash::{marked, stuck},
     world::{Ended, World, end_of, signal},
 };
@@ -222,6 +222,69 @@ async fn a_run_that_was_interrupted_or_killed_is_taken_back_to_the_byte() {
 
         assert_ne!(ended.code, Some(0), "{ended:#?}");
         assert_undone(&world, &before, &undone);
+    }
+}
+
+/// How a run ends that was not taken back.
+#[derive(Debug, Clone, Copy)]
+enum How {
+    Well,
+    Failed,
+    Aborted,
+    Signalled(Signal),
+}
+
+#[tokio::test]
+async fn a_dirty_tree_is_left_as_it_was_but_for_what_the_run_named_however_it_ends() {
+    let ways = [
+        How::Well,
+        How::Failed,
+        How::Aborted,
+        How::Signalled(Signal::INT),
+        How::Signalled(Signal::TERM),
+        How::Signalled(Signal::KILL),
+    ];
+    for how in ways {
+        let world = dirty().await;
+        world.repo.git(&["status"]).unwrap();
+        let before = tree(world.repo.path());
+        let calls = [
+            ("fs.write", json!({ "path": "made.txt", "content": "made\n" })),
+            ("git", json!({ "arguments": ["status"] })),
+            ("git", json!({ "arguments": ["diff", "HEAD"] })),
+            ("exec", json!({ "command": ["git", "status"] })),
+            ("exec", json!({ "command": ["sh", "-c", "cat src/*.rs > /dev/null"] })),
+        ];
+        world.server.reply(&World::chat("one"), answers::calls(&calls));
+        let gate = Gate::new();
+        match how {
+            How::Well => world.server.reply(&World::chat("one"), ends("Made it.")),
+            How::Failed => (0..8).for_each(|_| {
+                world.server.reply(&World::chat("one"), ends("Made it."));
+            }),
+            How::Aborted | How::Signalled(_) => {
+                world.server.reply(&World::chat("one"), held(&gate, &ending("never heard")));
+            }
+        }
+        let check = if matches!(how, How::Failed) { "test -e no-such" } else { "test -e made.txt" };
+
+        let program = world.formwork(["run", "-m", "Make it.", "--check", check]).spawn().unwrap();
+        match how {
+            How::Well | How::Failed => {}
+            How::Aborted => {
+                gate.reached().await;
+                let aborted = world.run(["runs", "abort", &run_of(&world).await]).await;
+                assert_eq!(aborted.code, Some(0), "{aborted:#?}");
+            }
+            How::Signalled(with) => {
+                gate.reached().await;
+                signal(&program, with);
+            }
+        }
+        let ended = end_of(program).await;
+
+        assert_eq!(ended.code == Some(0), matches!(how, How::Well), "{how:?}: {ended:#?}");
+        assert_eq!(differing(&before, &tree(world.repo.path())), ["made.txt"], "{how:?}");
     }
 }
 

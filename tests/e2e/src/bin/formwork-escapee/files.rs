@@ -1,0 +1,67 @@
+//! Files beyond the workspace.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _, Write as _},
+    process::Command,
+};
+
+use crate::Tried;
+
+/// What is read of a file: enough to show what it holds.
+const MOST: u64 = 4096;
+
+pub(crate) fn read(path: &str) -> Tried {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MOST).read_to_end(&mut bytes)?;
+    Ok(format!("read {path}: {}", String::from_utf8_lossy(&bytes)))
+}
+
+pub(crate) fn list(path: &str) -> Tried {
+    let names: Vec<_> = fs::read_dir(path)?.flatten().map(|entry| entry.file_name()).collect();
+    Ok(format!("listed {path}: {names:?}"))
+}
+
+pub(crate) fn write(path: &str) -> Tried {
+    File::options().create(true).append(true).open(path)?.write_all(b"escaped\n")?;
+    Ok(format!("wrote {path}"))
+}
+
+/// Writes a file; whoever asked looks whether anybody else can see it.
+pub(crate) fn leave(path: &str) -> Tried {
+    write(path)?;
+    Err(io::Error::other("a file was written, which others are not to see"))
+}
+
+pub(crate) fn remove(path: &str) -> Tried {
+    if fs::symlink_metadata(path)?.is_dir() {
+        fs::remove_dir_all(path)?;
+    } else {
+        fs::remove_file(path)?;
+    }
+    Ok(format!("removed {path}"))
+}
+
+pub(crate) fn device(path: &str) -> Tried {
+    let kind = rustix::fs::FileType::BlockDevice;
+    let device = rustix::fs::makedev(8, 0);
+    rustix::fs::mknodat(rustix::fs::CWD, path, kind, rustix::fs::Mode::RWXU, device)?;
+    Ok(format!("made the device {path}"))
+}
+
+pub(crate) fn run(path: &str) -> Tried {
+    Command::new(path).status()?;
+    Ok(format!("ran {path}"))
+}
+
+/// Gives a file a second name and writes by that.
+pub(crate) fn link(from: &str, to: &str) -> Tried {
+    fs::hard_link(from, to)?;
+    write(to)?;
+    Ok(format!("linked {from} to {to}"))
+}
+
+pub(crate) fn rename(from: &str, to: &str) -> Tried {
+    fs::rename(from, to)?;
+    Ok(format!("moved {from} to {to}"))
+}
