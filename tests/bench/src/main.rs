@@ -13,9 +13,12 @@ mod append; // Durable appends.
 mod append_cost; // What each promise of the log costs.
 mod client_path; // A model call over loopback.
 mod decide; // The pure core of the scheduler.
+mod edit; // Files, written and edited.
+mod exec; // Programs, confined.
 mod headless; // A whole run of many turns against a model that answers at once.
 mod log; // The log as it is looked at.
 mod replay; // Reading the log.
+mod search; // Text in many files.
 mod sse_decode; // An answer from its bytes, on every wire.
 mod start; // What it costs to begin.
 mod streams; // Many streams at once.
@@ -86,6 +89,12 @@ enum Bench {
     ClientPath,
     /// The pure core of the scheduler, without IO.
     Decide,
+    /// Files: one put in place at once, sixteen edited together, a splice of a large one.
+    Edit,
+    /// Programs: plain, confined, by bubblewrap; from a small parent and a large one; many at once.
+    Exec(exec::Options),
+    /// Text in many files: every line, and the first.
+    Search(search::Options),
     /// Reading the log: events from a cursor, a chain verified, a large store opened.
     Replay(replay::Options),
     /// An answer from its bytes, on every wire, however they are cut.
@@ -114,11 +123,14 @@ enum Bench {
 }
 
 /// In the order to run them: those that measure other processes come first.
-const ALL: [&str; 12] = [
+const ALL: [&str; 15] = [
     "start",
     "log",
     "headless",
+    "exec",
     "turn",
+    "edit",
+    "search",
     "decide",
     "sse-decode",
     "client-path",
@@ -143,6 +155,9 @@ fn main() -> Result<()> {
         Bench::AppendCost => append_cost::run(how.quick, &mut report)?,
         Bench::ClientPath => client_path::run(how.quick, &mut report)?,
         Bench::Decide => decide::run(how.quick, &mut report)?,
+        Bench::Edit => edit::run(how.quick, &mut report)?,
+        Bench::Exec(options) => exec::run(&options, how.quick, &mut report)?,
+        Bench::Search(options) => search::run(&options, how.quick, &mut report)?,
         Bench::Replay(options) => replay::run(&options, how.quick, &mut report)?,
         Bench::SseDecode => sse_decode::run(how.quick, &mut report)?,
         Bench::Streams(options) => streams::run(&options, how.quick, &mut report)?,

@@ -73,7 +73,7 @@ pub(super) fn all() -> Vec<Attempt> {
             let calls = all.iter().map(|command| ("exec", json!({ "command": command })));
             let mut scene = Scene::new(vec![calls.collect()], REFUSED);
             scene.config = PATTERNS.to_owned();
-            Ok(scene.looking(|place, record| only_refused(place, record)))
+            Ok(scene.looking(only_refused))
         })
     });
     let by_shell = SHELL.iter().map(|(name, all)| {
@@ -81,7 +81,7 @@ pub(super) fn all() -> Vec<Attempt> {
             let calls = all.iter().map(|text| ("shell", json!({ "command": text })));
             let mut scene = Scene::new(vec![calls.collect()], REFUSED);
             scene.config = PATTERNS.to_owned();
-            Ok(scene.looking(|place, record| only_refused(place, record)))
+            Ok(scene.looking(only_refused))
         })
     });
     by_exec.chain(by_shell).collect()
