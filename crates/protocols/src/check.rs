@@ -509,7 +509,8 @@ impl Verdict {
         }
     }
 
-    /// Returns what a model needs in order to mend what failed: the reason, the issues, the excerpt.
+    /// Returns what a model needs in order to mend what failed: the reason, the issues, the excerpt. Lines of an
+    /// output have a bar before them, so that none passes for a line of the verdict.
     pub fn for_model(&self) -> String {
         let mut text = format!(
             "check {:?} {}: {}\n",
@@ -521,16 +522,15 @@ impl Verdict {
             text.push_str(&format!("command: {}\n", self.evidence.argv.join(" ")));
         }
         for issue in &self.issues {
-            text.push_str(&format!("- {issue}\n"));
+            text.push_str(&format!("- {}\n", issue.to_string().replace('\n', "\n  ")));
         }
         for step in &self.steps {
             text.push_str(&format!("before it, the {}: {}\n", step.what.as_str(), step.reason));
         }
         if !self.evidence.excerpt.is_empty() {
             text.push_str("output:\n");
-            text.push_str(&self.evidence.excerpt);
-            if !self.evidence.excerpt.ends_with('\n') {
-                text.push('\n');
+            for line in self.evidence.excerpt.lines() {
+                text.push_str(&format!("  | {line}\n"));
             }
         }
         text

@@ -30,6 +30,9 @@ pub struct ContextCompacted {
     /// Groups of messages that a summary stands for.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub summarised: u32,
+    /// Blocks that the provider refused and a marker stands for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub masked: u32,
     /// Tokens behind the first change, which no provider has in its cache any more.
     pub rebilled_tokens: u64,
     /// What these cost more than from the cache.
@@ -54,6 +57,7 @@ impl std::fmt::Display for ContextCompacted {
         part(self.superseded, "result superseded", "results superseded");
         part(self.spilled, "result cut", "results cut");
         part(self.summarised, "group of messages summed up", "groups of messages summed up");
+        part(self.masked, "block masked that was refused", "blocks masked that were refused");
         if self.handed_over.is_some() {
             parts.push("goes on in a new conversation".to_owned());
         }
@@ -82,6 +86,8 @@ pub enum CompactionCause {
     Overflow,
     /// Somebody asked for it.
     Asked,
+    /// The provider refused something of it.
+    Refused,
 }
 
 /// One change of a conversation. A group of messages is known by the place of its first message in the log.

@@ -12,6 +12,7 @@ use std::{
 use async_trait::async_trait;
 use formwork_agent::Agent;
 use formwork_compose::{Library, Template};
+use formwork_context::outside;
 use formwork_policy::Grants;
 use formwork_protocols::{
     AgentName, Approver, Body, CallId, Cancel, Claim, Clock, Escalation, EventBody, Model,
@@ -428,6 +429,7 @@ impl Workshop {
         // The engine is strict both ways, and a workflow's variables need not all be in each prompt.
         let named = library.variables(&template).map_err(fault)?;
         known.retain(|name, _| named.contains(name));
+        known.values_mut().for_each(shown);
         library.render(&template, &known).map_err(fault)
     }
 
@@ -909,6 +911,20 @@ impl Executor for Replayed {
     }
 }
 
+/// Writes every text of a value as a model is shown what comes from outside: it may be what a command printed.
+fn shown(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Cow::Owned(written) = outside(text) {
+                *text = written;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(shown),
+        Value::Object(map) => map.values_mut().for_each(shown),
+        _ => {}
+    }
+}
+
 /// Says why an attempt could not be made.
 fn broken(error: &Error) -> AttemptEnd {
     let detail = crate::error::chain(error);
@@ -936,7 +952,8 @@ fn schema_of(spec: &TaskSpec) -> Option<&Value> {
 /// Says what the failed checks found, for the model to mend.
 fn evidence(verdicts: &[Verdict], takes_tools: bool) -> String {
     let failed = verdicts.iter().filter(|verdict| !verdict.passed);
-    let told: Vec<String> = failed.map(Verdict::for_model).collect();
+    let told: Vec<String> =
+        failed.map(|verdict| outside(&verdict.for_model()).into_owned()).collect();
     if told.is_empty() {
         return String::new();
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use formwork_protocols::{BlobHash, text};
 
-use crate::visible::visible;
+use crate::{outside::outside, visible::visible};
 
 /// How many bytes of one file are read at the most.
 pub const FILE_BYTES: usize = 64 * 1024;
@@ -63,7 +63,7 @@ pub fn instruction(
         Some((path, text))
     })?;
     let mut including = Including { files, seen: HashSet::from([path.clone()]), count: 0 };
-    let text = visible(&including.expand(&path, &text, 0)).into_owned();
+    let text = outside(&including.expand(&path, &text, 0)).into_owned();
     let room = budget.saturating_mul(BYTES_PER_TOKEN);
     let cut = text.len() > room;
     let kept = text::head(&text, room);

@@ -12,7 +12,8 @@
 //! system message, the first group, the task and the last groups.
 //!
 //! What a repository tells is material with a label: [`instruction`] reads an instruction file with what it includes,
-//! [`Skill`] lists a text that is loaded when it is needed, and [`visible`] shows what would be hidden in either.
+//! [`Skill`] lists a text that is loaded when it is needed, and [`visible`] shows what would be hidden in either. What
+//! tools and files hold is shown as [`outside`] writes it: it can pass for no person, no reminder and no summary.
 //!
 //! This crate asks no model, reads no file but through [`Files`], and knows no store.
 //!
@@ -33,6 +34,7 @@ mod compact; // What can be left out, and what has to stay.
 mod count; // How many tokens a request has.
 mod history; // What was said, well-formed by construction.
 mod instructions; // What a repository asks of agents.
+mod outside; // What comes from outside, so that it passes for nothing else.
 mod room; // How many tokens there is room for.
 mod skills; // Texts that are read when one is needed.
 mod transcript; // A conversation in words, for those who sum it up.
@@ -46,6 +48,7 @@ pub use {
     count::{Meter, message_tokens, tokens_of, tool_tokens},
     history::{Answered, Group, History, HistoryError, OpenTurn, Turn},
     instructions::{FILE_BYTES, Files, Instruction, folders, instruction},
+    outside::{indented, outside},
     room::Room,
     skills::{MAX_SKILLS, Skill, listed, skill},
     transcript::{SUMMARISE, transcript},

@@ -4,6 +4,7 @@ use formwork_protocols::text;
 
 use crate::{
     instructions::{attribute, closed},
+    outside::outside,
     visible::visible,
 };
 
@@ -70,7 +71,7 @@ pub fn listed(skills: &[Skill], tool: &str) -> Option<String> {
 /// Returns a skill as a model is shown it that has loaded it.
 pub fn skill(name: &str, file: &str) -> String {
     let (_, body) = split(file);
-    let body = visible(body.trim());
+    let body = outside(body.trim());
     let kept = text::head(&body, SHOWN_BYTES);
     let more = if kept.len() < body.len() { "\n[the rest is left out]" } else { "" };
     format!(

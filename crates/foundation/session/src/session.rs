@@ -22,6 +22,7 @@ mod calls; // The calls of one answer.
 mod carried; // From one conversation to the next.
 mod fit; // Before each of them, within the window.
 mod hear; // Between the turns.
+mod mask; // What a provider refuses for what is in it.
 mod resume; // From the log back to a conversation.
 
 pub use carried::Carried;
@@ -71,6 +72,10 @@ pub struct Session {
     compact_asked: bool,
     /// Whether the server has refused the last request as too long.
     overflowed: bool,
+    /// The place of the first message that no answer was given to yet: all before it was accepted once.
+    accepted: u32,
+    /// The search for what the provider refuses, while it goes on.
+    search: Option<mask::Search>,
     /// The last answer, while it has calls that are not answered.
     open: Option<OpenTurn>,
     /// A last answer that was cut or withheld, and why, of which a resumed conversation has done nothing yet.
@@ -154,7 +159,7 @@ impl Session {
         let (history, _) = History::fold(messages).map_err(damaged)?;
 
         let mut session = Self::assemble(id, spec, seams, record, history);
-        session.task_at = task_at;
+        (session.task_at, session.accepted) = (task_at, task_at);
         if let Some((measure, counted)) = carried.and_then(|carried| carried.counted) {
             session.meter.learn(measure, counted);
         }
@@ -192,6 +197,8 @@ impl Session {
             steered: 0,
             compact_asked: false,
             overflowed: false,
+            accepted: 1,
+            search: None,
             totals: Totals::default(),
             cut: 0,
             reminded: 0,
@@ -359,6 +366,9 @@ impl Session {
         match reason {
             StopReason::Refusal | StopReason::ContentFilter => {
                 self.leave(open, "not called: the answer was withheld")?;
+                if reason == StopReason::ContentFilter && self.mask_filtered()? {
+                    return Ok(ControlFlow::Continue(()));
+                }
                 let by = if reason == StopReason::Refusal { "the model" } else { "a filter" };
                 let detail = format!("{by} withheld the answer: {}", one_line(&text));
                 return Ok(ControlFlow::Break(SessionEnd::Refused { detail }));

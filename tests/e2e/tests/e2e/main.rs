@@ -37,6 +37,7 @@ mod made; // Tasks that agents make while they work.
 mod models; // Servers of models: looked at closely, and given one.
 mod modes; // What agents may change.
 mod pathologies; // Models that go wrong.
+mod outside; // What comes from outside: shown, and masked.
 mod plan; // What a workflow would cost, and what budgets do.
 mod proofs; // Checks that are not got around.
 mod recorded; // A run carried out again without its server.

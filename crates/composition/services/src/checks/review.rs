@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use formwork_context::{indented, outside};
 use formwork_protocols::{
     AgentName, AttemptId, Blob, Body, Cancel, Claim, PermissionMode, SessionId, TaskId, TaskName,
     check::{AgentCheck, CheckStep, Evidence, Issue, Phase, Reviewed, Severity, StepKind, Verdict},
@@ -202,7 +203,7 @@ impl Workshop {
         let attempt = self.aside(job).await?;
         let mut user = self.prompt(prompt, &attempt)?;
         user.push_str("\n\nWhat a check found:\n");
-        user.push_str(&found.for_model());
+        user.push_str(&outside(&found.for_model()));
         let limits = Limits { wall: Some(job.check.timeout), ..Limits::default() };
         let aside = Aside { agent, user, mode: None, limits };
         let (session, end) = self.talk_aside(&attempt, aside, cancel).await?;
@@ -260,7 +261,7 @@ impl Workshop {
             }
             if let Some(claim) = &job.claim {
                 told.push_str("\n\n--- what it claims\n");
-                told.push_str(&claim.summary);
+                told.push_str(&indented(&outside(&claim.summary)));
             }
         } else {
             told.push_str(&format!("\n\n--- what is looked at\n{}", seen.what));
@@ -269,7 +270,7 @@ impl Workshop {
             [("not shown", &seen.diff.unseen), ("without words to show", &seen.diff.opaque)]
         {
             if !list.is_empty() {
-                told.push_str(&format!("\n\n--- {head}\n{}", list.join("\n")));
+                told.push_str(&format!("\n\n--- {head}\n{}", outside(&list.join("\n"))));
             }
         }
         let which = match of {
@@ -277,7 +278,7 @@ impl Workshop {
             _ => format!(", part {} of {of}: the others are looked at for themselves", at + 1),
         };
         told.push_str(&format!("\n\n--- what changed{which}\n"));
-        told.push_str(if part.is_empty() { "nothing\n" } else { part });
+        told.push_str(&outside(if part.is_empty() { "nothing\n" } else { part }));
         Ok(told)
     }
 }

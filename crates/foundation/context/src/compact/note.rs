@@ -7,6 +7,7 @@ use formwork_protocols::{ContextEdit, text};
 use super::Stretch;
 use crate::{
     history::{Group, History},
+    outside::{indented, outside},
     transcript::{called, transcript},
 };
 
@@ -37,10 +38,14 @@ const DIGEST_BYTES: usize = 2_500;
 /// How many of the last calls a digest names.
 const DIGEST_CALLS: usize = 12;
 
+/// What stands before the last groups in a brief.
+const LAST: &str = "The last steps:";
+
 /// Returns the edit by which a summary in these words stands for a stretch of groups. What the person said in
-/// them is kept word for word.
+/// them is kept word for word. The words are a model's, which has read what tools brought: they speak for nobody.
 pub fn summary(history: &History, stretch: &Stretch, words: &str) -> ContextEdit {
-    let mut content = format!("{SUMMARY}\n{}", text::preview(words.trim(), SUMMARY_BYTES));
+    let words = outside(words.trim());
+    let mut content = format!("{SUMMARY}\n{}", text::preview(&words, SUMMARY_BYTES));
     let said = quotes(stretch.groups(history));
     if !said.is_empty() {
         content.push_str(&format!("\n\n{QUOTES}\n{said}"));
@@ -49,7 +54,7 @@ pub fn summary(history: &History, stretch: &Stretch, words: &str) -> ContextEdit
 }
 
 /// Returns what the person said in some groups, and what earlier summaries quote.
-fn quotes(groups: &[Group]) -> String {
+pub(super) fn quotes(groups: &[Group]) -> String {
     let mut said = String::new();
     for group in groups {
         let Group::User(message) = group else { continue };
@@ -57,11 +62,11 @@ fn quotes(groups: &[Group]) -> String {
         if words.starts_with(INSTRUCTIONS) {
             continue;
         }
-        if !words.starts_with(SUMMARY) {
-            let words = text::preview(words.trim(), QUOTE_BYTES).replace('\n', "\n  ");
-            said.push_str(&format!("- {words}\n"));
-        } else if let Some((_, quoted)) = words.split_once(QUOTES) {
-            said.push_str(quoted.trim_start_matches('\n'));
+        if !words.starts_with(SUMMARY) && !words.starts_with(BRIEF) {
+            said.push_str(&format!("- {}\n", indented(&text::preview(words.trim(), QUOTE_BYTES))));
+        } else if let (_, Some(quoted)) = parted(&words) {
+            said.push_str(quoted);
+            said.push('\n');
         }
     }
     // The newest wish counts most; the first ones are near the task, which stands anyway.
@@ -69,6 +74,16 @@ fn quotes(groups: &[Group]) -> String {
         0..=QUOTES_BYTES => said,
         _ => format!("[…]{}", text::tail(&said, QUOTES_BYTES)),
     }
+}
+
+/// Parts a summary or a brief into what was written down and what a person said, each without its heading. A line of
+/// either that looked like a heading would have a backslash before it, or be indented.
+fn parted(words: &str) -> (&str, Option<&str>) {
+    let heading = format!("\n{QUOTES}\n");
+    let Some((told, said)) = words.split_once(&heading) else {
+        return (words.split(&format!("\n{LAST}\n")).next().unwrap_or(words), None);
+    };
+    (told, said.split(&format!("\n{LAST}\n")).next().map(str::trim_end))
 }
 
 /// Writes down what happened in some groups without asking a model: what earlier summaries say, how often each tool was
@@ -80,8 +95,9 @@ pub fn digest(groups: &[Group]) -> String {
         match group {
             Group::User(message) => {
                 let text = message.to_text();
-                if let Some(rest) = text.strip_prefix(SUMMARY) {
-                    let told = rest.split(QUOTES).next().unwrap_or(rest);
+                let rest = text.strip_prefix(SUMMARY).or_else(|| text.strip_prefix(BRIEF));
+                if let Some(rest) = rest {
+                    let (told, _) = parted(rest);
                     earlier = text::preview(told.trim(), DIGEST_BYTES).into_owned();
                 }
             }
@@ -108,7 +124,7 @@ pub fn digest(groups: &[Group]) -> String {
         );
     }
     if !words.trim().is_empty() {
-        written.push_str(&format!("Last words: {}", text::preview(words.trim(), 800)));
+        written.push_str(&format!("Last words: {}", indented(&text::preview(words.trim(), 800))));
     }
     text::preview(written.trim(), 2 * DIGEST_BYTES).into_owned()
 }
@@ -129,6 +145,6 @@ pub fn brief(history: &History, task: u32, max: usize) -> String {
     if !said.is_empty() {
         written.push_str(&format!("\n\n{QUOTES}\n{}", text::tail(&said, part)));
     }
-    written.push_str(&format!("\n\nThe last steps:\n{}", transcript(last, part)));
+    written.push_str(&format!("\n\n{LAST}\n{}", transcript(last, part)));
     written
 }

@@ -11,11 +11,11 @@ use formwork_protocols::{
         ModelFailed, ModelFellBack, ModelRequested, ModelRetried,
     },
     message::ToolDefinition,
-    model::{FellBack, ToolCalls, ToolChoice, left_line},
+    model::{FellBack, StopReason, ToolCalls, ToolChoice, left_line},
 };
 use futures::StreamExt as _;
 
-use super::{END_TASK, Session, with_words};
+use super::{END_TASK, Session, mask::may_be_content, with_words};
 use formwork_context::{tokens_of, tool_tokens};
 
 use crate::{Error, hold::Hold, spec::SessionEnd};
@@ -46,12 +46,16 @@ impl Session {
     ) -> Result<ControlFlow<SessionEnd, Completion>, Error> {
         loop {
             if let Some(asked) = self.ask_once(stop).await? {
+                if asked.is_break() {
+                    self.leave_search();
+                }
                 return Ok(asked);
             }
         }
     }
 
-    /// The same; nothing is returned where the server refused the conversation as too long for the first time.
+    /// The same; nothing is returned where the server refused the conversation, and it is now another one: shorter, or
+    /// with something masked.
     async fn ask_once(
         &mut self,
         stop: &Cancel,
@@ -63,7 +67,10 @@ impl Session {
         if self.spec.limits.max_rounds.is_some_and(|max| rounds >= max) {
             return Ok(Some(ControlFlow::Break(SessionEnd::RoundsExhausted { rounds })));
         }
-        if let ControlFlow::Break(end) = self.fit(stop).await? {
+        // What is masked for a try only makes it shorter.
+        if self.search.is_none()
+            && let ControlFlow::Break(end) = self.fit(stop).await?
+        {
             return Ok(Some(ControlFlow::Break(end)));
         }
         let measure = self.measure();
@@ -79,6 +86,10 @@ impl Session {
         match self.receive(request, sent, &mut hold, stop).await? {
             Ok(completion) => {
                 self.overflowed = false;
+                self.accept()?;
+                if completion.stop != StopReason::ContentFilter {
+                    self.accepted = self.record.next();
+                }
                 self.keep(completion, sent, hold).map(|kept| Some(ControlFlow::Continue(kept)))
             }
             Err(broken) => {
@@ -89,10 +100,14 @@ impl Session {
                     // It is made shorter once; a server that refuses that too has another reason.
                     ProviderFault::ContextOverflow if !self.overflowed => {
                         self.overflowed = true;
+                        self.leave_search();
                         self.meter.refuse(measure);
                         return Ok(None);
                     }
                     ProviderFault::ContextOverflow => SessionEnd::ContextOverflow(error),
+                    ProviderFault::Invalid if may_be_content(&error) && self.mask_next() => {
+                        return Ok(None);
+                    }
                     _ => SessionEnd::ProviderFailed(error),
                 })))
             }

@@ -11,7 +11,7 @@ use formwork_protocols::{
 };
 use futures::{StreamExt as _, stream};
 
-use formwork_context::{Answered, OpenTurn};
+use formwork_context::{Answered, OpenTurn, outside};
 
 use super::Session;
 use crate::{Error, guard::Judgement, spec::SessionEnd};
@@ -158,8 +158,8 @@ impl Session {
         {
             self.guard.changed(&call);
         }
-        let mut answered =
-            Answered { content: reply.result.content, is_error: reply.result.is_error };
+        let content = outside(&reply.result.content).into_owned();
+        let mut answered = Answered { content, is_error: reply.result.is_error };
         let mut refused = None;
         match reply.control {
             Control::Enter(task) => self.enter(task),

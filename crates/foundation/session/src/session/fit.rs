@@ -212,6 +212,7 @@ impl Session {
             superseded: count(done.superseded),
             spilled: count(done.spilled),
             summarised: count(done.summarised),
+            masked: 0,
             rebilled_tokens: rebilled,
             rebilled: anew.checked_sub(cached).unwrap_or(Usd::ZERO),
             edits: edits.map(Blob::hash),
@@ -301,7 +302,7 @@ impl Session {
         said.iter().skip(1).for_each(|message| next.say(message.clone()));
         self.history = next;
         self.tokens = said.iter().map(message_tokens).sum();
-        (self.task_at, self.handed_over) = (1, true);
+        (self.task_at, self.handed_over, self.accepted) = (1, true, 1);
         let compacted = self.compacted(&done, self.tokens, None, Some(new));
         self.record.put(own, EventBody::ContextCompacted(compacted));
         let reason = format!("the window is full; it goes on as {new}");

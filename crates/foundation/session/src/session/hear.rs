@@ -1,6 +1,6 @@
 //! Between the turns: what people say meanwhile, and the instructions of the folders that were come to.
 
-use formwork_context::Answered;
+use formwork_context::{Answered, outside};
 use formwork_protocols::{
     EventBody, ToolCall,
     event::{InstructionsLoaded, SessionSteered},
@@ -22,7 +22,7 @@ impl Session {
                 return Ok(());
             }
             for said in said {
-                let text = format!("[{} says while you work:]\n{}", said.by, said.text);
+                let text = format!("[{} says while you work:]\n{}", said.by, outside(&said.text));
                 let steered = SessionSteered {
                     session: self.id,
                     request: said.seq,

@@ -20,7 +20,7 @@ use super::{
     ASK_TO_END, END_TASK, REMIND, START_TASK, Session,
     calls::{CLOSED, SKIPPED},
 };
-use formwork_context::{Answered, Group, History, Meter, OpenTurn, message_tokens};
+use formwork_context::{Answered, Group, History, Meter, OpenTurn, message_tokens, outside};
 
 use crate::{
     Error,
@@ -59,6 +59,8 @@ pub(super) struct Found {
     /// The reservation that was taken last, until it is settled. Whoever resumes the run may have
     /// settled it already.
     hold: Option<(CallId, HoldId)>,
+    /// The place of the last answer: all before it was accepted once.
+    accepted: u32,
     /// Why the last answer ended.
     stop: Option<StopReason>,
     /// The tasks that were opened since the last answer, by the task that they are a part of.
@@ -123,6 +125,7 @@ impl Session {
         (session.overflowed, session.steered) = (used.overflowed, used.steered);
         found.instructed.iter().for_each(|path| session.seams.heard.guide.known(path));
         (session.task_at, session.handed_over) = (found.task_at.max(1), found.handed_over);
+        session.accepted = found.accepted.max(session.task_at);
         session.untaken = untaken;
         session.remember();
         // What was left out was seen once, by the guard too.
@@ -230,13 +233,13 @@ impl Session {
                     open.answer(place, Answered::ok(CLOSED));
                 }
                 Some(Ended::Well(completed)) => {
-                    open.answer(place, Answered::ok(completed.preview.as_str()));
+                    open.answer(place, Answered::ok(outside(&completed.preview)));
                 }
                 Some(Ended::Badly(failed))
                     if failed.error != ToolErrorKind::OutcomeUnknown
                         || (made.replay == Replay::Once && made.tool != START_TASK) =>
                 {
-                    open.answer(place, Answered::error(failed.message.as_str()));
+                    open.answer(place, Answered::error(outside(&failed.message)));
                 }
                 // It is made again, and its first try was already given up.
                 Some(Ended::Badly(_)) => {}
@@ -380,6 +383,9 @@ impl Found {
         match body {
             EventBody::SessionMessage(said) if said.session == session => {
                 if said.role == Role::Assistant {
+                    if self.stop != Some(StopReason::ContentFilter) {
+                        self.accepted = said.index;
+                    }
                     self.calls.clear();
                     self.outcomes.clear();
                     self.opened.clear();

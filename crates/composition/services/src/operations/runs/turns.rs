@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, io::Read as _};
 
 use async_trait::async_trait;
-use formwork_context::visible;
+use formwork_context::{outside, visible};
 use formwork_protocols::{
     AgentName, BlobHash, Budget, EventBody, Message, Position, Role, RunId, RunState, SessionId,
     Store, Timestamp, Usd, WorkflowName,
@@ -113,7 +113,7 @@ fn attached(formwork: &Formwork, path: &str) -> Result<String, Error> {
     let path = visible(path).replace(['"', '<', '>', '\n'], "_");
     Ok(format!(
         "\n\n<file path=\"{path}\">\n{}{more}\n</file>",
-        visible(&text).replace("</", "<\\/")
+        outside(&text).replace("</", "<\\/")
     ))
 }
 
