@@ -20,6 +20,7 @@ use crate::{
     model::{ProviderError, ServedBy, StopReason},
     money::Usd,
     outcome::{Claim, Ending, RunOutcome},
+    rules::SessionRule,
     spec::TaskSpec,
     state::{FailureClass, TaskSignal, TaskState},
     time::{Span, Timestamp},
@@ -339,6 +340,8 @@ bodies! {
     RunSteered(RunSteered) = "run.steered",
     /// A conversation was told what somebody says.
     SessionSteered(SessionSteered) = "session.steered",
+    /// A model was told that its conversation does not keep to a rule or a policy of its agent.
+    SessionReprompted(SessionReprompted) = "session.reprompted",
     /// A conversation was made shorter so that it fits its model's window.
     ContextCompacted(ContextCompacted) = "context.compacted",
     /// A model call is about to be sent.
@@ -674,6 +677,35 @@ pub struct SessionSteered {
     pub request: u64,
     /// The place of the message in the conversation.
     pub index: u32,
+}
+
+/// Data of `session.reprompted`: the message comes next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionReprompted {
+    /// The conversation.
+    pub session: SessionId,
+    /// What it does not keep to.
+    pub rule: SessionRule,
+    /// What was found, in a few words.
+    pub detail: String,
+    /// Which reprompt it is, from 1.
+    pub number: u32,
+    /// How many there are at the most; none for a policy, which is told and not enforced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<u32>,
+    /// The place of the message in the conversation.
+    pub index: u32,
+}
+
+impl fmt::Display for SessionReprompted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.most {
+            Some(most) => {
+                write!(f, "reprompted {} of {most}: {}: {}", self.number, self.rule, self.detail)
+            }
+            None => write!(f, "nudged: {}: {}", self.rule, self.detail),
+        }
+    }
 }
 
 const fn is_zero(number: &u32) -> bool {

@@ -32,6 +32,7 @@ pub mod message; // What is said to and by a model.
 pub mod model; // A model call.
 pub mod money;
 pub mod outcome; // How tasks and runs end.
+pub mod rules; // What a conversation has to keep to.
 pub mod seam; // Time, chance, secrets.
 pub mod spec; // What was asked.
 pub mod state; // How things move.
@@ -56,6 +57,7 @@ pub use {
     model::{Completion, Model, ModelEvent, ModelRequest, Provider, ProviderError, ProviderFault},
     money::Usd,
     outcome::{Claim, Ending, OutcomeCode, RunOutcome, TaskOutcome},
+    rules::{SessionRules, StuckPattern},
     seam::{Clock, NoSecrets, Rng, Scrub, SeededRng, SystemClock, SystemRng},
     spec::{Body, TaskSpec},
     state::{

@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{id::TaskName, time::Span};
+use crate::{id::TaskName, rules::StuckPattern, time::Span};
 
 /// A signal that leads nowhere from the state it met.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -354,7 +354,12 @@ pub enum Escalation {
     /// The model could not be reached, at whatever it is asked through; a later try may pass.
     Unreachable { detail: String },
     /// It repeated itself without getting anywhere.
-    Stuck { detail: String },
+    Stuck {
+        /// By what pattern; logs of earlier versions do not tell.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pattern: Option<StuckPattern>,
+        detail: String,
+    },
     /// A child failed, and the task cannot do without it.
     ChildFailed { child: TaskName },
     /// Nobody knows whether an effect took place before the process died.
@@ -422,7 +427,10 @@ impl fmt::Display for Escalation {
             Self::ProviderFailed { detail } | Self::Unreachable { detail } => {
                 write!(f, "model call failed: {detail}")
             }
-            Self::Stuck { detail } => write!(f, "stuck: {detail}"),
+            Self::Stuck { pattern: Some(pattern), detail } => {
+                write!(f, "stuck: {pattern}: {detail}")
+            }
+            Self::Stuck { pattern: None, detail } => write!(f, "stuck: {detail}"),
             Self::ChildFailed { child } => write!(f, "task {child} failed"),
             Self::OutcomeUnknown { detail } => write!(f, "outcome unknown: {detail}"),
             Self::Refused { detail } => f.write_str(detail),

@@ -345,9 +345,12 @@ fn comparable(body: &EventBody) -> Option<(Value, Option<CallId>)> {
         EventBody::ContextCompacted(done) => {
             let data = json!({
                 "cause": done.cause, "superseded": done.superseded, "spilled": done.spilled,
-                "summarised": done.summarised, "edits": done.edits,
+                "summarised": done.summarised, "masked": done.masked, "edits": done.edits,
             });
             (data, None)
+        }
+        EventBody::SessionReprompted(told) => {
+            (json!({ "rule": told.rule, "number": told.number, "index": told.index }), None)
         }
         EventBody::SessionMessage(said) => {
             (json!({ "index": said.index, "role": said.role }), None)

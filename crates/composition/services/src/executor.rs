@@ -17,8 +17,8 @@ use formwork_policy::Grants;
 use formwork_protocols::{
     AgentName, Approver, Body, CallId, Cancel, Claim, Clock, Escalation, EventBody, Model,
     PermissionMode, Position, Principal, ProviderFault, Rng, RunId, Scrub, SessionId, Span, Store,
-    TaskId, TaskName, TaskSpec, TaskState, Tool, ToolClass, ToolName, ToolSpec, Toolbox,
-    check::Verdict, model::ToolCalls, store::Selection,
+    StuckPattern, TaskId, TaskName, TaskSpec, TaskState, Tool, ToolClass, ToolName, ToolSpec,
+    Toolbox, check::Verdict, model::ToolCalls, store::Selection,
 };
 use formwork_sandbox::{Command, Exit, Protection, Sandbox};
 use formwork_scheduler::{AttemptEnd, AttemptJob, CheckJob, Executor, LastWords, Natives};
@@ -480,6 +480,7 @@ impl Workshop {
             principal: Principal::agent(agent),
             summary: self.summary_model(chosen, &model, talk.as_ref())?,
             model,
+            rules: chosen.agent.document().session,
             limits,
             token: job.token,
         };
@@ -611,6 +612,7 @@ impl Workshop {
             principal: Principal::agent(agent),
             summary: self.summary_model(chosen, &model, None)?,
             model,
+            rules: chosen.agent.document().session,
             limits,
             token: job.token,
         };
@@ -965,8 +967,16 @@ fn evidence(verdicts: &[Verdict], takes_tools: bool) -> String {
 pub(crate) fn escalation(end: SessionEnd) -> Escalation {
     match end {
         SessionEnd::Refused { detail } => Escalation::Refused { detail },
-        SessionEnd::Stuck { detail } => Escalation::Stuck { detail },
+        SessionEnd::Stuck { pattern, detail } => {
+            Escalation::Stuck { pattern: Some(pattern), detail }
+        }
+        SessionEnd::Unkept { rule, detail } => Escalation::Refused {
+            detail: format!(
+                "the agent's rule {rule} is not kept, however often it was told: {detail}"
+            ),
+        },
         SessionEnd::ProseCalls { answers } => Escalation::Stuck {
+            pattern: Some(StuckPattern::ProseCalls),
             detail: format!(
                 "the model wrote its tool calls as text, {answers} answers in a row; where it has no others, \
                  tool_calls = \"text\" below its name in the config has them read"

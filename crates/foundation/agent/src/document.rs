@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use formwork_protocols::document::DocumentType;
-use formwork_protocols::{AgentName, Budget, CategoryName, ModelRef, Span};
+use formwork_protocols::{AgentName, Budget, CategoryName, ModelRef, SessionRules, Span};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,8 @@ pub struct AgentDocument {
     pub tools: Tools,
     /// The caps of each task that it works on.
     pub budget: Budget,
+    /// What its conversations have to keep to.
+    pub session: SessionRules,
 }
 
 /// What an agent thinks with: a category that the configuration maps to a model, or one model.
@@ -90,6 +92,9 @@ struct Written {
     /// The caps of each task that it works on.
     #[serde(default, skip_serializing_if = "is_default")]
     budget: Budget,
+    /// What its conversations have to keep to.
+    #[serde(default, skip_serializing_if = "is_default")]
+    session: SessionRules,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -114,14 +119,15 @@ impl TryFrom<Written> for AgentDocument {
     type Error = &'static str;
 
     fn try_from(written: Written) -> Result<Self, Self::Error> {
-        let Written { name, description, category, model, prompt, tools, budget } = written;
+        let Written { name, description, category, model, prompt, tools, budget, session } =
+            written;
         let model = match (category, model) {
             (Some(category), None) => ModelChoice::Category(category),
             (None, Some(model)) => ModelChoice::Model(model),
             (Some(_), Some(_)) => return Err(BOTH),
             (None, None) => return Err("wanted \"category\" or \"model\", found neither"),
         };
-        Ok(Self { name, description, model, prompt, tools, budget })
+        Ok(Self { name, description, model, prompt, tools, budget, session })
     }
 }
 
@@ -130,12 +136,12 @@ pub(crate) const BOTH: &str = "wanted \"category\" or \"model\", found both";
 
 impl From<AgentDocument> for Written {
     fn from(document: AgentDocument) -> Self {
-        let AgentDocument { name, description, model, prompt, tools, budget } = document;
+        let AgentDocument { name, description, model, prompt, tools, budget, session } = document;
         let (category, model) = match model {
             ModelChoice::Category(category) => (Some(category), None),
             ModelChoice::Model(model) => (None, Some(model)),
         };
-        Self { name, description, category, model, prompt, tools, budget }
+        Self { name, description, category, model, prompt, tools, budget, session }
     }
 }
 

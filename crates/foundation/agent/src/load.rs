@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use formwork_protocols::SessionRules;
 use formwork_protocols::document::{
     self, Diagnostic, Diagnostics, DocumentType, Parsed, nearest_hint,
 };
@@ -69,6 +70,7 @@ pub(crate) fn folder(path: &Path, checks: &Checks<'_>) -> Result<Vec<Agent>, Dia
         // A document that is wrong elsewhere still names a prompt and tools, and these are checked as well.
         if let Ok(glance) = document::parse::<Glance>(&shown, text) {
             found.merge(patterns(&glance, checks));
+            found.merge(rules(&glance));
             found.merge(twice(&glance, &mut names, &shown));
             found.merge(prompt(&glance, &folder, &prompts, checks));
         }
@@ -94,6 +96,8 @@ struct Glance {
     prompt: Value,
     #[serde(default)]
     tools: Value,
+    #[serde(default)]
+    session: Value,
 }
 
 impl DocumentType for Glance {
@@ -114,6 +118,14 @@ fn patterns(glance: &Parsed<Glance>, checks: &Checks<'_>) -> Vec<Diagnostic> {
         }
     }
     faults
+}
+
+/// Checks that a conversation can keep to the document's rules.
+fn rules(glance: &Parsed<Glance>) -> Option<Diagnostic> {
+    // What is no rule at all is told by the document itself.
+    let rules: SessionRules = serde_json::from_value(glance.value.session.clone()).ok()?;
+    let (key, message) = rules.check().err()?;
+    Some(glance.diagnostic(&format!("/session/{key}"), message))
 }
 
 /// Checks that no earlier file defines an agent of the same name.

@@ -2,7 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use formwork_protocols::{Claim, Span};
+use formwork_protocols::{Claim, Span, StuckPattern};
 use formwork_session::{Limits, SessionEnd, Via};
 
 /// Says what comes next: only a claim is worth a check, and no end is a proof.
@@ -29,7 +29,10 @@ fn main() {
     for end in [
         SessionEnd::Claimed { claim, via: Via::EndTask },
         SessionEnd::RoundsExhausted { rounds: limits.max_rounds.unwrap_or_default() },
-        SessionEnd::Stuck { detail: "the same call for the fourth time".to_owned() },
+        SessionEnd::Stuck {
+            pattern: StuckPattern::RepeatedCall,
+            detail: "the same call for the fourth time".to_owned(),
+        },
         SessionEnd::Cancelled,
     ] {
         println!("{end:?}: {}", next(&end));

@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use formwork_protocols::{BlobHash, ToolCall, canonical, message::Arguments};
+use formwork_protocols::{
+    BlobHash, StuckPattern, ToolCall, canonical, message::Arguments, rules::StuckRules, text,
+};
 
 /// The call that is the last to be carried out without anything having changed; it is warned of.
 const WARNED: u32 = 3;
@@ -19,18 +21,28 @@ const PATTERN_SEEN: usize = 4;
 /// How many answers in a row may hold nothing but calls that no tool could take.
 const MAX_UNUSABLE: u32 = 4;
 
+/// How many bytes of an error tell it from others.
+const ERROR_BYTES: usize = 160;
+
 /// Knows a call by its tool and its arguments.
-type Key = BlobHash;
+pub(crate) type Key = BlobHash;
 
 /// Remembers the calls of a conversation.
 #[derive(Debug, Default)]
 pub(crate) struct Guard {
+    rules: StuckRules,
     /// How often each call was made since something else changed.
     made: HashMap<Key, u32>,
     /// What each of the last turns called.
     turns: VecDeque<Vec<Key>>,
     refused: u32,
     unusable: u32,
+    /// Answers in a row without a call.
+    words: u32,
+    /// Turns with calls since one of them changed something.
+    idle: u32,
+    /// The error that is all that the last turns brought, and how many of them.
+    error: Option<(String, u32)>,
 }
 
 /// What becomes of a call.
@@ -44,7 +56,53 @@ pub(crate) enum Judgement {
     Refuse,
 }
 
+/// What a conversation is stuck in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stuck {
+    pub(crate) pattern: StuckPattern,
+    pub(crate) detail: String,
+}
+
+/// What came of a turn with calls.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Came {
+    /// Whether any tool could take any of its calls.
+    pub(crate) usable: bool,
+    /// Whether one of them may have changed something.
+    pub(crate) changed: bool,
+    /// The error that each of them ended with, where it is the same for all.
+    pub(crate) error: Option<String>,
+}
+
+impl Came {
+    /// Takes in how a call ended.
+    pub(crate) fn of<'a>(results: impl IntoIterator<Item = (&'a ToolCall, &'a str, bool)>) -> Self {
+        let mut errors = results.into_iter().map(|(call, content, is_error)| {
+            is_error.then(|| {
+                // Numbers differ from try to try where the error does not.
+                let bare = |it: char| !it.is_ascii_digit();
+                let line: String = content
+                    .lines()
+                    .next()
+                    .unwrap_or_default()
+                    .chars()
+                    .filter(|it| bare(*it))
+                    .collect();
+                format!("{}: {}", call.name, text::head(&line, ERROR_BYTES))
+            })
+        });
+        let first = errors.next().flatten();
+        let error = first.filter(|first| errors.all(|other| other.as_ref() == Some(first)));
+        Self { usable: true, changed: false, error }
+    }
+}
+
 impl Guard {
+    /// Begins with nothing remembered.
+    pub(crate) fn new(rules: StuckRules) -> Self {
+        Self { rules, ..Self::default() }
+    }
+
     /// Judges a call that is about to be made, and counts it.
     pub(crate) fn judge(&mut self, call: &ToolCall) -> Judgement {
         let made = self.made.entry(key(call)).or_default();
@@ -67,31 +125,86 @@ impl Guard {
         self.refused = 0;
     }
 
-    /// Closes a turn with all its calls; `usable` tells whether any tool could take any of them.
-    /// Returns what the model is stuck in, if it is stuck.
-    pub(crate) fn close_turn(&mut self, calls: &[ToolCall], usable: bool) -> Option<String> {
+    /// Learns how often the results of some calls can still be read: to look again at what was left out of the
+    /// conversation is no repetition. Turns that were left out are no part of a pattern either.
+    pub(crate) fn left_out(&mut self, calls: impl IntoIterator<Item = (Key, u32)>) {
+        for (key, seen) in calls {
+            if let Some(made) = self.made.get_mut(&key) {
+                *made = (*made).min(seen);
+            }
+            if seen == 0 {
+                self.turns.retain(|turn| !turn.contains(&key));
+            }
+        }
+    }
+
+    /// Closes an answer without a call; `could` tells whether it could have called anything. Returns what the model
+    /// is stuck in, if it is stuck.
+    pub(crate) fn close_words(&mut self, could: bool) -> Option<Stuck> {
+        self.words = if could { self.words.saturating_add(1) } else { 0 };
+        let most = self.rules.monologue?;
+        (self.words >= most).then(|| Stuck {
+            pattern: StuckPattern::Monologue,
+            detail: format!("{} answers in a row called nothing", self.words),
+        })
+    }
+
+    /// Closes a turn with all its calls. Returns what the model is stuck in, if it is stuck.
+    pub(crate) fn close_turn(&mut self, calls: &[ToolCall], came: Came) -> Option<Stuck> {
+        self.words = 0;
         self.turns.push_back(calls.iter().map(key).collect());
         if self.turns.len() > LONGEST_PATTERN * PATTERN_SEEN {
             self.turns.pop_front();
         }
-        self.unusable = if usable { 0 } else { self.unusable.saturating_add(1) };
+        self.unusable = if came.usable { 0 } else { self.unusable.saturating_add(1) };
+        self.idle = if came.changed { 0 } else { self.idle.saturating_add(1) };
+        self.error = came.error.map(|error| match self.error.take() {
+            Some((before, seen)) if before == error => (error, seen.saturating_add(1)),
+            _ => (error, 1),
+        });
         let first = calls.first().map_or("", |call| call.name.as_str());
+        let stuck = |pattern, detail: String| Some(Stuck { pattern, detail });
         if self.unusable >= MAX_UNUSABLE {
-            return Some(format!(
-                "{} answers in a row called only unknown tools or had unreadable arguments, the last one {first:?}",
-                self.unusable
-            ));
+            return stuck(
+                StuckPattern::UnusableCalls,
+                format!(
+                    "{} answers in a row called only unknown tools or had unreadable arguments, the last one {first:?}",
+                    self.unusable
+                ),
+            );
         }
         if self.refused >= MAX_REFUSED {
-            return Some(format!(
-                "the call of {first:?} was repeated although it was refused {} times",
-                self.refused
-            ));
+            return stuck(
+                StuckPattern::RepeatedCall,
+                format!(
+                    "the call of {first:?} was repeated although it was refused {} times",
+                    self.refused
+                ),
+            );
         }
-        let pattern = (2..=LONGEST_PATTERN).find(|&length| self.repeats(length))?;
-        Some(format!(
-            "the same {pattern} turns were made {PATTERN_SEEN} times over, the last one with {first:?}"
-        ))
+        if let Some(pattern) = (2..=LONGEST_PATTERN).find(|&length| self.repeats(length)) {
+            return stuck(
+                StuckPattern::PingPong,
+                format!(
+                    "the same {pattern} turns were made {PATTERN_SEEN} times over, the last one with {first:?}"
+                ),
+            );
+        }
+        if let (Some((error, seen)), Some(most)) = (&self.error, self.rules.errors)
+            && *seen >= most
+        {
+            return stuck(
+                StuckPattern::RepeatedErrors,
+                format!("{seen} turns in a row brought nothing but one error: {error}"),
+            );
+        }
+        let most = self.rules.no_artifact.filter(|most| self.idle >= *most)?;
+        stuck(StuckPattern::NoArtifact, format!("{most} turns of calls have changed nothing"))
+    }
+
+    /// Returns how many turns with calls there were since one of them changed something.
+    pub(crate) const fn idle(&self) -> u32 {
+        self.idle
     }
 
     /// Tells whether the last turns are one pattern of that length over and over.
@@ -103,7 +216,7 @@ impl Guard {
 }
 
 /// Returns the key of a call. Arguments that mean the same have the same key, in whatever order.
-fn key(call: &ToolCall) -> Key {
+pub(crate) fn key(call: &ToolCall) -> Key {
     let arguments = match &call.arguments {
         Arguments::Json(value) => canonical::to_string(value).unwrap_or_default(),
         Arguments::Malformed { text, .. } => text.clone(),
@@ -113,118 +226,4 @@ fn key(call: &ToolCall) -> Key {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn call(name: &str, arguments: Value) -> ToolCall {
-        ToolCall {
-            id: "id".to_owned(),
-            name: name.to_owned(),
-            arguments: Arguments::Json(arguments),
-        }
-    }
-
-    fn read(path: &str) -> ToolCall {
-        call("read", json!({ "path": path }))
-    }
-
-    #[test]
-    fn the_third_identical_call_is_warned_and_the_fourth_refused() {
-        let mut guard = Guard::default();
-
-        let judged: Vec<_> = (0..5).map(|_| guard.judge(&read("a"))).collect();
-
-        use Judgement::*;
-        assert_eq!(judged, [Pass, Pass, Warn, Refuse, Refuse]);
-        assert_eq!(guard.judge(&read("b")), Pass);
-    }
-
-    #[test]
-    fn the_order_of_arguments_does_not_make_another_call() {
-        let first = serde_json::from_str(r#"{"path":"a","limit":5}"#).unwrap();
-        let second = serde_json::from_str(r#"{"limit":5,"path":"a"}"#).unwrap();
-
-        assert_eq!(key(&call("read", first)), key(&call("read", second)));
-    }
-
-    #[test]
-    fn a_change_lets_other_calls_begin_anew_and_not_itself() {
-        let mut guard = Guard::default();
-        let write = call("write", json!({ "path": "a", "content": "x" }));
-        for _ in 0..3 {
-            guard.judge(&read("a"));
-            guard.judge(&write);
-        }
-
-        guard.changed(&write);
-
-        assert_eq!(guard.judge(&read("a")), Judgement::Pass);
-        assert_eq!(guard.judge(&write), Judgement::Refuse);
-    }
-
-    #[test]
-    fn two_turns_in_turn_are_a_pattern_at_the_fourth_time() {
-        let mut guard = Guard::default();
-        let mut ends = Vec::new();
-
-        for _ in 0..4 {
-            ends.push(guard.close_turn(&[read("a")], true));
-            ends.push(guard.close_turn(&[read("b")], true));
-        }
-
-        assert!(ends[..7].iter().all(Option::is_none), "{ends:?}");
-        assert_eq!(
-            ends[7].as_deref(),
-            Some("the same 2 turns were made 4 times over, the last one with \"read\"")
-        );
-    }
-
-    #[test]
-    fn turns_that_differ_in_one_argument_are_no_pattern() {
-        let mut guard = Guard::default();
-
-        for round in 0..40 {
-            assert_eq!(guard.close_turn(&[read(&round.to_string())], true), None);
-            assert_eq!(guard.close_turn(&[read("b")], true), None);
-        }
-    }
-
-    #[test]
-    fn a_refused_call_that_is_made_again_and_again_ends_the_session() {
-        let mut guard = Guard::default();
-        let mut end = None;
-
-        for _ in 0..6 {
-            assert_eq!(end, None);
-            guard.judge(&read("a"));
-            // Another call beside it, so that the turns themselves are no pattern.
-            end = guard.close_turn(&[read("a")], true);
-        }
-
-        assert_eq!(
-            end.as_deref(),
-            Some("the call of \"read\" was repeated although it was refused 3 times")
-        );
-    }
-
-    #[test]
-    fn calls_that_no_tool_could_take_end_the_session_after_a_few() {
-        let mut guard = Guard::default();
-        let unknown = |n: u32| [call(&format!("tool{n}"), json!({}))];
-
-        assert_eq!(guard.close_turn(&unknown(1), false), None);
-        assert_eq!(guard.close_turn(&[read("a")], true), None);
-        for n in 2..5 {
-            assert_eq!(guard.close_turn(&unknown(n), false), None);
-        }
-
-        assert_eq!(
-            guard.close_turn(&unknown(5), false).as_deref(),
-            Some(
-                "4 answers in a row called only unknown tools or had unreadable arguments, the last one \"tool5\""
-            )
-        );
-    }
-}
+mod tests;

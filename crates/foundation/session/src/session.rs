@@ -3,7 +3,8 @@
 use std::{ops::ControlFlow, pin::pin};
 
 use formwork_protocols::{
-    Blob, Cancel, Claim, EventBody, Message, NewEvent, Part, Role, SessionId, TaskId,
+    Blob, Cancel, Claim, EventBody, Message, NewEvent, Part, Role, SessionId, StuckPattern, TaskId,
+    ToolClass,
     event::{InstructionsLoaded, SessionEnded, SessionStarted},
     model::{StopReason, ToolCalls},
 };
@@ -12,7 +13,7 @@ use formwork_context::{Answered, Group, History, Meter, OpenTurn, Turn, message_
 
 use crate::{
     Error,
-    guard::Guard,
+    guard::{Guard, Stuck},
     record::Record,
     spec::{Farewell, Instructed, Opening, Seams, SessionEnd, SessionSpec, Totals, Via},
 };
@@ -23,7 +24,8 @@ mod carried; // From one conversation to the next.
 mod fit; // Before each of them, within the window.
 mod hear; // Between the turns.
 mod mask; // What a provider refuses for what is in it.
-mod resume; // From the log back to a conversation.
+mod resume;
+mod rules; // What it is held to. // From the log back to a conversation.
 
 pub use carried::Carried;
 
@@ -87,6 +89,12 @@ pub struct Session {
     /// The tasks that calls belong to: the session's own, and those opened within it, innermost last.
     tasks: Vec<TaskId>,
     guard: Guard,
+    /// Tool calls that ended well, those of the life of tasks left out.
+    made: u32,
+    /// How often the model was told that it does not keep to its rules.
+    reprompted: u32,
+    /// Whether it was asked whether all is done, for it stopped early.
+    bailed: bool,
     meter: Meter,
     totals: Totals,
     /// Cut answers in a row.
@@ -178,6 +186,7 @@ impl Session {
     ) -> Self {
         let tokens = history.messages().map(|message| message_tokens(&message)).sum();
         let tasks = vec![spec.task];
+        let rules = spec.rules;
         Self {
             id,
             spec,
@@ -190,7 +199,10 @@ impl Session {
             claim: None,
             waiting: Vec::new(),
             tasks,
-            guard: Guard::default(),
+            guard: Guard::new(rules.stuck),
+            made: 0,
+            reprompted: 0,
+            bailed: false,
             meter: Meter::default(),
             task_at: 1,
             handed_over: false,
@@ -326,6 +338,9 @@ impl Session {
             self.hear().await?;
         }
         if let Some(claim) = self.claim.clone() {
+            if let Some(held) = self.hold_to_rules()? {
+                return Ok(held);
+            }
             return Ok(ControlFlow::Break(SessionEnd::Claimed { claim, via: Via::EndTask }));
         }
         if let Some((message, reason)) = self.untaken.take() {
@@ -384,7 +399,19 @@ impl Session {
             return self.carry_out(open, stop).await;
         }
         self.settle_turn(open)?;
-        Ok(ControlFlow::Continue(()))
+        let could = !self.spec.rules.expects_zero_calls && self.can_call();
+        Ok(match self.guard.close_words(could) {
+            Some(Stuck { pattern, detail }) => {
+                ControlFlow::Break(SessionEnd::Stuck { pattern, detail })
+            }
+            None => ControlFlow::Continue(()),
+        })
+    }
+
+    /// Tells whether there is anything that the model could call, besides what ends its task.
+    fn can_call(&self) -> bool {
+        self.spec.model.info.tool_calls != ToolCalls::None
+            && self.seams.tools.offered().iter().any(|tool| tool.class != ToolClass::Lifecycle)
     }
 
     /// Tells the model that its answer was cut, and ends the session when that does not help.
@@ -401,7 +428,8 @@ impl Session {
         )?;
         if self.cut >= MAX_CUT {
             let detail = format!("{} answers in a row were cut before their end", self.cut);
-            return Ok(ControlFlow::Break(SessionEnd::Stuck { detail }));
+            let pattern = StuckPattern::CutAnswers;
+            return Ok(ControlFlow::Break(SessionEnd::Stuck { pattern, detail }));
         }
         if !called {
             self.put_user(&format!(
@@ -427,10 +455,13 @@ impl Session {
     /// Takes an answer without a call: where a task can be ended by a call the model is asked once to do
     /// so, and its words are its claim otherwise.
     async fn take_text_end(&mut self, text: String) -> Result<ControlFlow<SessionEnd>, Error> {
+        if let Some(held) = self.hold_to_rules()? {
+            return Ok(held);
+        }
         let takes_tools = self.spec.model.info.tool_calls != ToolCalls::None;
         let offered = if takes_tools { self.seams.tools.offered() } else { Vec::new() };
         let can_end = offered.iter().any(|tool| tool.definition.name.as_str() == END_TASK);
-        if can_end && !self.asked_to_end {
+        if can_end && !self.asked_to_end && !self.spec.rules.expects_zero_calls {
             self.asked_to_end = true;
             self.put_user(ASK_TO_END)?;
             return Ok(ControlFlow::Continue(()));

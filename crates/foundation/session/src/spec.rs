@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use formwork_protocols::{
     AgentName, BlobHash, Claim, Clock, EventStore, Ledger, Model, OverBudget, Principal,
-    ProviderError, Rng, RunId, Scrub, Span, TaskId, Toolbox, Usage, Usd, tool::TaskControl,
+    ProviderError, Rng, RunId, Scrub, SessionRules, Span, StuckPattern, TaskId, Toolbox, Usage,
+    Usd, rules::SessionRule, tool::TaskControl,
 };
 
 use crate::heard::Heard;
@@ -26,6 +27,8 @@ pub struct SessionSpec {
     pub model: Model,
     /// The model that sums up what no longer fits the window; the one that is asked where absent.
     pub summary: Option<Model>,
+    /// What it has to keep to.
+    pub rules: SessionRules,
     /// Where it stops.
     pub limits: Limits,
     /// The token of the run's lease, if it is leased.
@@ -112,7 +115,9 @@ pub enum SessionEnd {
     /// The model declined, or kept asking for what its rules refuse.
     Refused { detail: String },
     /// It repeated itself without getting anywhere.
-    Stuck { detail: String },
+    Stuck { pattern: StuckPattern, detail: String },
+    /// It did not keep to a rule of its agent, however often it was told.
+    Unkept { rule: SessionRule, detail: String },
     /// It wrote its calls as text, in this many answers in a row, however often it was reminded.
     ProseCalls { answers: u32 },
     /// The next call may cost more than a budget on the path to the root still holds. It was not sent.

@@ -44,6 +44,7 @@ mod recorded; // A run carried out again without its server.
 mod replay; // Runs carried out again without anybody to ask.
 mod review; // A change judged before it is taken.
 mod rounds; // Edit, test, lint, review, until all of it passes.
+mod rules; // What agents are held to.
 mod secrets; // Where keys never are.
 mod text_calls; // Calls in words, reminders, and models without tools.
 mod tools; // Tools that reach further than a file, and those that a workspace brings along.

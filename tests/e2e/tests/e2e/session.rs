@@ -14,8 +14,9 @@ use formwork_policy::{Grants, Policy, Rules, Unattended};
 use formwork_protocols::{
     AgentName, Budget, Cancel, Claim, Completion, EventBody, EventStore, Ledger, Message, Model,
     ModelEvent, ModelRequest, NoSecrets, Part, PermissionMode, Position, Price, Principal,
-    Provider, ProviderError, ProviderFault, ProviderName, Role, RunId, SystemClock, SystemRng,
-    TaskId, TaskName, Tool, ToolCall, ToolClass, ToolError, ToolName, ToolOutput, ToolSpec, Usage,
+    Provider, ProviderError, ProviderFault, ProviderName, Role, RunId, SessionRules, StuckPattern,
+    SystemClock, SystemRng, TaskId, TaskName, Tool, ToolCall, ToolClass, ToolError, ToolName,
+    ToolOutput, ToolSpec, Usage,
     message::{Arguments, ToolDefinition},
     model::{ModelInfo, ModelStream, ServedBy, StopReason, ToolCalls},
     store::{Live, Selection},
@@ -258,6 +259,7 @@ impl World {
                 principal: Principal::system("test"),
                 model: Model { info, price, ceiling: price, provider: Arc::clone(&script) as _ },
                 summary: None,
+                rules: SessionRules::default(),
                 limits: Limits::default(),
                 token: None,
             },
@@ -651,7 +653,9 @@ async fn the_fourth_identical_call_is_refused_and_the_sixth_ends_the_session() {
 
     let end = world.run(&mut session).await;
 
-    let SessionEnd::Stuck { detail } = end else { panic!("{end:?}") };
+    let SessionEnd::Stuck { pattern: StuckPattern::RepeatedCall, detail } = end else {
+        panic!("{end:?}")
+    };
     assert_eq!(detail, "the call of \"read\" was repeated although it was refused 3 times");
     assert_eq!(reads.load(Ordering::SeqCst), 3);
     assert!(results(&session)[0].0.starts_with("refused: "));
@@ -695,7 +699,7 @@ async fn a_call_of_a_cut_answer_is_never_made() {
     let end = world.run(&mut session).await;
 
     let detail = "3 answers in a row were cut before their end".to_owned();
-    assert_eq!(end, SessionEnd::Stuck { detail });
+    assert_eq!(end, SessionEnd::Stuck { pattern: StuckPattern::CutAnswers, detail });
     assert_eq!(noted.load(Ordering::SeqCst), 0);
     assert!(results(&session)[0].0.starts_with("not called: your answer was cut"));
 }

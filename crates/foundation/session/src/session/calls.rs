@@ -11,10 +11,14 @@ use formwork_protocols::{
 };
 use futures::{StreamExt as _, stream};
 
-use formwork_context::{Answered, OpenTurn, outside};
+use formwork_context::{Answered, Group, OpenTurn, outside};
 
 use super::Session;
-use crate::{Error, guard::Judgement, spec::SessionEnd};
+use crate::{
+    Error,
+    guard::{Came, Judgement, Stuck},
+    spec::SessionEnd,
+};
 
 /// How many reads run beside each other. Enough for a disk's queue; more would only hold memory.
 const MAX_PARALLEL: usize = 8;
@@ -68,6 +72,12 @@ impl Session {
         stop: &Cancel,
     ) -> Result<ControlFlow<SessionEnd>, Error> {
         let mut known = self.known();
+        let is_lifecycle =
+            |name: &str| known.get(name).is_some_and(|(class, _)| *class == ToolClass::Lifecycle);
+        open = match self.hold_to_words(open, is_lifecycle)? {
+            Ok(held) => return Ok(held),
+            Err(open) => open,
+        };
         let calls: Vec<_> = open.unanswered().map(|(place, call)| (place, call.clone())).collect();
         let mut refused = None;
         let batches: Vec<_> =
@@ -158,6 +168,11 @@ impl Session {
         {
             self.guard.changed(&call);
         }
+        let is_work =
+            known.get(&call.name).is_some_and(|(class, _)| *class != ToolClass::Lifecycle);
+        if is_work && !reply.result.is_error {
+            self.made = self.made.saturating_add(1);
+        }
         let content = outside(&reply.result.content).into_owned();
         let mut answered = Answered { content, is_error: reply.result.is_error };
         let mut refused = None;
@@ -221,20 +236,39 @@ impl Session {
             matches!(call.arguments, Arguments::Json(_)) && known.contains_key(&call.name)
         });
         self.settle_turn(open)?;
-        let stuck = self.guard.close_turn(&calls, usable);
+        let came = Came { usable, ..self.came(&calls, known) };
+        let stuck = self.guard.close_turn(&calls, came);
         if self.claim.is_some() {
             return Ok(ControlFlow::Continue(()));
         }
         self.guide(&calls)?;
+        if stuck.is_none() && refused.is_none() {
+            self.press()?;
+        }
         Ok(if stop.is_cancelled() {
             ControlFlow::Break(SessionEnd::Cancelled)
         } else if let Some(detail) = refused {
             ControlFlow::Break(SessionEnd::Refused { detail })
-        } else if let Some(detail) = stuck {
-            ControlFlow::Break(SessionEnd::Stuck { detail })
+        } else if let Some(Stuck { pattern, detail }) = stuck {
+            ControlFlow::Break(SessionEnd::Stuck { pattern, detail })
         } else {
             ControlFlow::Continue(())
         })
+    }
+
+    /// Returns what came of the calls of the last turn; nothing where one of them is still open.
+    fn came(&self, calls: &[ToolCall], known: &Known) -> Came {
+        let turn = match (&self.open, self.history.groups().last()) {
+            (None, Some(Group::Turn(turn))) => turn,
+            _ => return Came::default(),
+        };
+        let class = |call: &ToolCall| known.get(&call.name).map(|(class, _)| *class);
+        let results = calls.iter().zip(turn.results());
+        let changed = results
+            .clone()
+            .any(|(call, result)| !result.is_error && class(call).is_some_and(changes));
+        let ends = results.map(|(call, result)| (call, result.content.as_str(), result.is_error));
+        Came { changed, ..Came::of(ends) }
     }
 
     /// Gathers that a call was not made because it repeats another.

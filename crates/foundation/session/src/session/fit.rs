@@ -1,10 +1,13 @@
 //! Before each model call: the conversation is made to fit the window.
 
-use std::{collections::HashSet, ops::ControlFlow};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::ControlFlow,
+};
 
 use formwork_context::{
-    Fitting, Look, Protected, Room, SUMMARISE, Step, Stretch, brief, digest, message_tokens,
-    summary, tool_tokens, transcript,
+    Fitting, Group, History, Look, Protected, Room, SUMMARISE, Step, Stretch, brief, digest,
+    message_tokens, summary, tool_tokens, transcript,
 };
 use formwork_protocols::{
     Blob, Cancel, CompactionCause, ContextCompacted, ContextEdit, EventBody, Message, Model,
@@ -16,7 +19,11 @@ use formwork_protocols::{
 };
 
 use super::Session;
-use crate::{Error, spec::SessionEnd};
+use crate::{
+    Error,
+    guard::{Key, key},
+    spec::SessionEnd,
+};
 
 /// The most tokens of a summary.
 const SUMMARY_TOKENS: u32 = 1_000;
@@ -160,9 +167,29 @@ impl Session {
 
     /// Does some edits and remembers them.
     fn edit(&mut self, done: &mut Done, edits: Vec<ContextEdit>) {
-        self.history.apply(&edits);
+        self.leave_out(&edits);
         done.edits.extend(edits);
+    }
+
+    /// Does some edits, and tells the guard whose results can be read no more.
+    pub(super) fn leave_out(&mut self, edits: &[ContextEdit]) {
+        let before: Vec<ToolCall> = edited(&self.history, edits);
+        self.history.apply(edits);
         self.tokens = self.history.messages().map(|message| message_tokens(&message)).sum();
+        if before.is_empty() {
+            return;
+        }
+        let mut seen: HashMap<Key, u32> = before.iter().map(|call| (key(call), 0)).collect();
+        for (group, place) in self.history.groups().iter().zip(self.history.places()) {
+            let Group::Turn(turn) = group else { continue };
+            for (at, call) in turn.assistant().tool_calls().enumerate() {
+                let is_edited = edits.iter().any(|edit| names(edit, *place, at));
+                if let Some(seen) = seen.get_mut(&key(call)).filter(|_| !is_edited) {
+                    *seen = seen.saturating_add(1);
+                }
+            }
+        }
+        self.guard.left_out(seen);
     }
 
     /// Gathers that the conversation was made shorter, if it was, with what that does to the provider's cache.
@@ -275,8 +302,7 @@ impl Session {
 
     /// Goes on in a new conversation, which begins with the task and a brief of this one.
     fn hand_over(&mut self, done: Done, room: &Room) -> Result<ControlFlow<SessionEnd>, Error> {
-        let turns =
-            |group: &&formwork_context::Group| matches!(group, formwork_context::Group::Turn(_));
+        let turns = |group: &&Group| matches!(group, Group::Turn(_));
         let turns = self.history.groups().iter().filter(turns).count();
         // What comes after one turn again, comes after every turn; and without any there is nothing to leave out.
         if turns < if self.handed_over { 2 } else { 1 } {
@@ -297,8 +323,7 @@ impl Session {
         let said: Vec<Message> = vec![system, task, Message::text(Role::User, brief)];
         let own = self.task();
         // The facts of the old conversation stand before the first of the new one.
-        let mut next =
-            formwork_context::History::new(said.first().map(Message::to_text).unwrap_or_default());
+        let mut next = History::new(said.first().map(Message::to_text).unwrap_or_default());
         said.iter().skip(1).for_each(|message| next.say(message.clone()));
         self.history = next;
         self.tokens = said.iter().map(message_tokens).sum();
@@ -347,6 +372,28 @@ impl Session {
             }
         }
         looks
+    }
+}
+
+/// Returns the calls whose results some edits leave out, or show less of.
+fn edited(history: &History, edits: &[ContextEdit]) -> Vec<ToolCall> {
+    let mut calls = Vec::new();
+    for (group, place) in history.groups().iter().zip(history.places()) {
+        let Group::Turn(turn) = group else { continue };
+        let named = turn.assistant().tool_calls().enumerate();
+        let named = named.filter(|(at, _)| edits.iter().any(|edit| names(edit, *place, *at)));
+        calls.extend(named.map(|(_, call)| call.clone()));
+    }
+    calls
+}
+
+/// Tells whether an edit concerns the result at a place of the group at a place.
+fn names(edit: &ContextEdit, place: u32, at: usize) -> bool {
+    match edit {
+        ContextEdit::Result { group, result, .. } => {
+            *group == place && usize::try_from(*result).is_ok_and(|result| result == at)
+        }
+        ContextEdit::Summary { from, through, .. } => (*from..=*through).contains(&place),
     }
 }
 

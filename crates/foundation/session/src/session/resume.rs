@@ -4,14 +4,15 @@ use std::collections::HashMap;
 
 use formwork_protocols::{
     AgentName, Blob, BlobHash, CallId, Claim, ContextEdit, EventBody, EventStore, HoldId, Message,
-    Position, ProviderFault, Purpose, Role, RunId, SessionId, Span, TaskId, TaskName,
-    ToolErrorKind, Usage, Usd,
+    Position, ProviderFault, Purpose, Role, RunId, SessionId, Span, TaskId, TaskName, ToolCall,
+    ToolClass, ToolErrorKind, Usage, Usd,
     event::{
         BudgetSettled, ModelCompleted, ModelFailed, ModelRequested, SessionMessage, ToolCompleted,
         ToolFailed, ToolRequested,
     },
     message::Arguments,
     model::StopReason,
+    rules::SessionRule,
     store::Selection,
     tool::{CallContext, Replay},
 };
@@ -20,10 +21,11 @@ use super::{
     ASK_TO_END, END_TASK, REMIND, START_TASK, Session,
     calls::{CLOSED, SKIPPED},
 };
-use formwork_context::{Answered, Group, History, Meter, OpenTurn, message_tokens, outside};
+use formwork_context::{Answered, Group, History, Meter, OpenTurn, outside};
 
 use crate::{
     Error,
+    guard::Came,
     record::Record,
     spec::{Seams, SessionSpec, Totals},
 };
@@ -56,6 +58,8 @@ pub(super) struct Found {
     handed_over: bool,
     /// The model call that was sent last, until its end is recorded.
     pending: Option<ModelRequested>,
+    /// The calls under way that count as work, by the conversation that made them.
+    working: HashMap<CallId, SessionId>,
     /// The reservation that was taken last, until it is settled. Whoever resumes the run may have
     /// settled it already.
     hold: Option<(CallId, HoldId)>,
@@ -75,6 +79,10 @@ pub(super) struct Used {
     /// The event by which somebody spoke to it last.
     steered: u64,
     overflowed: bool,
+    /// Calls that ended well, and how often it was told that it does not keep to its rules.
+    made: u32,
+    reprompted: u32,
+    bailed: bool,
     /// The model call that was sent last, its measure, and what for.
     sent: Option<(CallId, u64, Purpose)>,
 }
@@ -123,13 +131,17 @@ impl Session {
         let used = found.used.get(&id).cloned().unwrap_or_default();
         (session.totals, session.meter) = (used.totals, used.meter);
         (session.overflowed, session.steered) = (used.overflowed, used.steered);
+        (session.made, session.reprompted, session.bailed) =
+            (used.made, used.reprompted, used.bailed);
         found.instructed.iter().for_each(|path| session.seams.heard.guide.known(path));
         (session.task_at, session.handed_over) = (found.task_at.max(1), found.handed_over);
         session.accepted = found.accepted.max(session.task_at);
         session.untaken = untaken;
         session.remember();
         // What was left out was seen once, by the guard too.
-        session.leave_out(&found.edits).await?;
+        for &hash in &found.edits {
+            session.leave_out(&edits_of(&*session.seams.store, id, hash).await?);
+        }
         if let Some(pending) = &found.pending {
             session.give_up(pending, found.hold);
         }
@@ -137,16 +149,6 @@ impl Session {
             session.take_up(open, &found);
         }
         Ok(session)
-    }
-
-    /// Does again what was done so that the conversation fits.
-    async fn leave_out(&mut self, edits: &[BlobHash]) -> Result<(), Error> {
-        let session = self.id;
-        for &hash in edits {
-            self.history.apply(&edits_of(&*self.seams.store, session, hash).await?);
-        }
-        self.tokens = self.history.messages().map(|message| message_tokens(&message)).sum();
-        Ok(())
     }
 
     /// Shows the guard what was called, as if it had watched.
@@ -158,6 +160,7 @@ impl Session {
             .into_iter()
             .map(|tool| (tool.definition.name.to_string(), tool.class))
             .collect();
+        let could = !self.spec.rules.expects_zero_calls && self.can_call();
         for group in self.history.groups() {
             match group {
                 Group::User(message) => {
@@ -165,6 +168,10 @@ impl Session {
                     self.asked_to_end = text == ASK_TO_END;
                     self.reminded =
                         if text == REMIND { self.reminded.saturating_add(1) } else { 0 };
+                }
+                Group::Turn(turn) if turn.results().is_empty() => {
+                    // What it is stuck in ends it at its next answer.
+                    let _ = self.guard.close_words(could);
                 }
                 Group::Turn(turn) => {
                     for (call, result) in turn.pairs() {
@@ -177,11 +184,16 @@ impl Session {
                         }
                     }
                     let calls: Vec<_> = turn.assistant().tool_calls().cloned().collect();
-                    if !calls.is_empty() {
-                        self.reminded = 0;
-                    }
+                    self.reminded = 0;
                     // What it is stuck in ends it at its next turn, not before it had one.
-                    let _ = self.guard.close_turn(&calls, true);
+                    let class = |call: &ToolCall| classes.get(&call.name).copied();
+                    let changed = turn.pairs().any(|(call, result)| {
+                        !result.is_error && class(call).is_some_and(super::calls::changes)
+                    });
+                    let ends = turn.pairs();
+                    let ends =
+                        ends.map(|(call, result)| (call, result.content.as_str(), result.is_error));
+                    let _ = self.guard.close_turn(&calls, Came { changed, ..Came::of(ends) });
                 }
             }
         }
@@ -379,7 +391,34 @@ impl Found {
         }
     }
 
+    /// Counts what rules are held against.
+    fn tally(&mut self, body: &EventBody) {
+        match body {
+            EventBody::ToolRequested(made)
+                if made.class.is_some_and(|class| class != ToolClass::Lifecycle) =>
+            {
+                self.working.insert(made.call, made.session);
+            }
+            EventBody::ToolCompleted(done) => {
+                if let Some(session) = self.working.remove(&done.call) {
+                    let made = &mut self.used.entry(session).or_default().made;
+                    *made = made.saturating_add(1);
+                }
+            }
+            EventBody::ToolFailed(failed) => drop(self.working.remove(&failed.call)),
+            EventBody::SessionReprompted(told) => {
+                let used = self.used.entry(told.session).or_default();
+                used.bailed |= told.rule == SessionRule::EarlyBail;
+                if told.rule.is_binding() {
+                    used.reprompted = told.number;
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn take(&mut self, body: EventBody, task: TaskId, session: SessionId) {
+        self.tally(&body);
         match body {
             EventBody::SessionMessage(said) if said.session == session => {
                 if said.role == Role::Assistant {

@@ -81,6 +81,7 @@ impl Chat {
         for event in events.map_err(formwork_services::Error::from)? {
             match event.body {
                 EventBody::ModelCompleted(done) if done.purpose.is_turn() => last = Some(done),
+                EventBody::SessionReprompted(told) => text.push_str(&format!("{told}\n")),
                 EventBody::ContextCompacted(done) => text.push_str(&format!("{done}\n")),
                 EventBody::SessionStarted(started) if started.carried > 0 => {
                     text.push_str(&format!("{} messages from the turns before\n", started.carried));

@@ -82,6 +82,7 @@ impl Receipts {
             }
             EventBody::InstructionsLoaded(loaded) => plain(format!("follows {}", loaded.path)),
             EventBody::SessionSteered(_) => plain("has heard you".to_owned()),
+            EventBody::SessionReprompted(told) => plain(told.to_string()),
             EventBody::ContextCompacted(done) => plain(done.to_string()),
             EventBody::BudgetWarned(crossing) => {
                 plain(format!("{} of {} used", crossing.used, crossing.limit))

@@ -230,6 +230,7 @@ impl<W: Write> Live<W> {
                 (Mark::Plain, format!("{} says: {first}", event.principal))
             }
             EventBody::SessionSteered(_) => (Mark::Plain, line("has heard it".to_owned())),
+            EventBody::SessionReprompted(told) => (Mark::Plain, line(told.to_string())),
             EventBody::ContextCompacted(done) => (Mark::Plain, line(done.to_string())),
             EventBody::InboxAsked(asked) => {
                 let options = asked.options.join(" | ");

@@ -618,7 +618,9 @@ fn drive(
                     let detail = "by chance".to_owned();
                     let end = match chance % 8 {
                         0 => BodyEnd::Failed(Escalation::BodyFailed { detail }),
-                        1 if hostile => BodyEnd::Failed(Escalation::Stuck { detail }),
+                        1 if hostile => {
+                            BodyEnd::Failed(Escalation::Stuck { pattern: None, detail })
+                        }
                         _ => BodyEnd::Claimed,
                     };
                     Input::Ended { task, end }

@@ -189,7 +189,7 @@ impl World<'_> {
             _ if self.chance.happens(self.mood.body_fails) => {
                 let detail = "by chance".to_owned();
                 let why = match self.chance.below(6) {
-                    0 => Escalation::Stuck { detail },
+                    0 => Escalation::Stuck { pattern: None, detail },
                     1 => Escalation::ProviderFailed { detail },
                     2 | 3 => Escalation::Unreachable { detail },
                     _ => Escalation::BodyFailed { detail },
