@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     budget::Budget,
+    contract::ContractCheck,
     event::BlobHash,
     id::{AgentName, SessionId},
     time::Span,
@@ -104,6 +105,8 @@ pub enum CheckKind {
     Native(NativeCheck),
     /// What the body hands over follows this schema.
     Output(OutputCheck),
+    /// The work keeps to the requirements of a file.
+    Contract(ContractCheck),
     /// A suite of tests passes, and what failed before the task began is told apart from what fails since.
     Suite(SuiteCheck),
     /// The workspace is in no state that it was in after an earlier attempt at the task, or before the first.
@@ -248,6 +251,22 @@ pub enum Parser {
     Tap,
     /// A verdict as JSON: `{"passed": true, "run": 3, "failed": 0, "skipped": 0, "issues": []}`.
     Json,
+}
+
+impl Parser {
+    /// Tells by a command how its output is to be read: a run of no tests must not pass for a success.
+    pub fn of(argv: &[String]) -> Option<Self> {
+        let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            ["cargo", "test", ..] => Some(Self::CargoTest),
+            ["cargo", "nextest", "run", ..] => Some(Self::Nextest),
+            ["pytest", ..] | [_, "-m", "pytest", ..] => Some(Self::Pytest),
+            [_, "-m", "unittest", ..] => Some(Self::Unittest),
+            ["go", "test", ..] => Some(Self::GoTest),
+            ["jest" | "vitest", ..] | ["npx", "jest" | "vitest", ..] => Some(Self::Jest),
+            _ => None,
+        }
+    }
 }
 
 /// The files that match these patterns keep their content.
@@ -459,6 +478,8 @@ pub enum StepKind {
     First,
     /// What was to mend it.
     Fix,
+    /// A proof of a requirement was looked at.
+    Requirement,
 }
 
 impl StepKind {
@@ -469,6 +490,7 @@ impl StepKind {
             Self::Proof => "proof",
             Self::First => "first",
             Self::Fix => "fix",
+            Self::Requirement => "requirement",
         }
     }
 }
@@ -524,7 +546,9 @@ impl Verdict {
         for issue in &self.issues {
             text.push_str(&format!("- {}\n", issue.to_string().replace('\n', "\n  ")));
         }
-        for step in &self.steps {
+        // The issues name the requirements that are not kept.
+        let before = |step: &&CheckStep| step.what != StepKind::Requirement;
+        for step in self.steps.iter().filter(before) {
             text.push_str(&format!("before it, the {}: {}\n", step.what.as_str(), step.reason));
         }
         if !self.evidence.excerpt.is_empty() {

@@ -24,6 +24,7 @@ pub mod cancel;
 pub mod canonical; // The one form whose bytes are hashed.
 pub mod check; // What proves that work may begin or has ended.
 pub mod context; // How a conversation is kept within its window.
+pub mod contract; // What a task has to keep to.
 pub mod document; // The one reader of every TOML document.
 pub mod event; // What happened.
 pub mod id;

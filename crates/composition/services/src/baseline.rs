@@ -502,7 +502,10 @@ fn compares(spec: &TaskSpec) -> bool {
 
 fn compares_all(check: &CheckSpec) -> bool {
     let by_kind = match &check.kind {
-        CheckKind::Diff(_) | CheckKind::NewFiles(_) | CheckKind::Progress => true,
+        CheckKind::Diff(_)
+        | CheckKind::NewFiles(_)
+        | CheckKind::Progress
+        | CheckKind::Contract(_) => true,
         // One that looks at what git knows asks git.
         CheckKind::Agent(asked) => asked.looks_at.is_none(),
         _ => false,

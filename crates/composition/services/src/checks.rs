@@ -7,7 +7,10 @@ mod rounds; // What was before, and what is other since.
 mod share; // What a check may use of its task's budget.
 pub(crate) mod sight; // What there is to look at.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use formwork_protocols::{
@@ -130,7 +133,9 @@ impl Workshop {
                 let checking = Box::pin(verifier.check(&job.check, ground, cancel));
                 // The others only look.
                 let checked = match kind {
-                    CheckKind::Command(_) => self.watched(within, checking).await?,
+                    CheckKind::Command(_) | CheckKind::Contract(_) => {
+                        self.watched(within, checking).await?
+                    }
                     _ => checking.await,
                 };
                 self.kept(job, checked).await
@@ -149,7 +154,9 @@ impl Workshop {
         checked: Result<Checked, formwork_verify::Error>,
     ) -> Result<Verdict, Error> {
         let checked = checked.map_err(|error| Error::Checks { reason: chain(&error) })?;
-        self.keep(job, checked.output).await?;
+        for output in checked.output.into_iter().chain(checked.outputs) {
+            self.keep(job, Some(output)).await?;
+        }
         Ok(checked.verdict)
     }
 
@@ -171,6 +178,39 @@ impl Workshop {
             let control = row.verdict.steps.iter().find(|step| step.what == StepKind::Control);
             is_this && control.is_some_and(|step| step.passed)
         }))
+    }
+
+    /// Counts the calls of each tool that ended well in a task, and in the parts that were opened within it.
+    async fn calls(&self, job: &CheckJob) -> Result<BTreeMap<String, u64>, Error> {
+        let tasks = self.store.tasks(job.run).await?;
+        let mut own = BTreeSet::from([job.task]);
+        // A part is created after what it is a part of.
+        for task in &tasks {
+            if task.parent.is_some_and(|parent| own.contains(&parent)) {
+                own.insert(task.task);
+            }
+        }
+        let kinds = ["tool.requested", "tool.completed"].map(str::to_owned).to_vec();
+        let selection = Selection { run: Some(job.run), task: None, kinds };
+        let (mut open, mut ended) = (HashMap::new(), BTreeMap::new());
+        let mut after = Position::default();
+        loop {
+            let events = self.store.read(after, &selection, 1_000).await?;
+            let Some(last) = events.last() else { return Ok(ended) };
+            after = last.position;
+            for event in events.into_iter().filter(|it| it.task.is_some_and(|it| own.contains(&it)))
+            {
+                match event.body {
+                    EventBody::ToolRequested(made) => drop(open.insert(made.call, made.tool)),
+                    EventBody::ToolCompleted(done) => {
+                        if let Some(tool) = open.remove(&done.call) {
+                            *ended.entry(tool).or_default() += 1;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
     }
 
     /// Runs a check where it has to fail. Returns what was done, and why its passing would prove nothing.
@@ -284,5 +324,10 @@ impl Changes for Since<'_> {
         let Self { workshop, job } = self;
         let changes = workshop.baselines.changes(job.run, job.task, &job.spec, job.token).await;
         changes.map_err(|error| chain(&error))
+    }
+
+    async fn calls(&self) -> Result<BTreeMap<String, u64>, String> {
+        let Self { workshop, job } = self;
+        workshop.calls(job).await.map_err(|error| chain(&error))
     }
 }

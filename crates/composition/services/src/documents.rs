@@ -1,14 +1,18 @@
 //! The documents of a workspace: read, checked and described, without running anything.
 
-use std::{collections::BTreeSet, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+};
 
 use formwork_agent::{AgentDocument, Agents, Checks, ModelChoice};
 use formwork_policy::{CommandPatterns, ToolPatterns};
 use formwork_protocols::{
-    AgentName, Clock, Event, ModelRef, NoSecrets, Rng, Scrub, SystemClock, SystemRng,
+    AgentName, Clock, Event, ModelRef, NoSecrets, Rng, Scrub, SystemClock, SystemRng, ToolName,
     document::{self, Diagnostic, Diagnostics, DocumentType},
 };
-use formwork_scheduler::workflow::{Known, Plan, TaskDocument, WorkflowDocument};
+use formwork_scheduler::workflow::{Known, Plan, TaskDocument, WorkflowDocument, contract};
 use formwork_tool::custom::ToolDocument;
 use formwork_transport::Script;
 use serde_json::{Map, Value};
@@ -37,6 +41,8 @@ pub enum Kind {
     Tool,
     /// The script of a scripted model.
     Script,
+    /// A contract: requirements in Markdown, each with what proves it.
+    Contract,
     /// An event of the log; nobody writes one, and programs read them.
     Event,
 }
@@ -51,6 +57,7 @@ impl Kind {
             (Some("workflows"), _) => return Self::Workflow,
             (Some("tools"), _) => return Self::Tool,
             (_, "formwork.toml" | "config.toml") => return Self::Config,
+            (_, name) if name.ends_with(".md") => return Self::Contract,
             _ => {}
         }
         let begins = |key: &str| {
@@ -88,6 +95,7 @@ pub fn validate(kind: Kind, source: &str, text: &str, workspace: &Path) -> Resul
         Kind::Workflow => workflow(source, text, workspace),
         Kind::Tool => ToolDocument::parse(source, text).map(drop),
         Kind::Script => document::parse::<Script>(source, text).map(drop),
+        Kind::Contract => contract(source, text).map(drop),
         Kind::Event => Ok(()),
     }
 }
@@ -113,6 +121,8 @@ fn workflow(source: &str, text: &str, workspace: &Path) -> Result<(), Diagnostic
     let mut known = Known {
         agents: agents.names().cloned().collect(),
         project: crate::project::commands(workspace),
+        contracts: contracts_of(source, text, workspace),
+        tools: tools([]),
         ..Known::default()
     };
     natives(&parsed.value.tasks, &mut known);
@@ -203,7 +213,7 @@ impl KnownModels {
                 let names = agents_of(source, text);
                 model_faults(workspace, &names, |agent, choice| self.check(agent, choice))
             }
-            Kind::Tool | Kind::Script | Kind::Event => Diagnostics::default(),
+            Kind::Tool | Kind::Script | Kind::Contract | Kind::Event => Diagnostics::default(),
         }
     }
 
@@ -301,6 +311,57 @@ pub(crate) fn agents_of(source: &str, text: &str) -> BTreeSet<AgentName> {
     found
 }
 
+/// The most bytes of a contract.
+const CONTRACT_BYTES: u64 = 256 * 1024;
+
+/// Reads the contracts that the tasks of a workflow name, by their paths.
+pub(crate) fn contracts_of(
+    source: &str,
+    text: &str,
+    workspace: &Path,
+) -> BTreeMap<String, Result<String, String>> {
+    fn collect(tasks: &[TaskDocument], found: &mut BTreeSet<String>) {
+        for task in tasks {
+            found.extend(task.spec.clone());
+            collect(task.subtasks.as_deref().unwrap_or_default(), found);
+        }
+    }
+    let mut found = BTreeSet::new();
+    if let Some(parsed) = document::salvage::<WorkflowDocument>(source, text) {
+        collect(&parsed.value.tasks, &mut found);
+    }
+    found.into_iter().map(|path| (path.clone(), contract_text(workspace, &path))).collect()
+}
+
+/// Reads a contract of the workspace.
+///
+/// # Errors
+/// Why it cannot be read, in one line.
+pub(crate) fn contract_text(workspace: &Path, path: &str) -> Result<String, String> {
+    let said = |error: std::io::Error| error.to_string();
+    let root = workspace.canonicalize().map_err(said)?;
+    let file = root.join(path).canonicalize().map_err(said)?;
+    if !file.starts_with(&root) {
+        return Err("it lies outside of the workspace".to_owned());
+    }
+    let about = file.metadata().map_err(said)?;
+    if !about.is_file() {
+        return Err("it is no file".to_owned());
+    }
+    if about.len() > CONTRACT_BYTES {
+        return Err(format!("it has {} bytes, at most {CONTRACT_BYTES} are read", about.len()));
+    }
+    let bytes = std::fs::read(&file).map_err(said)?;
+    String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
+}
+
+/// Returns the names of the tools that there are, `more` among them.
+pub(crate) fn tools<'a>(more: impl IntoIterator<Item = &'a ToolName>) -> BTreeSet<String> {
+    let built_in = crate::toolset::built_in().into_iter().map(|spec| spec.definition.name.to_string());
+    let skill = crate::repository::LOAD_SKILL.to_owned();
+    built_in.chain([skill]).chain(more.into_iter().map(ToString::to_string)).collect()
+}
+
 /// Reads the documents of a workspace's agents that can be read, with their paths as they are shown.
 fn agent_files(workspace: &Path) -> Vec<(String, String)> {
     let folder = workspace.join(AGENTS);
@@ -320,6 +381,9 @@ pub fn schema(kind: Kind) -> Value {
         Kind::Workflow => document::schema::<WorkflowDocument>(),
         Kind::Tool => document::schema::<ToolDocument>(),
         Kind::Script => document::schema::<Script>(),
+        Kind::Contract => {
+            serde_json::json!({ "type": "string", "contentMediaType": "text/markdown" })
+        }
         Kind::Event => schemars::schema_for!(Event).to_value(),
     }
 }
@@ -332,6 +396,7 @@ pub const fn name(kind: Kind) -> &'static str {
         Kind::Workflow => WorkflowDocument::NAME,
         Kind::Tool => ToolDocument::NAME,
         Kind::Script => Script::NAME,
+        Kind::Contract => "contract",
         Kind::Event => "event",
     }
 }

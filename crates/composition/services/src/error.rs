@@ -115,6 +115,9 @@ pub enum Error {
     /// The run has ended before.
     #[error("run {run} is {state} and cannot be {wanted}")]
     Over { run: RunId, state: RunState, wanted: &'static str },
+    /// A contract that a task is to be held to cannot be read.
+    #[error("the contract {path} cannot be read: {reason}")]
+    Contract { path: String, reason: String },
     /// A file that was to be shown with what is said cannot be.
     #[error("{path} cannot be attached: {reason}")]
     Attached { path: String, reason: String },
@@ -214,6 +217,7 @@ impl Error {
             | Self::NoSuchWorkflow { .. }
             | Self::Over { .. }
             | Self::Attached { .. }
+            | Self::Contract { .. }
             | Self::NotForkable { .. }
             | Self::OtherWorkspace { .. }
             | Self::OtherTrash { .. }

@@ -192,7 +192,7 @@ impl Maker {
             }
         }
         let command = CommandCheck {
-            parse: crate::operations::runs::parser(argv),
+            parse: Parser::of(argv),
             argv: argv.to_vec(),
             expect: Expect::Pass,
         };

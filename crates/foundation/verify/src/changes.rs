@@ -1,5 +1,7 @@
 //! What a task changed, and whether that is little enough.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use formwork_protocols::{
     check::{DiffCheck, Evidence, NewFilesCheck},
@@ -19,6 +21,12 @@ pub trait Changes: Send + Sync {
     /// # Errors
     /// Why that cannot be told, in one line.
     async fn since_entry(&self) -> Result<Vec<FileChange>, String>;
+
+    /// Returns how many calls of each tool have ended well in the task. Cancel safe.
+    ///
+    /// # Errors
+    /// Why that cannot be told, in one line.
+    async fn calls(&self) -> Result<BTreeMap<String, u64>, String>;
 }
 
 /// Nothing was changed: for those who check before the first change.
@@ -26,6 +34,10 @@ pub trait Changes: Send + Sync {
 impl Changes for () {
     async fn since_entry(&self) -> Result<Vec<FileChange>, String> {
         Ok(Vec::new())
+    }
+
+    async fn calls(&self) -> Result<BTreeMap<String, u64>, String> {
+        Ok(BTreeMap::new())
     }
 }
 

@@ -29,6 +29,7 @@
 mod verifier; // A check, and a phase of checks.
 
 mod command; // A process and what its output proves.
+mod contract; // Requirements, each with what proves it.
 mod parse; // Output, format by format.
 
 mod baseline; // What must stay as it was.

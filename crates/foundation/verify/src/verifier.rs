@@ -15,6 +15,7 @@ use formwork_sandbox::{Protection, Sandbox};
 use crate::{
     Baseline, Changes, Error, changes,
     command::{self, Shop},
+    contract,
 };
 
 /// Runs checks over one workspace. Checks may overlap.
@@ -42,6 +43,8 @@ pub struct Checked {
     pub verdict: Verdict,
     /// The whole output that the evidence names by its hash, scrubbed, to be kept with it.
     pub output: Option<Blob>,
+    /// The outputs that its steps name, likewise.
+    pub outputs: Vec<Blob>,
 }
 
 /// What a check decided, without its name.
@@ -106,13 +109,24 @@ impl Verifier {
             return Ok(Checked {
                 verdict: Verdict::bare(&*spec.name, false, reason),
                 output: None,
+                outputs: Vec::new(),
             });
         }
+        let (mut steps, mut outputs) = (Vec::new(), Vec::new());
         let (mut decision, output) = match &spec.kind {
             CheckKind::Command(check) => {
                 let Self { sandbox, root, protection, scrub } = self;
                 let shop = Shop { sandbox, root, protection, scrub };
                 command::run(&shop, check, spec.timeout, cancel).await.ok_or_else(cancelled)?
+            }
+            CheckKind::Contract(contract) => {
+                let Self { sandbox, root, protection, scrub } = self;
+                let shop = Shop { sandbox, root, protection, scrub };
+                let held =
+                    contract::hold(&shop, contract, ground.changes, spec.timeout, cancel).await;
+                let held = held.ok_or_else(cancelled)?;
+                (steps, outputs) = (held.steps, held.outputs);
+                (held.decision, None)
             }
             CheckKind::Unchanged(check) => {
                 let check = check.clone();
@@ -143,8 +157,9 @@ impl Verifier {
             decision.evidence.elapsed = Span::from(begun.elapsed());
         }
         let Decision { passed, reason, issues, evidence } = decision;
-        let verdict = Verdict { issues, evidence, ..Verdict::bare(&*spec.name, passed, reason) };
-        Ok(Checked { verdict, output })
+        let bare = Verdict::bare(&*spec.name, passed, reason);
+        let verdict = Verdict { issues, evidence, steps, ..bare };
+        Ok(Checked { verdict, output, outputs })
     }
 
     /// Compares the workspace with its baseline, on a thread where blocking is fine.

@@ -196,6 +196,9 @@ pub struct RunOptions {
     /// An exit check of a one-task run, such as "cargo test". May be repeated.
     #[arg(long = "check", value_name = "COMMAND")]
     pub checks: Vec<String>,
+    /// A file of requirements that a one-task run is held to, such as SPEC.md.
+    #[arg(long, value_name = "FILE")]
+    pub spec: Option<String>,
     /// A command that agents may run, such as "cargo test *". May be repeated.
     #[arg(long = "allow", value_name = "PATTERN")]
     pub allow: Vec<String>,

@@ -89,6 +89,9 @@ pub enum Work {
         agent: Option<AgentName>,
         /// Commands that have to succeed before it counts as done.
         checks: Vec<Vec<String>>,
+        /// A file of requirements that it is held to, from the root of the workspace.
+        #[serde(default)]
+        spec: Option<String>,
     },
     /// What a person says in a conversation with an agent.
     #[expect(missing_docs, reason = "its fields' names say it")]
@@ -212,8 +215,12 @@ impl Operation for Start {
             Work::Review { change, prompt, agent } => {
                 (formwork.agents()?, review::plan(formwork, change, prompt, agent).await?)
             }
-            Work::Task { prompt, agent, checks } => {
-                (formwork.agents()?, single(setup::mode(&config), prompt, agent, checks))
+            Work::Task { prompt, agent, checks, spec } => {
+                let mut plan = single(setup::mode(&config), prompt, agent, checks);
+                if let Some(path) = &spec {
+                    bind(formwork, &mut plan, path)?;
+                }
+                (formwork.agents()?, plan)
             }
         };
         if let Some(budget) = &config.budget {
@@ -359,6 +366,8 @@ pub(super) fn workflow(
         natives: formwork.inner.natives.names().map(str::to_owned).collect(),
         native_checks: formwork.inner.natives.check_names().map(str::to_owned).collect(),
         project: crate::project::commands(workspace),
+        contracts: documents::contracts_of(source, text, workspace),
+        tools: known_tools(formwork),
     };
     let plan = Plan::parse(source, text, &known, vars).map_err(|found| faults.merge(found));
     if let Some(models) = models {
@@ -373,6 +382,19 @@ pub(super) fn workflow(
         (Ok(agents), Ok(plan)) => faults.or((agents, plan)).map_err(Error::from),
         _ => Err(faults.into()),
     }
+}
+
+/// Returns the names of the tools that agents of this program may have.
+fn known_tools(formwork: &Formwork) -> BTreeSet<String> {
+    documents::tools(formwork.inner.tools.iter().map(|tool| &tool.spec().definition.name))
+}
+
+/// Binds a task in words to a contract of the workspace.
+fn bind(formwork: &Formwork, plan: &mut Plan, path: &str) -> Result<(), Error> {
+    let text = documents::contract_text(formwork.workspace(), path)
+        .map_err(|reason| Error::Contract { path: path.to_owned(), reason })?;
+    let known = Known { tools: known_tools(formwork), ..Known::default() };
+    Ok(plan.bind(path, &text, &known)?)
 }
 
 /// Makes a plan of one task in words.
@@ -393,7 +415,7 @@ fn single(
             CheckSpec::new(
                 argv.join(" "),
                 CheckKind::Command(CommandCheck {
-                    parse: parser(&argv),
+                    parse: Parser::of(&argv),
                     argv,
                     expect: Expect::Pass,
                 }),
@@ -405,20 +427,6 @@ fn single(
         .expect("these names follow the rule");
     let task = SingleTask { agent, prompt, postchecks, retries: Retries::default(), timeout: None };
     Plan::single(name, task, formwork_protocols::Budget::default())
-}
-
-/// Tells by a command how its output is to be read: a run of no tests must not pass for a success.
-pub(crate) fn parser(argv: &[String]) -> Option<Parser> {
-    let words: Vec<&str> = argv.iter().map(String::as_str).collect();
-    match words.as_slice() {
-        ["cargo", "test", ..] => Some(Parser::CargoTest),
-        ["cargo", "nextest", "run", ..] => Some(Parser::Nextest),
-        ["pytest", ..] | [_, "-m", "pytest", ..] => Some(Parser::Pytest),
-        [_, "-m", "unittest", ..] => Some(Parser::Unittest),
-        ["go", "test", ..] => Some(Parser::GoTest),
-        ["jest" | "vitest", ..] | ["npx", "jest" | "vitest", ..] => Some(Parser::Jest),
-        _ => None,
-    }
 }
 
 /// Describes every tool that agents can be given.

@@ -491,11 +491,13 @@ fn params(settings: &Settings, task: Task, options: &RunOptions) -> Result<Start
         })
         .collect::<Result<Vec<_>, _>>()?;
     let work = match task {
-        Task::Words(prompt) => Work::Task { prompt, agent: options.agent.clone(), checks },
+        Task::Words(prompt) => {
+            Work::Task { prompt, agent: options.agent.clone(), checks, spec: options.spec.clone() }
+        }
         Task::Workflow(name) => {
-            if !checks.is_empty() || options.agent.is_some() {
+            if !checks.is_empty() || options.agent.is_some() || options.spec.is_some() {
                 return Err(Fault::usage(
-                    "--check and --agent are for a task in words; a workflow has its own",
+                    "--check, --spec and --agent are for a task in words; a workflow has its own",
                 ));
             }
             let (source, text) = workflow_text(settings, &name)?;

@@ -114,6 +114,9 @@ pub struct TaskDocument {
     /// What must hold when it says that it is done.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub postchecks: Vec<CheckDocument>,
+    /// A Markdown file of requirements, from the root of the workspace: its checks hold when it says that it is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<String>,
     /// What happens when an exit check fails.
     #[serde(default)]
     pub retries: Retries,

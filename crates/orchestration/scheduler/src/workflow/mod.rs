@@ -1,6 +1,7 @@
 //! From the text of a workflow to a plan that can be run.
 
 mod check; // Checks, and what is wrong with them.
+mod contract; // What a task is held to, as a person writes it.
 mod document; // What a person writes.
 mod graph; // What depends on what, and whether in a circle.
 mod items; // The same task for each item of a list.
@@ -14,6 +15,7 @@ mod wait; // What waits for somebody outside. // What a task may write, and all 
 mod tests;
 
 pub use {
+    contract::contract,
     document::{
         CheckDocument, Constraint, ControlDocument, ControlWord, DecisionDocument,
         ExecutionDocument, FixDocument, OnItemFailure, TaskDocument, VariableDocument,

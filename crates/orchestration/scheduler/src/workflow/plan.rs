@@ -12,7 +12,7 @@ use formwork_protocols::{
 use serde_json::{Map, Value};
 
 use super::{
-    check,
+    check, contract,
     document::{TaskDocument, WorkflowDocument},
     graph,
     refer::{Level, Side},
@@ -30,6 +30,10 @@ pub struct Known {
     pub native_checks: BTreeSet<String>,
     /// The commands of the project, for ready-made checks.
     pub project: ProjectCommands,
+    /// The texts of the contracts that tasks name, by their paths, or why one cannot be read.
+    pub contracts: BTreeMap<String, Result<String, String>>,
+    /// The tools that there are; where none is named, every one is taken for granted.
+    pub tools: BTreeSet<String>,
 }
 
 /// How a project is tested and linted, as far as its manifests tell.
@@ -122,6 +126,22 @@ impl Plan {
     /// too, and what is protected is checked, as in a workflow that was read.
     pub fn of(name: WorkflowName, root: TaskSpec, variables: Map<String, Value>) -> Self {
         Self { name, root: scope::handed_down(root), variables }
+    }
+
+    /// Binds a workflow of one task to a contract, whose text is given.
+    ///
+    /// # Errors
+    /// Every fault of the contract with its line.
+    pub fn bind(&mut self, path: &str, text: &str, known: &Known) -> Result<(), Diagnostics> {
+        let read = contract::contract(path, text)?;
+        Diagnostics::from_iter(contract::unknown_tools(&read, text, &known.tools)).or(())?;
+        let name = self.root.name.clone();
+        let root = std::mem::replace(
+            &mut self.root,
+            TaskSpec::new(name, Body::Native { function: String::new() }),
+        );
+        self.root = contract::bound(root, read, text.to_owned());
+        Ok(())
     }
 
     /// Takes a workflow as a log tells it: what was carried out once was sound.
@@ -392,7 +412,31 @@ impl Reader<'_> {
             protected_paths: task.protected_paths.clone(),
             ..TaskSpec::new(task.name.clone(), body)
         };
+        let spec = match &task.spec {
+            Some(path) => self.bound(&format!("{place}/spec"), path, spec),
+            None => spec,
+        };
         Some(self.each(place, task, levels, spec))
+    }
+
+    /// Binds a task to its contract, whose faults are told at their own place.
+    fn bound(&mut self, place: &str, path: &str, spec: TaskSpec) -> TaskSpec {
+        if !matches!(spec.body, Body::Agent { .. } | Body::Command { .. } | Body::Native { .. }) {
+            self.fault(place, "spec belongs to a task that works itself", None);
+            return spec;
+        }
+        match self.known.contracts.get(path) {
+            None => self.fault(place, format!("there is no file {path}"), None),
+            Some(Err(why)) => self.fault(place, format!("{path} cannot be read: {why}"), None),
+            Some(Ok(text)) => match contract::contract(path, text) {
+                Err(faults) => self.faults.extend(faults),
+                Ok(read) => {
+                    self.faults.extend(contract::unknown_tools(&read, text, &self.known.tools));
+                    return contract::bound(spec, read, text.clone());
+                }
+            },
+        }
+        spec
     }
 
     /// What may be written is said once on the way from the root to a task: two lists of globs have no

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{parser, review};
+use super::review;
 use crate::{Error, Formwork};
 
 /// What a run and its task are called.
@@ -83,7 +83,7 @@ pub(super) fn plan(formwork: &Formwork, asked: Rounds) -> Result<Plan, Error> {
     formwork_verify::Paths::parse(&asked.protect)
         .map_err(|error| Error::Rounds { reason: error.to_string() })?;
     let suite = match test {
-        Some(argv) => Some((parser(&argv), argv)),
+        Some(argv) => Some((Parser::of(&argv), argv)),
         None => crate::project::commands(formwork.workspace())
             .tests
             .map(|command| (command.parse, command.argv)),
