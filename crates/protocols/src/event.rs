@@ -314,6 +314,8 @@ bodies! {
     RunAbortRequested(RunRequested) = "run.abort_requested",
     /// The run goes on from a point of another one, whose events until then stand before this one.
     RunForked(RunForked) = "run.forked",
+    /// What the run had changed was taken back, all of it.
+    RunUndone(RunUndone) = "run.undone",
     /// The run ended.
     RunFinished(RunFinished) = "run.finished",
     /// A task was added to the tree.
@@ -528,6 +530,13 @@ pub struct RunForked {
     pub hash: BlobHash,
     /// Whether the files that the run had changed were made what they were then.
     pub rewound: bool,
+}
+
+/// Data of `run.undone`; the event's principal is who took it back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunUndone {
+    /// How many paths were made what they had been.
+    pub paths: u64,
 }
 
 /// Data of `run.finished`.
@@ -835,6 +844,9 @@ pub struct ModelFailed {
     /// How it failed.
     #[schemars(with = "Value")]
     pub error: ProviderError,
+    /// What it had said before it was cancelled: a message, by its hash. It is no part of the conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub said: Option<BlobHash>,
 }
 
 /// Data of `tool.asked`: a question that is open until a `tool.decided` of the same call. One that its process

@@ -180,6 +180,8 @@ pub static CAPABILITIES: &[Capability] = &[
     Capability::of::<operations::runs::Pause>(),
     Capability::of::<operations::runs::Steer>(),
     Capability::of::<operations::runs::ListChats>(),
+    Capability::of::<operations::transcripts::Get>(),
+    Capability::of::<operations::transcripts::Search>(),
     Capability::of::<operations::runs::Resume>(),
     Capability::of::<operations::runs::Abort>(),
     Capability::of::<operations::runs::Fork>(),

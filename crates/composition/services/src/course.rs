@@ -276,6 +276,8 @@ pub(crate) fn asides(events: &[Event]) -> HashSet<u64> {
             }
             (EventBody::SessionMessage(said), _) => sessions.contains(&said.session),
             (EventBody::SessionEnded(ended), _) => sessions.contains(&ended.session),
+            (EventBody::SessionReprompted(told), _) => sessions.contains(&told.session),
+            (EventBody::ContextCompacted(done), _) => sessions.contains(&done.session),
             (EventBody::ModelRequested(asked), _) => sessions.contains(&asked.session),
             (EventBody::ToolRequested(made), _) if sessions.contains(&made.session) => {
                 calls.insert(made.call);

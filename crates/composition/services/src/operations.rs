@@ -16,6 +16,7 @@ pub mod runs;
 pub mod spend;
 pub mod tasks;
 pub mod tools;
+pub mod transcripts;
 pub mod trash;
 pub mod undo;
 pub mod workflows;

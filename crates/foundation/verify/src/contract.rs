@@ -118,7 +118,7 @@ fn looked(root: &Path, kind: &ProofKind, (changes, calls): &Known) -> Decision {
                 (Ok(None), true) => Decision::fail(format!("there is no file {path}")),
                 (Ok(None), false) => Decision::pass(format!("there is no file {path}")),
                 (Ok(Some(bytes)), wanted) => {
-                    let at = line_of(&bytes, text.as_bytes());
+                    let at = line_of(&bytes, text);
                     let found = match at {
                         Some(line) => format!("{path} holds it in line {line}"),
                         None => format!("{path} does not hold {text:?}"),
@@ -225,9 +225,10 @@ fn read(root: &Path, path: &str) -> Result<Option<Vec<u8>>, String> {
 }
 
 /// Returns the line, from 1, in which a text first begins.
-fn line_of(bytes: &[u8], text: &[u8]) -> Option<usize> {
-    let at = bytes.windows(text.len().max(1)).position(|window| window == text)?;
-    Some(bytes.iter().take(at).filter(|byte| **byte == b'\n').count() + 1)
+fn line_of(bytes: &[u8], text: &str) -> Option<usize> {
+    let whole = String::from_utf8_lossy(bytes);
+    let before = whole.get(..whole.find(text)?)?;
+    Some(before.bytes().filter(|byte| *byte == b'\n').count() + 1)
 }
 
 #[cfg(test)]

@@ -414,6 +414,19 @@ pub enum Runs {
         #[arg(long, value_name = "DIR")]
         record: Option<PathBuf>,
     },
+    /// Show what was said in a run: its conversations, message by message.
+    Transcript {
+        /// The run; the last one where absent.
+        run: Option<RunId>,
+    },
+    /// Find a text in what was said in the runs of this workspace.
+    Search {
+        /// The text, in whatever letters.
+        text: String,
+        /// How many finds.
+        #[arg(short = 'n', long, default_value_t = 20)]
+        limit: usize,
+    },
     /// Say something to a run that goes on; its conversations hear it at their next turn.
     Steer {
         /// The run.

@@ -6,6 +6,7 @@
 mod commands; // What begins with a slash.
 mod doing; // What the commands do.
 mod editor; // What is typed.
+mod going; // Back, sideways, and through what was said.
 mod markdown; // What is answered.
 mod receipts; // What was done for it.
 mod screen; // Where both stand.

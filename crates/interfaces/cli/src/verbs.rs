@@ -20,6 +20,7 @@ mod rounds;
 mod run;
 mod runs;
 mod tasks;
+pub(crate) mod transcripts;
 mod trust;
 mod undo;
 mod workflows;

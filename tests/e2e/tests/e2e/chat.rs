@@ -183,10 +183,8 @@ async fn a_chat_streams_interrupts_steers_takes_back_and_is_taken_up_after_a_kil
     let changed = terminal.shows("1 file changed").await;
     insta::assert_snapshot!("changed", changed);
     let last = world.server.requests().last().unwrap().text();
-    assert!(
-        last.contains("Mind the tabs.") && last.contains("interrupted before an answer"),
-        "{last}"
-    );
+    assert!(last.contains("Mind the tabs.") && last.contains("(interrupted here)"), "{last}");
+    assert!(last.contains("I think about"), "what was said until then is kept: {last}");
     assert!(last.contains("What is wrong?"), "the conversation goes on: {last}");
 
     terminal.send("/diff").await;
@@ -210,6 +208,94 @@ async fn a_chat_streams_interrupts_steers_takes_back_and_is_taken_up_after_a_kil
     let resumed = terminal.shows("tokens · $").await;
     insta::assert_snapshot!("resumed", resumed);
     terminal.send("/exit").await;
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_was_taken_back_stays_so_and_a_chat_goes_on_from_any_turn() {
+    let world = World::with("[permissions]\nmode = \"edit\"\n").await;
+    let chat = World::chat("one");
+    world.server.reply(&chat, says("It is the colour blue."));
+    world
+        .server
+        .reply(&chat, calls(&[("fs.write", json!({ "path": "made.md", "content": "x\n" }))]));
+    world.server.reply(&chat, says("It is made."));
+    let Some(terminal) = Terminal::open(&world, &["chat"]).await else { return };
+    terminal.shows("\n>").await;
+    // A backslash before Enter begins another line.
+    terminal.send("Which colour\\").await;
+    terminal.send("is it?").await;
+    terminal.shows("It is the colour blue.").await;
+    terminal.shows("tokens · $").await;
+    assert!(world.server.requests()[0].text().contains("Which colour\\nis it?"));
+    terminal.send("Make it.").await;
+    terminal.shows("1 file changed").await;
+    terminal.send("/undo").await;
+    terminal.shows("back before your last turn").await;
+    terminal.send("/exit").await;
+    drop(terminal);
+
+    world.server.reply(&chat, says("It is the colour red."));
+    world.server.reply(&chat, says("It is the colour green."));
+    let Some(terminal) = Terminal::open(&world, &["chat", "--resume"]).await else { return };
+    let resumed = terminal.shows("It is the colour blue.").await;
+    assert!(!resumed.contains("Make it."), "{resumed}");
+    terminal.send("And now?").await;
+    terminal.shows("It is the colour red.").await;
+    terminal.shows("tokens · $").await;
+    let last = world.server.requests().last().unwrap().text();
+    assert!(last.contains("Which colour") && !last.contains("Make it."), "{last}");
+
+    terminal.send("/fork").await;
+    let listed = terminal.shows("/fork N goes back").await;
+    assert!(listed.contains("1  Which colour") && listed.contains("2  And now?"), "{listed}");
+    terminal.send("/fork 1").await;
+    terminal.shows("goes back to the other one").await;
+    terminal.send("Then?").await;
+    terminal.shows("It is the colour green.").await;
+    terminal.shows("tokens · $").await;
+    let last = world.server.requests().last().unwrap().text();
+    assert!(last.contains("Which colour") && !last.contains("And now?"), "{last}");
+
+    terminal.send("/find COLOUR green").await;
+    terminal.shows("model  It is the colour green.").await;
+    terminal.send("/agents nobody").await;
+    terminal.shows("there is no agent nobody").await;
+    terminal.send("/agents").await;
+    terminal.shows("Talks with a person at work").await;
+    terminal.send("/exit").await;
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_rewind_takes_back_every_turn_behind_one_with_its_files() {
+    let world = World::with("[permissions]\nmode = \"edit\"\n").await;
+    let chat = World::chat("one");
+    let Some(terminal) = Terminal::open(&world, &["chat"]).await else { return };
+    terminal.shows("\n>").await;
+    for file in ["a.md", "b.md", "c.md"] {
+        world
+            .server
+            .reply(&chat, calls(&[("fs.write", json!({ "path": file, "content": "x\n" }))]));
+        world.server.reply(&chat, says(&format!("Wrote {file}.")));
+        terminal.send(&format!("Write {file}.")).await;
+        terminal.shows(&format!("Wrote {file}.")).await;
+        terminal.shows("1 file changed").await;
+    }
+
+    terminal.send("/rewind 1").await;
+    terminal.shows("the conversation is back at turn 1").await;
+
+    assert!(world.path("a.md").exists());
+    assert!(!world.path("b.md").exists() && !world.path("c.md").exists());
+    terminal.send("/exit").await;
+    let found = world.json(["runs", "search", "wrote B"]).await;
+    assert_eq!(found["found"][0]["line"], "Wrote b.md.", "{found:#}");
+    let said = world.run(["runs", "transcript"]).await;
+    assert!(
+        said.stdout.contains("Write c.md.") && said.stdout.contains("calls fs.write"),
+        "{said:#?}"
+    );
     world.assert_sound().await;
 }
 

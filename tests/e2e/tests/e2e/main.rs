@@ -40,6 +40,7 @@ mod modes; // What agents may change.
 mod pathologies; // Models that go wrong.
 mod outside; // What comes from outside: shown, and masked.
 mod plan; // What a workflow would cost, and what budgets do.
+mod prefix; // What the cache of a provider holds.
 mod proofs; // Checks that are not got around.
 mod recorded; // A run carried out again without its server.
 mod replay; // Runs carried out again without anybody to ask.

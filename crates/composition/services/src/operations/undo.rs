@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 use async_trait::async_trait;
 use formwork_protocols::{
     Append, EventBody, NewEvent, Position, Rng as _, RunId, Span, Store, StoreError, SystemRng,
-    store::Lease,
+    event::RunUndone, store::Lease,
 };
 use formwork_write_safety::{Reads, RelPath, Snapshots, State, Trash, Workspace, WriteRules, diff};
 use schemars::JsonSchema;
@@ -143,6 +143,7 @@ async fn undo(
     }
     let told: Vec<EventBody> =
         plan.steps.iter().map(|step| EventBody::FileChanged(changes::told(step, None))).collect();
+    let count = u64::try_from(paths.len()).unwrap_or(u64::MAX);
     let trash = Arc::clone(&inner.trash);
     let left = blocking(move || carry_out(&ground, &trash, plan)).await?;
     let told = told.into_iter().filter(|body| match body {
@@ -150,7 +151,10 @@ async fn undo(
         _ => true,
     });
     let at = inner.clock.now();
+    let whole = left.is_empty() && to == Position::default();
+    let undone = EventBody::RunUndone(RunUndone { paths: count });
     let events = told
+        .chain(whole.then_some(undone))
         .map(|body| NewEvent {
             task: None,
             principal: caller.principal().clone(),

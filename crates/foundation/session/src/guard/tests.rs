@@ -173,3 +173,17 @@ fn each_pattern_ends_the_session_by_its_name() {
         .collect();
     assert_eq!(ends, [None, None, None, Some(StuckPattern::NoArtifact)]);
 }
+
+#[test]
+fn twenty_thousand_turns_are_judged_and_only_the_last_are_remembered_in_order() {
+    let mut guard = Guard::default();
+
+    for turn in 0..20_000 {
+        let call = read(&format!("file{turn}"));
+        assert_eq!(guard.judge(&call), Judgement::Pass);
+        let came = Came::of([(&call, "a line of the file", false)]);
+        assert_eq!(guard.close_turn(&[call], came), None);
+    }
+
+    assert_eq!(guard.turns.len(), LONGEST_PATTERN * PATTERN_SEEN);
+}

@@ -25,6 +25,8 @@ pub(super) struct Broken {
     pub(super) error: ProviderError,
     /// What it is thought to have used; nothing where the provider never began.
     pub(super) used: Usage,
+    /// What it had said, where it was cancelled.
+    pub(super) said: String,
 }
 
 /// What one model call is known by.
@@ -215,6 +217,7 @@ impl Session {
         let shown = sent.purpose.is_turn();
         let mut began = false;
         let mut bytes = 0_usize;
+        let mut said = String::new();
         let used = |began: bool, bytes: usize| match began {
             false => Usage::default(),
             true => Usage {
@@ -229,19 +232,22 @@ impl Session {
                 () = &mut cancelled => {
                     let error = self.provider_error(ProviderFault::Cancelled, "the call was cancelled");
                     // The request is with the provider, which bills what it has begun.
-                    return Ok(Err(Broken { error, used: used(true, bytes) }));
+                    return Ok(Err(Broken { error, used: used(true, bytes), said }));
                 }
                 event = events.next() => event,
             };
             let event = match event {
                 Some(Ok(event)) => event,
-                Some(Err(error)) => return Ok(Err(Broken { error, used: used(began, bytes) })),
+                Some(Err(error)) => {
+                    let used = used(began, bytes);
+                    return Ok(Err(Broken { error, used, said }));
+                }
                 None => {
                     let error = self.provider_error(
                         ProviderFault::Protocol,
                         "the stream ended without an answer",
                     );
-                    return Ok(Err(Broken { error, used: used(began, bytes) }));
+                    return Ok(Err(Broken { error, used: used(began, bytes), said }));
                 }
             };
             match event {
@@ -250,6 +256,7 @@ impl Session {
                     bytes = bytes.saturating_add(text.len());
                     if shown {
                         self.publish(DeltaKind::Text, &text);
+                        said.push_str(&text);
                     }
                 }
                 ModelEvent::Reasoning { text } => {
@@ -260,6 +267,7 @@ impl Session {
                 }
                 ModelEvent::ToolCallDelta { text, .. } => bytes = bytes.saturating_add(text.len()),
                 ModelEvent::Retrying { attempt, wait, error } => {
+                    said.clear();
                     let wait = Span::from(wait);
                     let retried = ModelRetried { call: sent.call, attempt, wait, error: *error };
                     self.record.put(self.task(), EventBody::ModelRetried(retried));
@@ -268,6 +276,7 @@ impl Session {
                     continue;
                 }
                 ModelEvent::FellBack(fell) => {
+                    said.clear();
                     let FellBack { from, to, price, error } = *fell;
                     hold.answered_at(price);
                     let fell = ModelFellBack { call: sent.call, from, to, error };
@@ -345,7 +354,7 @@ impl Session {
 
     /// Settles a call that brought no answer, and gathers the facts of it.
     pub(super) fn fail(&mut self, broken: Broken, sent: Sent, hold: Hold) -> ProviderError {
-        let Broken { error, used: usage } = broken;
+        let Broken { error, used: usage, said } = broken;
         let id = hold.id();
         let (usd, crossings) = hold.settle(&usage);
         self.totals.usage += usage;
@@ -353,7 +362,17 @@ impl Session {
 
         let task = self.task();
         let model = self.model_for(sent.purpose).info.model.clone();
-        let failed = ModelFailed { call: sent.call, session: self.id, model, error: error.clone() };
+        // What was said until then is kept beside the conversation, for one that goes on with it.
+        let said = (error.fault == ProviderFault::Cancelled && !said.trim().is_empty())
+            .then(|| Blob::new(self.seams.scrub.scrub_text(&said).into_owned().into_bytes()));
+        let failed = ModelFailed {
+            call: sent.call,
+            session: self.id,
+            model,
+            error: error.clone(),
+            said: said.as_ref().map(Blob::hash),
+        };
+        self.record.journal().put([], said);
         self.record.put(task, EventBody::ModelFailed(failed));
         let settled = BudgetSettled { hold: id, call: sent.call, usd, usage };
         self.record.put(task, EventBody::BudgetSettled(settled));

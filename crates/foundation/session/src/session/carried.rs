@@ -9,6 +9,9 @@ use crate::Error;
 /// What stands in the place of an answer that never came.
 const INTERRUPTED: &str = "(interrupted before an answer)";
 
+/// What stands behind the beginning of an answer that was cut off.
+const CUT_OFF: &str = "(interrupted here)";
+
 /// What is said of a call that never ended.
 const NOT_ENDED: &str =
     "interrupted: whether it took effect is unknown. Look before you repeat it.";
@@ -44,7 +47,14 @@ impl Carried {
         for &hash in &found.edits {
             history.apply(&edits_of(store, session, hash).await?);
         }
-        close(&mut history, open);
+        let said = match found.cut_off {
+            Some(hash) => {
+                store.blob(&hash).await.map_err(|source| Error::Store { session, source })?
+            }
+            None => None,
+        };
+        let said = said.and_then(|bytes| String::from_utf8(bytes).ok());
+        close(&mut history, open, said.as_deref());
         let counted = found.used.get(&session).and_then(|used| used.meter.counted());
         Ok(Self { session, counted, history })
     }
@@ -60,7 +70,7 @@ impl Carried {
     ) -> Result<Self, Error> {
         let folded = History::fold(messages).map_err(|source| Error::Damaged { session, source });
         let (mut history, open) = folded?;
-        close(&mut history, open);
+        close(&mut history, open, None);
         Ok(Self { session, counted, history })
     }
 
@@ -70,8 +80,8 @@ impl Carried {
     }
 }
 
-/// Answers what is open, so that something new can be said.
-fn close(history: &mut History, open: Option<OpenTurn>) {
+/// Answers what is open, so that something new can be said; `said` is what there is of an answer that was cut off.
+fn close(history: &mut History, open: Option<OpenTurn>, said: Option<&str>) {
     if let Some(mut open) = open {
         open.answer_rest(&Answered::error(NOT_ENDED));
         if let Ok(turn) = open.close() {
@@ -80,7 +90,11 @@ fn close(history: &mut History, open: Option<OpenTurn>) {
     }
     // Some servers refuse two messages of one role in a row.
     if let Some(Group::User(_)) = history.groups().last() {
-        let parts = vec![Part::Text { text: INTERRUPTED.to_owned() }];
+        let text = match said {
+            Some(said) => format!("{}\n\n{CUT_OFF}", said.trim_end()),
+            None => INTERRUPTED.to_owned(),
+        };
+        let parts = vec![Part::Text { text }];
         let message = Message { role: Role::Assistant, parts };
         if let Ok(turn) = OpenTurn::new(message).close() {
             history.push(turn);

@@ -65,6 +65,8 @@ pub(super) struct Found {
     hold: Option<(CallId, HoldId)>,
     /// The place of the last answer: all before it was accepted once.
     accepted: u32,
+    /// What was said of an answer that was cancelled, where nothing came after it.
+    pub(super) cut_off: Option<BlobHash>,
     /// Why the last answer ended.
     stop: Option<StopReason>,
     /// The tasks that were opened since the last answer, by the task that they are a part of.
@@ -211,6 +213,7 @@ impl Session {
             session: self.id,
             model: pending.model.clone(),
             error,
+            said: None,
         };
         self.record.put(task, EventBody::ModelFailed(failed));
         if let Some((call, hold)) = hold.filter(|(call, _)| *call == pending.call) {
@@ -421,6 +424,7 @@ impl Found {
         self.tally(&body);
         match body {
             EventBody::SessionMessage(said) if said.session == session => {
+                self.cut_off = None;
                 if said.role == Role::Assistant {
                     if self.stop != Some(StopReason::ContentFilter) {
                         self.accepted = said.index;
@@ -488,7 +492,10 @@ impl Found {
                 self.pending.take_if(|sent| sent.call == done.call);
                 self.answered(&done);
             }
-            EventBody::ModelFailed(ModelFailed { call, session: of, error, .. }) => {
+            EventBody::ModelFailed(ModelFailed { call, session: of, error, said, .. }) => {
+                if of == session {
+                    self.cut_off = said;
+                }
                 self.pending.take_if(|sent| sent.call == call);
                 let used = self.used.entry(of).or_default();
                 if let Some((_, measure, Purpose::Turn)) = used.sent.filter(|sent| sent.0 == call)

@@ -4,7 +4,6 @@ use formwork_protocols::{EventBody, ModelRef, PermissionMode, Position, Usd, sto
 use formwork_services::operations::{
     runs::{ChatsParams, ListChats},
     tools,
-    undo::{Undo, UndoParams},
 };
 
 use super::{Chat, commands::help, markdown::dim};
@@ -28,6 +27,10 @@ impl Chat {
             "tools" => self.show_tools().await,
             "diff" => self.show_diff(behind).await,
             "undo" => self.undo().await,
+            "rewind" => self.rewind(behind).await,
+            "fork" => self.fork(behind).await,
+            "find" => self.find(behind).await,
+            "agents" => self.agents(behind).await,
             "cost" => self.show_cost().await,
             "new" => {
                 self.turns.clear();
@@ -136,29 +139,6 @@ impl Chat {
         }
         let drawn = crate::terminal::painted_diff(&harmless(&text), self.color);
         self.say(&drawn)
-    }
-
-    /// Takes the last turn back: what it changed, and what was said in it.
-    async fn undo(&mut self) -> Result<(), Fault> {
-        let Some(&run) = self.turns.last() else {
-            return self.say("there is no turn to take back");
-        };
-        let params = UndoParams { run, to: None, force: false, dry_run: false };
-        let undone = self.formwork.call::<Undo>(&self.caller, params).await?;
-        let mut text = String::new();
-        for path in &undone.paths {
-            text.push_str(&format!("took back {}\n", visible(path)));
-        }
-        for left in &undone.left {
-            text.push_str(&format!("left {}: {}\n", visible(&left.path), visible(&left.reason)));
-        }
-        if undone.left.is_empty() {
-            self.turns.pop();
-            text.push_str("the conversation is back before your last turn\n");
-        } else {
-            text.push_str("the turn stands, since not all of it could be taken back\n");
-        }
-        self.say(&text)
     }
 
     async fn show_cost(&mut self) -> Result<(), Fault> {

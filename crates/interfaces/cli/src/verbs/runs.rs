@@ -54,6 +54,13 @@ pub(super) fn runs(global: &Global, terminal: &Terminal, args: Runs) -> Result<O
             };
             super::run::resume(&formwork, &caller, terminal, run, desk).await
         }
+        Runs::Transcript { run } => {
+            let run = named_or_last(&formwork, &caller, run).await?;
+            super::transcripts::show(&formwork, &caller, terminal, run).await
+        }
+        Runs::Search { text, limit } => {
+            super::transcripts::search(&formwork, &caller, terminal, text, limit).await
+        }
         Runs::Export { run, output, force } => {
             super::bundles::export(&formwork, &caller, terminal, run, output, force).await
         }

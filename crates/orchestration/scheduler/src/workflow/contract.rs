@@ -34,7 +34,7 @@ const VERBS: [(&str, &str); 9] = [
     ("not called", "not called `TOOL`"),
 ];
 
-/// The most requirements and proofs: a contract of more is several tasks.
+/// The most requirements, and the most proofs of all together: a contract of more is several tasks.
 const MOST: usize = 200;
 
 /// The longest id of a requirement.
@@ -113,12 +113,13 @@ impl Reader<'_> {
             Ok(kind) => Proof { line: number as u64, kind },
             Err((message, hint)) => return self.fault(place, message, hint),
         };
+        let all: usize = self.requirements.iter().map(|(it, ..)| it.proofs.len()).sum();
         match self.requirements.last_mut() {
-            Some((requirement, ..)) if requirement.proofs.len() < MOST => {
+            Some((requirement, ..)) if all < MOST => {
                 requirement.proofs.push(proof);
             }
             Some(_) => {
-                self.fault(place, format!("a requirement has more than {MOST} checks"), None)
+                self.fault(place, format!("a contract has more than {MOST} checks"), None);
             }
             None => {
                 let hint =

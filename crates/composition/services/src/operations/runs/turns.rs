@@ -179,7 +179,7 @@ impl Operation for List {
         let mut chats = Vec::new();
         for row in turns {
             // A newer turn that goes on with this one has told of it already.
-            if continued.contains(&row.run) {
+            if continued.contains(&row.run) || is_undone(store, row.run).await? {
                 continue;
             }
             let (mut chain, mut cost, mut at) = (vec![row.run], row.cost, row.run);
@@ -206,6 +206,13 @@ impl Operation for List {
         }
         Ok(Chats { chats })
     }
+}
+
+/// Tells whether a turn was taken back: the one before it is then the last.
+async fn is_undone(store: &dyn Store, run: RunId) -> Result<bool, Error> {
+    let kinds = vec!["run.undone".to_owned()];
+    let selection = Selection { run: Some(run), task: None, kinds };
+    Ok(!store.read(Position::default(), &selection, 1).await?.is_empty())
 }
 
 /// Returns what was asked and answered in a turn.
