@@ -87,6 +87,8 @@ impl Workshop {
                 verdict.reason = format!("{}; its fix failed as well: {why}", verdict.reason);
             }
         }
+        // Its own steps, the proofs of a contract, come behind what was done before it.
+        steps.append(&mut verdict.steps);
         verdict.steps = steps;
         Ok(verdict)
     }

@@ -200,6 +200,7 @@ impl Error {
             | Self::Rules { .. }
             | Self::ReadOnly { .. }
             | Self::Tools { .. }
+            | Self::Contract { .. }
             | Self::Store(_) => OutcomeCode::Setup,
             Self::Scope { .. } | Self::NotAsLeft { .. } => OutcomeCode::Refused,
             Self::NoSuchCapability { .. }
@@ -217,7 +218,6 @@ impl Error {
             | Self::NoSuchWorkflow { .. }
             | Self::Over { .. }
             | Self::Attached { .. }
-            | Self::Contract { .. }
             | Self::NotForkable { .. }
             | Self::OtherWorkspace { .. }
             | Self::OtherTrash { .. }

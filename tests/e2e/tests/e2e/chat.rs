@@ -107,7 +107,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Takes times and ids out of a screen.
+/// Takes times, ids, and what was used out of a screen: how much of an answer came before it was cut off differs.
 fn steady(screen: &str) -> String {
     let mut steady = String::new();
     for line in screen.trim_end().lines() {
@@ -127,7 +127,14 @@ fn steady(screen: &str) -> String {
                 }
             })
             .collect();
-        let line = words.join(" ");
+        let used = words.iter().enumerate().map(|(at, word)| {
+            match (words.get(at + 1).map(String::as_str), word.starts_with('$')) {
+                (Some("tokens"), _) => "N",
+                (_, true) => "$N",
+                _ => word.as_str(),
+            }
+        });
+        let line = used.collect::<Vec<_>>().join(" ");
         // How long a call took.
         let line = match line.rfind(" ms)") {
             Some(end) => {

@@ -113,6 +113,6 @@ async fn each_request_on_anthropics_wire_begins_with_the_one_before_up_to_its_ta
     assert!(requests.iter().all(|text| text.matches("cache_control").count() <= 4));
     insta::assert_snapshot!(
         "anthropic",
-        tails(&requests, ",\"cache_control\":{\"type\":\"ephemeral\"}")
+        tails(&requests, "\"cache_control\":{\"type\":\"ephemeral\"},")
     );
 }
