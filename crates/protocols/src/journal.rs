@@ -118,7 +118,7 @@ impl Journal {
             match ended {
                 None => {}
                 Some((Class::Sync, Ok(()))) => {
-                    (state.under_way, state.durable) = (None, state.sent)
+                    (state.under_way, state.durable) = (None, state.sent);
                 }
                 Some((Class::Batched, Ok(()))) => state.under_way = None,
                 Some((_, Err(error))) => (state.under_way, state.failed) = (None, Some(error)),

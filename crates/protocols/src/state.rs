@@ -406,7 +406,9 @@ impl Escalation {
             Self::Stuck { .. } => FailureClass::Model,
             Self::BudgetExhausted { .. } | Self::TimedOut { .. } => FailureClass::Budget,
             Self::Refused { .. } => FailureClass::Policy,
-            Self::ProviderFailed { .. } | Self::CannotBegin { .. } => FailureClass::Setup,
+            Self::ProviderFailed { .. } | Self::CannotBegin { .. } | Self::Unjudged { .. } => {
+                FailureClass::Setup
+            }
             Self::ChildFailed { .. } => FailureClass::Child,
             Self::OutcomeUnknown { .. } => FailureClass::Unknown,
         }

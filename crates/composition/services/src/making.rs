@@ -184,7 +184,7 @@ impl Maker {
         }
         let told = argv.join(" ");
         let tool = ToolName::parse(EXEC).expect("the names of built-in tools follow the rule");
-        let call = Call { tool: &tool, class: ToolClass::Exec, argv: Some(argv), paths: &[] };
+        let call = Call { argv: Some(argv), ..Call::new(&tool, ToolClass::Exec) };
         match self.policy.decide(&call) {
             Decision::Allow => {}
             Decision::Ask { why } | Decision::Deny { why } => {
@@ -192,7 +192,7 @@ impl Maker {
             }
         }
         let command = CommandCheck {
-            parse: Parser::of(argv),
+            parse: formwork_protocols::check::Parser::of(argv),
             argv: argv.to_vec(),
             expect: Expect::Pass,
         };

@@ -159,20 +159,6 @@ pub(crate) fn policy<'a>(
     }
     let is_opted_in = permissions.and_then(|permissions| permissions.shell).unwrap_or_default();
     around.shell = is_opted_in && *protection != Protection::None;
-    let (narrower, allowed) = own_rules(agent, tools)?;
-    Ok((Policy::new(around).narrow(narrower), allowed))
-}
-
-/// Returns the rules that an agent itself has, which take away from those around it and never add to them.
-///
-/// # Errors
-/// As [`policy`].
-pub(crate) fn own_rules<'a>(
-    agent: &Agent,
-    tools: impl IntoIterator<Item = &'a ToolSpec>,
-) -> Result<(Rules, Allowed), Error> {
-    let rules = |error: formwork_policy::Error| Error::Rules { reason: error.to_string() };
-    let own = &agent.document().tools;
     let tools: Vec<&ToolSpec> = tools.into_iter().collect();
     if let Some(http) = permissions.and_then(|permissions| permissions.http.as_ref()) {
         around.hosts = http.hosts.as_ref().map(HostPatterns::parse).transpose().map_err(rules)?;
@@ -191,6 +177,21 @@ pub(crate) fn own_rules<'a>(
         };
         around.sinks = Sinks { ask: sinks(&after.ask)?, deny: sinks(&after.deny)? };
     }
+    let (narrower, allowed) = own_rules(agent, tools)?;
+    Ok((Policy::new(around).narrow(narrower), allowed))
+}
+
+/// Returns the rules that an agent itself has, which take away from those around it and never add to them.
+///
+/// # Errors
+/// As [`policy`].
+pub(crate) fn own_rules<'a>(
+    agent: &Agent,
+    tools: impl IntoIterator<Item = &'a ToolSpec>,
+) -> Result<(Rules, Allowed), Error> {
+    let rules = |error: formwork_policy::Error| Error::Rules { reason: error.to_string() };
+    let own = &agent.document().tools;
+    let tools: Vec<&ToolSpec> = tools.into_iter().collect();
     let resolve = |patterns: &[String]| {
         ToolPatterns::parse(patterns)
             .and_then(|patterns| patterns.resolve(tools.iter().copied()))

@@ -1,6 +1,8 @@
 //! What processes do to each other's files: one that is killed leaves the old content or the new, and those that write
 //! at once lose nothing.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use formwork_write_safety::{Apply, Edit, Reads, Root, Workspace, WriteRules};
 use proptest::prelude::Rng as _;
 use proptest::test_runner::TestRng;

@@ -98,7 +98,7 @@ impl Executor for ByChance {
         let detail = "by chance".to_owned();
         match self.below(6) {
             0 => failed(Escalation::BodyFailed { detail }),
-            1 => failed(Escalation::Stuck { detail }),
+            1 => failed(Escalation::Stuck { pattern: None, detail }),
             _ => AttemptEnd::Claimed { claim: Claim::default(), session: None, files_changed: 0 },
         }
     }

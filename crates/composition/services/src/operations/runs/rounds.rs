@@ -83,7 +83,7 @@ pub(super) fn plan(formwork: &Formwork, asked: Rounds) -> Result<Plan, Error> {
     formwork_verify::Paths::parse(&asked.protect)
         .map_err(|error| Error::Rounds { reason: error.to_string() })?;
     let suite = match test {
-        Some(argv) => Some((Parser::of(&argv), argv)),
+        Some(argv) => Some((formwork_protocols::check::Parser::of(&argv), argv)),
         None => crate::project::commands(formwork.workspace())
             .tests
             .map(|command| (command.parse, command.argv)),

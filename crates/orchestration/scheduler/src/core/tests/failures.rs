@@ -25,7 +25,7 @@ fn each_kind_of_failure_decides_what_happens_next() {
     let kinds = [
         Escalation::Unreachable { detail: detail() },
         Escalation::BodyFailed { detail: detail() },
-        Escalation::Stuck { detail: detail() },
+        Escalation::Stuck { pattern: None, detail: detail() },
         Escalation::BudgetExhausted { detail: detail() },
         Escalation::TimedOut { after },
         Escalation::Refused { detail: detail() },
