@@ -176,6 +176,13 @@ impl Builder {
         link(&mut state)?;
         refuse_cycles(&state)?;
         count(&mut state);
+        // Tasks may end before the run is taken up, as those whose time is over.
+        for task in state.tasks() {
+            if state.node(task).limit != u32::MAX {
+                state.count_released(task);
+            }
+        }
+        state.reclaim();
         Ok(state)
     }
 }

@@ -138,8 +138,21 @@ impl State {
         }
     }
 
-    /// Counts anew which children of a task are worked on, when a run is taken up.
+    /// Counts anew which children of a task are worked on, when a run is taken up, and lets others go on.
     pub(super) fn recount(&mut self, parent: TaskIndex) {
+        self.count_released(parent);
+        let node = self.node(parent);
+        if node.expansion == Expansion::Done
+            && node.limit != u32::MAX
+            && self.is_acting(parent)
+            && matches!(self.node(parent).kind, Kind::Parent(_))
+        {
+            self.release_children(parent);
+        }
+    }
+
+    /// Counts which children of a task are worked on.
+    pub(super) fn count_released(&mut self, parent: TaskIndex) {
         let mut running = 0;
         let mut next = self.node(parent).first_child;
         while let Some(child) = next.get() {
@@ -152,12 +165,5 @@ impl State {
         let node = self.node_mut(parent);
         node.running = running;
         node.next_child = TaskIndex::NONE;
-        if node.expansion == Expansion::Done
-            && node.limit != u32::MAX
-            && self.is_acting(parent)
-            && matches!(self.node(parent).kind, Kind::Parent(_))
-        {
-            self.release_children(parent);
-        }
     }
 }

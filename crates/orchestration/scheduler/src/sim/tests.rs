@@ -20,3 +20,9 @@ fn behaviour_13_sixty_four_children_at_once_pass_no_budget_and_all_end() {
     assert!(seen.iter().all(|count| *count > 0), "{report}");
     assert!(report.completed < 150 && report.attempts > report.tasks / 2, "{report}");
 }
+
+#[test]
+fn what_ends_before_a_run_is_taken_up_makes_no_room_that_is_not_there() {
+    // An item whose time was over at a crash ended while another one was under way.
+    simulate(7_021_521, 1).unwrap();
+}
