@@ -190,7 +190,7 @@ impl Place {
             code,
             stdout,
             stderr,
-            asked: self.server.requests().iter().map(|it| it.text().to_string()).collect(),
+            asked: self.server.requests().iter().map(|it| it.text()).collect(),
             events: events["events"].as_array().cloned().unwrap_or_default(),
         })
     }

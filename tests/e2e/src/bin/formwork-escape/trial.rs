@@ -14,6 +14,12 @@ use crate::{
 /// When a run that should have ended is taken to hang: an attempt that holds the program has got through.
 const DEADLINE: Duration = Duration::from_secs(90);
 
+/// Prepares an attempt.
+type Prepare = dyn Fn(&Place) -> Result<Scene> + Send + Sync;
+
+/// Looks at what an attempt has left, and tells what it should not have.
+type Look = dyn Fn(&Place, &Record) -> Result<Option<String>> + Send + Sync;
+
 /// Something that must not work.
 pub(crate) struct Attempt {
     pub(crate) name: String,
@@ -24,7 +30,7 @@ pub(crate) struct Attempt {
     /// What the program says of a machine that can refuse it.
     pub(crate) needs: &'static str,
     /// Prepares it.
-    pub(crate) scene: Box<dyn Fn(&Place) -> Result<Scene> + Send + Sync>,
+    pub(crate) scene: Box<Prepare>,
 }
 
 /// An attempt that is prepared.
@@ -40,7 +46,7 @@ pub(crate) struct Scene {
     /// Texts of which one is in the record where it was refused.
     pub(crate) signs: Vec<String>,
     /// Looks for what only this attempt could have done.
-    pub(crate) look: Box<dyn Fn(&Place, &Record) -> Result<Option<String>> + Send + Sync>,
+    pub(crate) look: Box<Look>,
     /// Goes on beside the run until it is dropped.
     pub(crate) beside: Option<Box<dyn std::any::Any + Send>>,
     /// Whether git's own folder is written, as a commit does.
