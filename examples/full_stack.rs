@@ -72,6 +72,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         prompt: "Make greeting.txt greet the world.".to_owned(),
         agent: None,
         checks: vec![check.map(str::to_owned).to_vec()],
+        spec: None,
     };
     let params = StartParams {
         work,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::{HoldId, TaskId},
-    money::Usd,
+    money::{Usd, maybe_not_negative, not_negative},
     time::Span,
 };
 
@@ -16,7 +16,11 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct Budget {
     /// United States dollars, the whole subtree together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "maybe_not_negative"
+    )]
     pub usd: Option<Usd>,
     /// Tokens of all classes, the whole subtree together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,6 +59,41 @@ pub enum OnExhausted {
     Grace(Span),
     /// Calls go on. The caps are only told of.
     Unlimited,
+}
+
+impl OnExhausted {
+    /// Tells whether this lets more happen beyond the caps than `other` does.
+    pub fn laxer_than(self, other: Self) -> bool {
+        let rank = |policy: Self| match policy {
+            Self::CancelAll => (0, Span::ZERO),
+            Self::BlockNew => (1, Span::ZERO),
+            Self::Grace(span) => (2, span),
+            Self::Unlimited => (3, Span::ZERO),
+        };
+        rank(self) > rank(other)
+    }
+}
+
+impl TreeCaps {
+    /// Returns the smaller of each cap.
+    #[must_use]
+    pub fn tighter(self, other: Self) -> Self {
+        Self {
+            depth: self.depth.min(other.depth),
+            fan_out: self.fan_out.min(other.fan_out),
+            tasks: self.tasks.min(other.tasks),
+        }
+    }
+}
+
+impl Budget {
+    /// Tells whether anything is capped that [`on_exhausted`](Self::on_exhausted) decides about.
+    pub const fn caps_calls(&self) -> bool {
+        self.usd.is_some()
+            || self.tokens.is_some()
+            || self.rounds.is_some()
+            || self.tool_calls.is_some()
+    }
 }
 
 /// How large a tree may grow.
@@ -138,17 +177,31 @@ impl AddAssign for Usage {
 #[serde(deny_unknown_fields)]
 pub struct Price {
     /// A million tokens of input.
+    #[serde(deserialize_with = "not_negative")]
     pub input: Usd,
     /// A million tokens of output, reasoning included unless `reasoning` says otherwise.
+    #[serde(deserialize_with = "not_negative")]
     pub output: Usd,
     /// A million tokens read from the cache; the price of input where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "maybe_not_negative"
+    )]
     pub cache_read: Option<Usd>,
     /// A million tokens written to the cache; the price of input where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "maybe_not_negative"
+    )]
     pub cache_write: Option<Usd>,
     /// A million tokens of reasoning; the price of output where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "maybe_not_negative"
+    )]
     pub reasoning: Option<Usd>,
 }
 

@@ -96,6 +96,30 @@ impl Usd {
     }
 }
 
+/// Reads an amount that cannot be negative: a cap or a price. For `#[serde(deserialize_with)]`.
+///
+/// # Errors
+/// What is wrong with the amount.
+pub(crate) fn not_negative<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Usd, D::Error> {
+    let amount = Usd::deserialize(from)?;
+    match amount < Usd::ZERO {
+        true => Err(serde::de::Error::custom(format!("wanted at least 0, found {amount}"))),
+        false => Ok(amount),
+    }
+}
+
+/// The same, of an amount that need not be there.
+///
+/// # Errors
+/// What is wrong with the amount.
+pub(crate) fn maybe_not_negative<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Usd>, D::Error> {
+    #[derive(Deserialize)]
+    struct Amount(#[serde(deserialize_with = "not_negative")] Usd);
+    Ok(Option::<Amount>::deserialize(from)?.map(|Amount(amount)| amount))
+}
+
 impl Sum for Usd {
     fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
         amounts.fold(Self::ZERO, Self::saturating_add)

@@ -10,7 +10,7 @@ use formwork_protocols::{
     Store, TaskId, TaskSpec, canonical,
     check::{CheckKind, CheckSpec},
     event::{FileChange, WorkspaceSnapshot},
-    store::Selection,
+    store::{Selection, TaskRow},
 };
 use formwork_verify::Baseline;
 use formwork_write_safety::{Node, PathChange, Root, Snapshot, Snapshots, Which};
@@ -119,7 +119,7 @@ impl Baselines {
             self.read_on(run, &mut tree).await?;
         }
         let up = |task: &TaskId| tree.tasks.get(task).and_then(|(above, _)| *above);
-        for above in std::iter::successors(up(&task), up) {
+        for above in std::iter::successors(up(&task), up).take(tree.tasks.len()) {
             if let Some((_, Some(spec))) = tree.tasks.get(&above) {
                 self.of(run, above, spec, token).await?;
             }
@@ -188,7 +188,11 @@ impl Baselines {
             rows.iter().map(|row| (row.task, row.parent)).collect();
         let up = |task: &TaskId| above.get(task).copied().flatten();
         let mut begun = rows.iter().filter(|row| row.attempts > 0);
-        Ok(begun.any(|row| std::iter::successors(up(&row.task), up).any(|above| above == task)))
+        // A log that was made by hand may name parents in a circle.
+        let above = |row: &TaskRow| {
+            std::iter::successors(up(&row.task), up).take(rows.len()).any(|above| above == task)
+        };
+        Ok(begun.any(above))
     }
 
     async fn of(

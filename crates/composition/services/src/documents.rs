@@ -150,6 +150,16 @@ pub(crate) fn agents(workspace: &Path) -> Result<Agents, Diagnostics> {
     load(&workspace.join(AGENTS))
 }
 
+/// Returns the file of an agent that takes the place of a built-in one of its name.
+pub(crate) fn in_place_of_built_in(agent: &formwork_agent::Agent) -> Option<&str> {
+    match agent.source() {
+        formwork_agent::Source::File(file) => {
+            Agents::built_in().get(agent.name()).map(|_| file.as_str())
+        }
+        formwork_agent::Source::BuiltIn => None,
+    }
+}
+
 fn load(folder: &Path) -> Result<Agents, Diagnostics> {
     let mut specs = crate::toolset::built_in();
     // Whether they may have an effect is asked where they would.
@@ -369,7 +379,10 @@ fn agent_files(workspace: &Path) -> Vec<(String, String)> {
     let paths = entries.map(|entry| entry.path());
     paths
         .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
-        .filter_map(|path| Some((path.display().to_string(), std::fs::read_to_string(&path).ok()?)))
+        .filter_map(|path| {
+            let text = crate::reading::document_of(workspace, &path).ok()?;
+            Some((path.display().to_string(), text))
+        })
         .collect()
 }
 

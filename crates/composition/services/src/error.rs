@@ -112,6 +112,11 @@ pub enum Error {
     /// The workspace has no such workflow.
     #[error("there is no workflow {name:?} below .formwork/workflows")]
     NoSuchWorkflow { name: String },
+    /// The run came from a file. What it was set up with, and what it says that it did, was chosen elsewhere.
+    #[error(
+        "run {run} was imported and cannot be {wanted}: what it was set up with is not this machine's"
+    )]
+    Imported { run: RunId, wanted: &'static str },
     /// The run has ended before.
     #[error("run {run} is {state} and cannot be {wanted}")]
     Over { run: RunId, state: RunState, wanted: &'static str },
@@ -202,7 +207,9 @@ impl Error {
             | Self::Tools { .. }
             | Self::Contract { .. }
             | Self::Store(_) => OutcomeCode::Setup,
-            Self::Scope { .. } | Self::NotAsLeft { .. } => OutcomeCode::Refused,
+            Self::Scope { .. } | Self::NotAsLeft { .. } | Self::Imported { .. } => {
+                OutcomeCode::Refused
+            }
             Self::NoSuchCapability { .. }
             | Self::Parameters { .. }
             | Self::Steering { .. }
@@ -262,6 +269,9 @@ impl Error {
             }
             Self::OtherWorkspace { workspace, .. } | Self::OtherTrash { workspace, .. } => {
                 format!("go there, or pass -C {workspace}")
+            }
+            Self::Imported { .. } => {
+                "it can be shown, audited, compared and replayed; begin a run of your own to go on".to_owned()
             }
             Self::NoSuchTask { run, .. } => {
                 format!("`formwork tasks list {run}` lists them; a path as in build/test names one exactly")

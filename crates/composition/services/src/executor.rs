@@ -43,6 +43,7 @@ use crate::{
     commits::Committer,
     custom,
     gates::{Gates, TapedGate},
+    guarded::guarded,
     inbox::FromLog,
     making::{self, Maker},
     models::Models,
@@ -120,6 +121,8 @@ pub(crate) struct Workshop {
     pub(crate) waiting: Mutex<HashMap<SessionId, Session>>,
     /// Is asked about what the rules leave open.
     pub(crate) approver: Arc<dyn Approver>,
+    /// The folder of the person's own config.
+    pub(crate) configured: Option<PathBuf>,
     /// What was answered before, where a run is carried out again without anybody to ask.
     pub(crate) tape: Option<Arc<Tape>>,
 }
@@ -154,10 +157,12 @@ impl Workshop {
     /// Returns what may be written at all: what the config allows.
     pub(crate) fn scope(&self) -> Result<WriteRules, Error> {
         let scope = self.setup.config.permissions.as_ref().and_then(|rules| rules.scope.as_ref());
-        Ok(match scope {
-            Some(scope) => WriteRules::parse(scope, &[])?,
-            None => WriteRules::everything(),
-        })
+        let state = self.temporary.parent().unwrap_or(&self.temporary);
+        let besides = self.configured.as_deref();
+        let scope = scope.map(Vec::as_slice);
+        let guarded = guarded(self.root.path(), state, besides, scope);
+        let all = ["**".to_owned()];
+        Ok(WriteRules::parse(scope.unwrap_or(&all), &guarded)?)
     }
 
     /// Returns what a task may write: what the config allows, narrowed by the task's own rules.

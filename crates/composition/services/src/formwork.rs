@@ -37,6 +37,7 @@ type Wrap = Box<dyn FnOnce(Arc<dyn Store>) -> Arc<dyn Store> + Send>;
 pub struct Builder {
     workspace: PathBuf,
     state: Option<PathBuf>,
+    configured: Option<PathBuf>,
     config: Config,
     base: Option<PathBuf>,
     environment: BTreeMap<OsString, OsString>,
@@ -58,6 +59,7 @@ impl Builder {
         Self {
             workspace: workspace.into(),
             state: None,
+            configured: None,
             config: Config::default(),
             base: None,
             environment: BTreeMap::new(),
@@ -78,6 +80,13 @@ impl Builder {
     #[must_use]
     pub fn state(mut self, folder: impl Into<PathBuf>) -> Self {
         self.state = Some(folder.into());
+        self
+    }
+
+    /// Says where a person's own config is. Where that lies within the workspace, nobody writes it.
+    #[must_use]
+    pub fn configured(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.configured = Some(folder.into());
         self
     }
 
@@ -233,6 +242,7 @@ impl Builder {
             snapshots: Arc::new(Snapshots::open(state.join("snapshots"))?),
             root,
             state,
+            configured: self.configured,
             config: self.config,
             environment: self.environment,
             has_launcher: self.launcher.is_some(),
@@ -270,6 +280,7 @@ pub(crate) struct Inner {
     pub(crate) base: PathBuf,
     pub(crate) root: Arc<Root>,
     pub(crate) state: PathBuf,
+    pub(crate) configured: Option<PathBuf>,
     pub(crate) config: Config,
     pub(crate) environment: BTreeMap<OsString, OsString>,
     pub(crate) has_launcher: bool,

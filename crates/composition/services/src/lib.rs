@@ -29,6 +29,7 @@ pub mod operations; // What each of them does.
 
 pub mod config; // What an operator says.
 pub mod documents; // What is written in a workspace.
+pub mod reading; // How files are read that others may have put there.
 pub mod trust; // What of it may take effect.
 
 mod approval; // Who answers for what the rules leave open.
@@ -41,6 +42,7 @@ mod commits; // And commits of it.
 pub mod course; // What happened, as it can be compared.
 pub mod custom; // The tools that a workspace brings along.
 mod executor; // The work of tasks.
+mod guarded; // What nobody writes unless a person says so.
 mod gates; // Programs that are asked about calls.
 mod inbox; // The word of people on its way to conversations.
 mod leftover; // What a killed process left in the workspace.

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use formwork_trace::{Checkpoint, SigningKey};
+use formwork_trace::{Checkpoint, SigningKey, Trace};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -22,10 +22,33 @@ pub(crate) struct Seals<'a> {
     pub(crate) state: &'a Path,
 }
 
+/// A log, as the lines of the file of checkpoints name it: the address may be spelt otherwise or the file be moved, and
+/// the name within may be changed by whoever can write it. What agrees in either is of this log.
+pub(crate) struct Log {
+    at: String,
+    id: String,
+}
+
+impl Log {
+    /// # Errors
+    /// [`Error::Store`] where the log does not tell its name.
+    pub(crate) async fn of(trace: &Trace) -> Result<Self, Error> {
+        Ok(Self { at: canonical(trace.at()), id: trace.identity().await? })
+    }
+}
+
+/// Returns where the file of a log really is; what names no file stays as it is.
+fn canonical(at: &str) -> String {
+    fs::canonicalize(at).map_or_else(|_| at.to_owned(), |path| path.display().to_string())
+}
+
 /// A line of the file of checkpoints. One folder of state may serve several logs.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     store: String,
+    /// None in lines of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
     checkpoint: Checkpoint,
 }
 
@@ -87,35 +110,41 @@ impl Seals<'_> {
         Ok((key, true))
     }
 
-    /// Returns the checkpoints of a log that were remembered.
+    /// Returns the checkpoints of a log that were remembered, and how many are of others.
     ///
     /// # Errors
     /// [`Error::State`] names the file, also where a line of it cannot be read.
-    pub(crate) fn remembered(&self, store: &str) -> Result<Vec<Checkpoint>, Error> {
+    pub(crate) fn remembered(&self, log: &Log) -> Result<(Vec<Checkpoint>, usize), Error> {
         let path = self.checkpoints_file();
         let failed = |source| Error::State { action: "read", path: path.clone(), source };
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
             Err(error) => return Err(failed(error)),
         };
-        let mut checkpoints = Vec::new();
+        let (mut checkpoints, mut others) = (Vec::new(), 0);
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
             let kept: Kept = serde_json::from_str(line).map_err(|error| failed(error.into()))?;
-            if kept.store == store {
-                checkpoints.push(kept.checkpoint);
+            let is_here = kept.id.as_deref() == Some(&log.id) || canonical(&kept.store) == log.at;
+            match is_here {
+                true => checkpoints.push(kept.checkpoint),
+                false => others += 1,
             }
         }
-        Ok(checkpoints)
+        Ok((checkpoints, others))
     }
 
     /// Remembers a checkpoint, durably.
     ///
     /// # Errors
     /// [`Error::State`] names the file.
-    pub(crate) fn remember(&self, store: &str, checkpoint: &Checkpoint) -> Result<(), Error> {
+    pub(crate) fn remember(&self, log: &Log, checkpoint: &Checkpoint) -> Result<(), Error> {
         let path = self.checkpoints_file();
-        let kept = Kept { store: store.to_owned(), checkpoint: checkpoint.clone() };
+        let kept = Kept {
+            store: log.at.clone(),
+            id: Some(log.id.clone()),
+            checkpoint: checkpoint.clone(),
+        };
         let written = serde_json::to_string(&kept).map_err(io::Error::from).and_then(|line| {
             let mut file = private().create(true).append(true).open(&path)?;
             file.write_all(format!("{line}\n").as_bytes())?;

@@ -59,7 +59,7 @@ fn look(path: &Path, found: &mut BTreeMap<PathBuf, blake3::Hash>) {
     if metadata.is_symlink() {
         hash.update(fs::read_link(path).unwrap_or_default().as_os_str().as_bytes());
     } else if metadata.is_file() {
-        hash.update(&fs::read(path).unwrap_or_default());
+        hash.update(&crate::reading::bytes(path, u64::MAX - 1).unwrap_or_default());
     }
     found.insert(path.to_owned(), hash.finalize());
 }

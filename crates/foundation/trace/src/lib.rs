@@ -57,6 +57,7 @@ mod bundle; // Runs as a file.
 mod checkpoint; // What a log was, signed.
 mod keep; // Operations on the log as a whole.
 mod mirror; // The views made again, beside those that are there.
+mod origin; // What a store is, and which runs came from elsewhere.
 mod names; // Which hashes the log names.
 mod prune; // Blobs that no run refers to.
 mod transfer; // Out of the store and in again.

@@ -21,10 +21,12 @@ use crate::{
 const SQLITE: &[&str] = &[
     include_str!("../migrations/sqlite/0001_log.sql"),
     include_str!("../migrations/sqlite/0002_keeping.sql"),
+    include_str!("../migrations/sqlite/0003_origin.sql"),
 ];
 const POSTGRES: &[&str] = &[
     include_str!("../migrations/postgres/0001_log.sql"),
     include_str!("../migrations/postgres/0002_keeping.sql"),
+    include_str!("../migrations/postgres/0003_origin.sql"),
 ];
 
 /// What the header of our SQLite files says they are: "FMWK".

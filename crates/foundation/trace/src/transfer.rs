@@ -20,6 +20,7 @@ use crate::{
     changes::{Changes, count},
     database::{Arg, Connection, Database},
     names::hashes_in,
+    origin,
     pack::Packer,
     read::{self, Stored},
     tables::{BLOBS, EVENTS, HEADS, Statements},
@@ -260,7 +261,8 @@ pub(crate) async fn take_in(
         }
     }
     let row = vec![run.as_uuid().into(), count(events).into(), head.as_bytes().to_vec().into()];
-    statements.insert(connection, &HEADS, vec![row]).await.map_err(failed)
+    statements.insert(connection, &HEADS, vec![row]).await.map_err(failed)?;
+    origin::mark(connection, run).await.map_err(failed)
 }
 
 /// What is written at once.

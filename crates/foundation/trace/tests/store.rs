@@ -79,4 +79,7 @@ on_both! {
     the_views_made_again_are_the_same_bytes_on_both_engines,
     a_store_tells_what_it_holds_and_gives_space_back,
     a_store_of_the_first_version_is_migrated_and_its_blobs_are_read,
+    a_run_that_came_from_a_file_is_known_for_it,
+    what_is_no_run_does_not_come_in,
+    a_store_has_a_name_that_stays,
 }

@@ -3,7 +3,7 @@
 //! The turn is found by counting what the assistant has said in the request, so that nothing is kept between calls:
 //! a resumed conversation goes on where it stood, and many may run from one script at once.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
 use formwork_protocols::{
     Cancel, Completion, Message, ModelEvent, ModelRequest, Part, Provider, ProviderError,
@@ -138,6 +138,21 @@ pub struct Scripted {
     script: Arc<Script>,
 }
 
+/// The largest script that is read, in bytes.
+const LARGEST: u64 = 64 * 1024 * 1024;
+
+/// Reads a regular file: a pipe would be waited for, and a device read without end.
+fn read(path: &Path) -> io::Result<String> {
+    let found = std::fs::metadata(path)?;
+    if !found.is_file() && !found.is_dir() {
+        return Err(io::Error::other("it is no file"));
+    }
+    if found.len() > LARGEST {
+        return Err(io::Error::other(format!("it has more than {LARGEST} bytes")));
+    }
+    std::fs::read_to_string(path)
+}
+
 impl Scripted {
     /// Makes a provider of a script. `title` is what people know it by, such as its file's name.
     pub fn new(name: ProviderName, title: &str, script: Script) -> Self {
@@ -149,7 +164,7 @@ impl Scripted {
     /// # Errors
     /// [`Error::Unreadable`] when the file cannot be read, and what [`Script::parse`] returns.
     pub fn read(name: ProviderName, path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(|source| Error::Unreadable {
+        let text = read(path).map_err(|source| Error::Unreadable {
             provider: name.clone(),
             path: path.display().to_string(),
             source,

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use formwork_protocols::{
     AgentName, BlobHash, EventName, ItemId, ModelRef, PermissionMode, Position, RunId, Span,
-    ToolName, Usd,
+    ToolName, Usd, money::UsdError,
 };
 use formwork_services::{PublicKey, operations::runs::Point};
 
@@ -188,7 +188,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "MODEL")]
     pub model: Option<ModelRef>,
     /// The most that the run may cost, in US dollars.
-    #[arg(long, value_name = "AMOUNT")]
+    #[arg(long, value_name = "AMOUNT", value_parser = amount, allow_hyphen_values = true)]
     pub usd: Option<Usd>,
     /// The most model calls.
     #[arg(long, value_name = "N")]
@@ -395,7 +395,7 @@ pub enum Runs {
     /// List runs, the newest first.
     List {
         /// How many.
-        #[arg(short = 'n', long, default_value_t = 20)]
+        #[arg(short = 'n', long, default_value_t = 20, value_parser = at_least_one)]
         limit: usize,
         /// Only those older than this one.
         #[arg(long, value_name = "RUN")]
@@ -658,9 +658,9 @@ pub struct Events {
     /// Only kinds that begin so, such as tool. or task.escalated. May be repeated.
     #[arg(long, value_name = "PREFIX")]
     pub kind: Vec<String>,
-    /// How many.
-    #[arg(short = 'n', long, default_value_t = 1000)]
-    pub limit: usize,
+    /// How many; all of a run, and 1000 of the whole log, where absent.
+    #[arg(short = 'n', long, value_parser = at_least_one)]
+    pub limit: Option<usize>,
     /// Go on as they come.
     #[arg(short, long)]
     pub follow: bool,
@@ -906,6 +906,24 @@ fn age(text: &str) -> Result<Age, String> {
 
 fn position(text: &str) -> Result<Position, String> {
     text.parse().map(Position).map_err(|_| "expected a number".to_owned())
+}
+
+/// Reads how many of something are wanted.
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("wanted at least 1".to_owned()),
+        Ok(number) => Ok(number),
+        Err(_) => Err("wanted a number".to_owned()),
+    }
+}
+
+/// Reads what something may cost.
+fn amount(text: &str) -> Result<Usd, String> {
+    let amount: Usd = text.parse().map_err(|error: UsdError| error.to_string())?;
+    match amount < Usd::ZERO {
+        true => Err("nothing can cost less than 0".to_owned()),
+        false => Ok(amount),
+    }
 }
 
 #[cfg(test)]

@@ -38,7 +38,10 @@ pub fn main() -> ExitCode {
         Err(error) => {
             let code = if error.use_stderr() { OutcomeCode::Usage.exit_code() } else { 0 };
             // What cannot be printed here cannot be printed anywhere.
-            let _ = error.print();
+            let _ = match error.use_stderr() && asks_json(std::env::args_os().skip(1)) {
+                true => usage(&error),
+                false => error.print(),
+            };
             return ExitCode::from(code);
         }
     };
@@ -62,6 +65,25 @@ fn version() -> ExitCode {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE, // There is nowhere to say why.
     }
+}
+
+/// Tells whether a machine reads, of a command line that cannot be read whole.
+fn asks_json(arguments: impl Iterator<Item = OsString>) -> bool {
+    let mut options = arguments.take_while(|argument| argument != "--");
+    options.any(|argument| argument == "--json" || argument == "--jsonl")
+}
+
+/// Tells a machine what is wrong with the command line: the document that every other fault makes.
+fn usage(error: &clap::Error) -> io::Result<()> {
+    let told = error.to_string();
+    let told = told.trim_end();
+    let document = serde_json::json!({
+        "version": 1,
+        "outcome": { "code": OutcomeCode::Usage },
+        "errors": [told.strip_prefix("error: ").unwrap_or(told)],
+        "hint": null,
+    });
+    terminal::bytes(format!("{document}\n").as_bytes())
 }
 
 /// Tells what is wrong and returns the exit code.

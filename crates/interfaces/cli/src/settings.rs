@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     env,
     ffi::OsString,
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -35,6 +35,8 @@ pub(crate) struct Settings {
     pub workspace: PathBuf,
     /// Where the log, the trash and the trust are: outside of every workspace.
     pub state: PathBuf,
+    /// Where the user's own config is.
+    pub configured: PathBuf,
     /// The merged config, and where each value came from.
     pub layered: Layered,
     /// The variables of the environment.
@@ -86,7 +88,7 @@ impl Settings {
         }
         let project = match &global.config {
             Some(path) => {
-                let text = fs::read_to_string(path)
+                let text = formwork_services::reading::document(path)
                     .with_context(|| format!("cannot read {}", path.display()))
                     .map_err(Fault::setup)?;
                 let origin = Origin::Flag { flag: path.display().to_string() };
@@ -109,7 +111,7 @@ impl Settings {
             )
             .map_err(Fault::setup)?;
         let principal = principal(&environment);
-        Ok(Self { workspace, state, layered, environment, principal, project })
+        Ok(Self { workspace, state, configured: config_dir, layered, environment, principal, project })
     }
 
     /// Returns a variable of the environment as text.
@@ -120,7 +122,7 @@ impl Settings {
 
 /// Finds the root of the workspace: the folder that was named, or the nearest one above the present
 /// folder that holds a repository or a project's config, or the present folder.
-fn workspace(named: Option<&Path>) -> Result<PathBuf, Fault> {
+pub(crate) fn workspace(named: Option<&Path>) -> Result<PathBuf, Fault> {
     if let Some(named) = named {
         let found = named
             .canonicalize()
@@ -159,17 +161,17 @@ fn folders(environment: &BTreeMap<OsString, OsString>) -> Result<(PathBuf, PathB
     let config = config.unwrap_or_else(|| base.config_dir().join("formwork"));
     let state = state
         .unwrap_or_else(|| base.state_dir().unwrap_or_else(|| base.data_dir()).join("formwork"));
+    // The folder of the present would hold what is kept apart from every workspace.
+    if let Some(relative) = [&config, &state].into_iter().find(|folder| !folder.is_absolute()) {
+        return Err(Fault::setup(anyhow!("the home folder is no whole path: it makes {}", relative.display()))
+            .hint("set HOME to a path that begins with /, or FORMWORK_CONFIG_DIR and FORMWORK_STATE_DIR"));
+    }
     Ok((config, state))
 }
 
 /// Reads a file that need not be there.
 fn read(path: &Path) -> Result<Option<String>, Fault> {
-    // A pipe or a device that came with a project would be read for ever.
-    let text = fs::metadata(path).and_then(|found| match found.is_file() || found.is_dir() {
-        true => fs::read_to_string(path),
-        false => Err(io::Error::other("it is no file")),
-    });
-    match text {
+    match formwork_services::reading::document(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Fault::setup(

@@ -104,7 +104,7 @@ impl Terminal {
     /// What the stream says.
     pub(crate) fn text(&self, text: impl AsRef<str>) -> io::Result<()> {
         match self.format {
-            Format::Text => print(text.as_ref()),
+            Format::Text => tell(text.as_ref()),
             Format::Quiet | Format::Json | Format::Jsonl => Ok(()),
         }
     }
@@ -112,16 +112,16 @@ impl Terminal {
     /// Prints the result of a verb: the document where a machine reads, else the text.
     ///
     /// # Errors
-    /// What the stream says.
+    /// What the stream says, but not that nobody reads it any more.
     pub(crate) fn result<T: Serialize>(
         &self,
         document: &T,
         text: impl FnOnce() -> String,
     ) -> io::Result<()> {
         match self.format {
-            Format::Text | Format::Quiet => print(&harmless(&text())),
-            Format::Json => print(&format!("{}\n", serde_json::to_string_pretty(document)?)),
-            Format::Jsonl => print(&format!("{}\n", serde_json::to_string(document)?)),
+            Format::Text | Format::Quiet => tell(&harmless(&text())),
+            Format::Json => tell(&format!("{}\n", serde_json::to_string_pretty(document)?)),
+            Format::Jsonl => tell(&format!("{}\n", serde_json::to_string(document)?)),
         }
     }
 
@@ -163,6 +163,15 @@ pub(crate) fn bytes(bytes: &[u8]) -> io::Result<()> {
 
 fn print(text: &str) -> io::Result<()> {
     bytes(text.as_bytes())
+}
+
+/// Prints what a verb found. Whoever closed the pipe does not read it, and its code is what it is: a gate behind
+/// `| head` holds.
+fn tell(text: &str) -> io::Result<()> {
+    match print(text) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed,
+    }
 }
 
 /// Where a run is shown: standard error, until nobody is there. That ends the showing and not the run.

@@ -160,6 +160,7 @@ async fn open(settings: &Settings) -> Result<Formwork, Fault> {
 fn builder(settings: &Settings) -> Builder {
     let mut builder = Builder::new(&settings.workspace)
         .state(&settings.state)
+        .configured(&settings.configured)
         .config(settings.layered.config.clone())
         .environment(settings.environment.clone());
     if let Ok(program) = std::env::current_exe() {

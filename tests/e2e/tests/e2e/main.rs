@@ -31,6 +31,7 @@ mod fleet; // Many runs, and processes that come and go.
 mod flow; // Conditions, items and commands, without any model.
 mod gates; // Programs that are asked about calls.
 mod heard; // Instructions, skills, and people who speak up.
+mod imported; // A run that came from a file.
 mod interrupt; // Ctrl-C, and the run taken up again.
 mod leaks; // Secrets planted wherever they could be.
 mod log; // The log as a whole: moved, archived, verified.

@@ -133,19 +133,31 @@ impl Layer {
         });
         let caps = Caps::of(&below.values());
         keys.extend(Caps::of(&self.values).above(&caps).map(str::to_owned));
+        // Caps come from the command line too, of which nothing is known here: what is laxer than what holds without a
+        // word would undo them.
+        let policy = |values| budget(values).on_exhausted;
+        if let Some(own) = policy(&self.values)
+            && own.laxer_than(policy(&below.values()).unwrap_or_default())
+        {
+            keys.push("budget.on_exhausted".to_owned());
+        }
         keys
     }
 }
 
+/// Returns the budget that values hold, as far as it can be read.
+fn budget(values: &Map<String, Value>) -> Budget {
+    let written = values.get("budget");
+    written.and_then(|budget| serde_json::from_value(budget.clone()).ok()).unwrap_or_default()
+}
+
 /// The caps of a budget by their dotted keys, each as a number.
-struct Caps([(&'static str, Option<i128>); 8]);
+struct Caps([(&'static str, Option<i128>); 9]);
 
 impl Caps {
     fn of(values: &Map<String, Value>) -> Self {
         let written = values.get("budget");
-        let budget: Budget = written
-            .and_then(|budget| serde_json::from_value(budget.clone()).ok())
-            .unwrap_or_default();
+        let budget = budget(values);
         // A cap of the tree that is not written is not set by this layer.
         let tree = |key: &str| written?.get("tree")?.get(key)?.as_u64().map(i128::from);
         Self([
@@ -154,6 +166,7 @@ impl Caps {
             ("budget.rounds", budget.rounds.map(i128::from)),
             ("budget.tool_calls", budget.tool_calls.map(i128::from)),
             ("budget.wall", budget.wall.map(|wall| wall.as_micros().into())),
+            ("budget.diff_lines", budget.diff_lines.map(i128::from)),
             ("budget.tree.depth", tree("depth")),
             ("budget.tree.fan_out", tree("fan_out")),
             ("budget.tree.tasks", tree("tasks")),
@@ -395,6 +408,36 @@ mod tests {
         let text = faults.to_string();
         assert!(text.contains("autonomy") && text.contains("not yet supported"), "{text}");
         assert!(text.contains("nearest is \"budget\""), "{text}");
+    }
+
+    #[test]
+    fn a_project_may_not_loosen_what_happens_once_a_budget_is_used_up() {
+        let mut strict = Layers::new();
+        let user = || Origin::User { file: "config.toml".into() };
+        strict.push(file(user(), "[budget]\nusd = \"2\"\non_exhausted = \"cancel_all\""));
+        let mut lax = Layers::new();
+        lax.push(file(user(), "[budget]\ndiff_lines = 5\non_exhausted = { grace = \"5m\" }"));
+        let project = |says: &str, below: &Layers| {
+            let origin = Origin::Project { file: "formwork.toml".into() };
+            file(origin, &format!("[budget]\n{says}")).reaching(below)
+        };
+        let (none, policy) = (Layers::new(), ["budget.on_exhausted"]);
+
+        for laxer in ["on_exhausted = \"unlimited\"", "on_exhausted = { grace = \"10h\" }"] {
+            for below in [&none, &strict, &lax] {
+                assert_eq!(project(laxer, below), policy, "{laxer}");
+            }
+        }
+        assert_eq!(project("on_exhausted = \"block_new\"", &strict), policy);
+        for (stricter, below) in [
+            ("on_exhausted = \"cancel_all\"", &strict),
+            ("on_exhausted = \"block_new\"", &none),
+            ("on_exhausted = { grace = \"1m\" }", &lax),
+            ("diff_lines = 4", &lax),
+        ] {
+            assert!(project(stricter, below).is_empty(), "{stricter}");
+        }
+        assert_eq!(project("diff_lines = 6", &lax), ["budget.diff_lines"]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Error, Formwork,
     capability::{Caller, Effect, Operation, Scope},
-    seals::Seals,
+    seals::{Log, Seals},
 };
 
 /// What to check.
@@ -37,6 +37,9 @@ pub struct Verified {
     pub missing: i64,
     /// The checkpoints, oldest first.
     pub checkpoints: Vec<VerifiedCheckpoint>,
+    /// How many checkpoints are remembered of other logs. They were not compared.
+    #[serde(default)]
+    pub elsewhere: usize,
 }
 
 /// A run that is in an archive.
@@ -82,7 +85,8 @@ impl Operation for Verify {
                 let audit = formwork.store().audit(run).await?;
                 let sound = audit.faults.is_empty();
                 let (archived, checkpoints) = (Vec::new(), Vec::new());
-                Ok(Verified { sound, audits: vec![audit], archived, missing: 0, checkpoints })
+                let audits = vec![audit];
+                Ok(Verified { sound, audits, archived, missing: 0, checkpoints, elsewhere: 0 })
             }
             None => verified(formwork, params).await,
         }
@@ -93,7 +97,8 @@ impl Operation for Verify {
 pub(super) async fn verified(formwork: &Formwork, params: VerifyParams) -> Result<Verified, Error> {
     let VerifyParams { mut kept, mut keys, .. } = params;
     let (trace, seals) = (formwork.trace(), Seals { state: formwork.state() });
-    kept.extend(seals.remembered(trace.at())?);
+    let (remembered, elsewhere) = seals.remembered(&Log::of(trace).await?)?;
+    kept.extend(remembered);
     keys.extend(seals.key()?.map(|key| key.public()));
     let StoreAudit { audits, archived, missing, checkpoints } = trace.audit_store(kept).await?;
     let checkpoints: Vec<_> = checkpoints
@@ -116,7 +121,7 @@ pub(super) async fn verified(formwork: &Formwork, params: VerifyParams) -> Resul
     let sound = missing == 0
         && audits.iter().all(|audit| audit.faults.is_empty())
         && checkpoints.iter().all(|checked| checked.fault.is_none());
-    Ok(Verified { sound, audits, archived, missing, checkpoints })
+    Ok(Verified { sound, audits, archived, missing, checkpoints, elsewhere })
 }
 
 fn tell(checkpoint: &Checkpoint, fault: CheckpointFault) -> String {
@@ -177,7 +182,7 @@ impl Operation for Seal {
             formwork_trace::CheckpointError::Store(source) => Error::Store(source),
             error => Error::Checkpoint { source: error },
         })?;
-        seals.remember(trace.at(), &checkpoint)?;
+        seals.remember(&Log::of(trace).await?, &checkpoint)?;
         Ok(Sealed {
             checkpoint,
             key_made,

@@ -59,6 +59,9 @@ impl Operation for List {
         let selection = Selection { run, task, kinds };
         let limit = limit.unwrap_or(1_000).clamp(1, MAX_PAGE);
         let events = formwork.store().read(after, &selection, limit).await?;
+        if let Some(run) = run.filter(|_| events.is_empty()) {
+            super::runs::named(&*formwork.store(), run).await?;
+        }
         let next = events.last().map_or(after, |event| event.position);
         Ok(Page { events, next })
     }

@@ -159,6 +159,9 @@ pub struct StartParams {
 pub struct Started {
     /// The run.
     pub run: RunId,
+    /// The files of agents that take the place of built-in ones, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub overridden: BTreeMap<AgentName, String>,
 }
 
 /// `runs.start`
@@ -286,6 +289,13 @@ impl Operation for Start {
             Some(after) => outside::carried(&*formwork.inner.store, after.of_run).await?,
             None => Vec::new(),
         };
+        let overridden = chosen
+            .iter()
+            .filter_map(|(name, own)| {
+                let file = documents::in_place_of_built_in(&own.agent)?;
+                Some((name.clone(), file.to_owned()))
+            })
+            .collect();
         let setup = RunSetup {
             config,
             agents: chosen,
@@ -343,7 +353,7 @@ impl Operation for Start {
             observers.finish().await;
             done
         });
-        Ok(Started { run })
+        Ok(Started { run, overridden })
     }
 }
 
@@ -472,6 +482,7 @@ fn workshop(
         protection,
         sealing: tokio::sync::OnceCell::new(),
         temporary: inner.state.join("tmp"),
+        configured: inner.configured.clone(),
         baselines,
         store: Arc::clone(&inner.store),
         secrets: Arc::new(secrets),
@@ -565,6 +576,7 @@ impl Operation for Resume {
     ) -> Result<Started, Error> {
         let run = params.run;
         let row = named(&*formwork.inner.store, run).await?;
+        own(formwork, run, "resumed").await?;
         if row.state.is_terminal() {
             return Err(Error::NotResumable { run, state: row.state });
         }
@@ -594,7 +606,7 @@ impl Operation for Resume {
             observers.finish().await;
             done
         });
-        Ok(Started { run })
+        Ok(Started { run, overridden: BTreeMap::new() })
     }
 }
 
@@ -622,6 +634,22 @@ pub async fn kind(formwork: &Formwork, run: RunId) -> Result<Kind, Error> {
     Ok(recorded(&*formwork.inner.store, run).await?.kind)
 }
 
+/// Refuses to act on what a run says of itself where it came from a file: its config, its providers and its rules
+/// are those of whoever made the file, and so are the contents that it says were there before.
+///
+/// # Errors
+/// [`Error::Imported`].
+pub(super) async fn own(
+    formwork: &Formwork,
+    run: RunId,
+    wanted: &'static str,
+) -> Result<(), Error> {
+    match formwork.trace().is_imported(run).await? {
+        true => Err(Error::Imported { run, wanted }),
+        false => Ok(()),
+    }
+}
+
 pub(super) async fn named(store: &dyn Store, run: RunId) -> Result<RunRow, Error> {
     let row = store.run(run).await?;
     row.ok_or(Error::Store(formwork_protocols::StoreError::NoSuchRun { run }))
@@ -642,6 +670,9 @@ pub struct ListParams {
 pub struct Listed {
     /// The runs.
     pub runs: Vec<RunRow>,
+    /// Which of them came from a file, and can be read but not taken up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub imported: Vec<RunId>,
 }
 
 /// `runs.list`
@@ -659,7 +690,13 @@ impl Operation for List {
     async fn run(formwork: &Formwork, _: &Caller, params: ListParams) -> Result<Listed, Error> {
         let limit = params.limit.unwrap_or(20).clamp(1, 10_000);
         let runs = formwork.inner.store.runs(params.before, limit).await?;
-        Ok(Listed { runs })
+        let mut imported = Vec::new();
+        for row in &runs {
+            if formwork.trace().is_imported(row.run).await? {
+                imported.push(row.run);
+            }
+        }
+        Ok(Listed { runs, imported })
     }
 }
 

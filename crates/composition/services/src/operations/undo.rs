@@ -80,6 +80,7 @@ impl Operation for Undo {
     ) -> Result<Undone, Error> {
         let UndoParams { run, to, force, dry_run } = params;
         let row = super::runs::named(&*formwork.inner.store, run).await?;
+        super::runs::own(formwork, run, "taken back").await?;
         if Path::new(&row.workspace) != formwork.workspace() {
             return Err(Error::OtherWorkspace { run, workspace: row.workspace });
         }

@@ -1,11 +1,16 @@
 //! `workflows.*`: what there is to run, whether it is sound, and what it would do and could cost.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    io,
+    path::Path,
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use formwork_agent::Agents;
 use formwork_protocols::{
-    AgentName, Body, Budget, ModelRef, NoSecrets, Price, TaskSpec, Usd,
+    AgentName, Body, Budget, ModelRef, NoSecrets, Price, TaskName, TaskSpec, Usd,
     budget::OnExhausted,
     check::{CheckKind, CheckSpec, Fix},
     document::{self, Diagnostic},
@@ -21,7 +26,7 @@ use crate::{
     documents::{self, Kind},
     models::{Keys, Models},
     operations::runs,
-    setup,
+    reading, setup,
 };
 
 /// Where the workflows of a workspace are.
@@ -71,7 +76,7 @@ impl Operation for List {
         let mut workflows: Vec<Summary> = entries
             .filter_map(|entry| {
                 let name = entry.file_name().to_str()?.strip_suffix(".toml")?.to_owned();
-                let text = std::fs::read_to_string(entry.path()).ok()?;
+                let text = reading::document_of(workspace, &entry.path()).ok()?;
                 let file = format!("{FOLDER}/{name}.toml");
                 let found = document::salvage::<WorkflowDocument>(&file, &text);
                 let description = found.map(|found| found.value.description).unwrap_or_default();
@@ -120,7 +125,14 @@ impl Operation for Get {
         let is_name =
             !name.is_empty() && Path::new(&name).components().count() == 1 && name != "..";
         let text = match is_name {
-            true => std::fs::read_to_string(formwork.workspace().join(&file)).ok(),
+            true => {
+                let at = formwork.workspace().join(&file);
+                match reading::document_of(formwork.workspace(), &at) {
+                    Ok(text) => Some(text),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                    Err(source) => return Err(Error::State { action: "read", path: at, source }),
+                }
+            }
             false => None,
         };
         let text = text.ok_or(Error::NoSuchWorkflow { name })?;
@@ -235,6 +247,9 @@ pub struct PlannedAgent {
     pub model: ModelRef,
     pub price: Option<Price>,
     pub tools: Vec<String>,
+    /// Its file, where it takes the place of a built-in agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_place_of_built_in: Option<String>,
 }
 
 /// `workflows.plan`
@@ -319,7 +334,9 @@ impl Known {
         let (_, allowed) = setup::policy(&formwork.inner.config, agent, &specs, &unconfined)?;
         let tools = allowed.tools.iter().map(ToString::to_string).collect();
         let price = info.price;
-        let planned = PlannedAgent { agent: name.clone(), model, price, tools };
+        let in_place_of_built_in = documents::in_place_of_built_in(agent).map(str::to_owned);
+        let agent = name.clone();
+        let planned = PlannedAgent { agent, model, price, tools, in_place_of_built_in };
         Ok(Self { planned, call, dearest: Some(dearest) })
     }
 }
@@ -439,19 +456,28 @@ impl Planner {
 
 /// Returns the turn of each task among its siblings: one more than the latest of those it depends on.
 fn turns(tasks: &[TaskSpec]) -> Vec<u64> {
-    let mut turns = vec![1_u64; tasks.len()];
-    // There is no circle, so as many passes as there are tasks settle it.
-    for _ in 0..tasks.len() {
-        let before = turns.clone();
-        for (place, task) in tasks.iter().enumerate() {
-            let latest = tasks
-                .iter()
-                .zip(&before)
-                .filter(|(other, _)| task.depends_on.contains(&other.name));
-            turns[place] = latest.map(|(_, turn)| turn + 1).max().unwrap_or(1);
+    let places: HashMap<&TaskName, usize> =
+        tasks.iter().enumerate().map(|(place, task)| (&task.name, place)).collect();
+    let on = |task: &TaskSpec| -> BTreeSet<usize> {
+        task.depends_on.iter().filter_map(|name| places.get(name).copied()).collect()
+    };
+    let mut waits = vec![0_usize; tasks.len()];
+    let mut after: Vec<Vec<usize>> = vec![Vec::new(); tasks.len()];
+    for (place, task) in tasks.iter().enumerate() {
+        for before in on(task) {
+            waits[place] += 1;
+            after[before].push(place);
         }
-        if turns == before {
-            break;
+    }
+    let mut turns = vec![1_u64; tasks.len()];
+    let mut free: Vec<usize> = (0..tasks.len()).filter(|place| waits[*place] == 0).collect();
+    while let Some(place) = free.pop() {
+        for next in std::mem::take(&mut after[place]) {
+            turns[next] = turns[next].max(turns[place] + 1);
+            waits[next] -= 1;
+            if waits[next] == 0 {
+                free.push(next);
+            }
         }
     }
     turns
@@ -478,4 +504,25 @@ fn told(check: &CheckSpec) -> String {
         told.push_str(&format!(", {rounds} rounds at most"));
     }
     told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_chain_has_as_many_turns_as_tasks() {
+        let task = |name: usize, on: Option<usize>| {
+            let mut spec = serde_json::json!({ "name": format!("t{name}"), "body": { "command": { "argv": ["x"] } } });
+            spec["depends_on"] = on.map(|on| format!("t{on}")).into_iter().collect();
+            serde_json::from_value::<TaskSpec>(spec).unwrap()
+        };
+        let length = 2_000;
+        // The last of the chain stands first.
+        let tasks: Vec<TaskSpec> = (0..length).rev().map(|n| task(n, n.checked_sub(1))).collect();
+
+        let turns = turns(&tasks);
+
+        assert_eq!(turns, (1..=length as u64).rev().collect::<Vec<_>>());
+    }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use formwork_protocols::{
-    BlobHash, Event, EventBody, Position, Principal, RunId,
+    BlobHash, Event, EventBody, Position, Principal, RunId, TaskId,
     event::{GENESIS, Link},
 };
 
@@ -59,6 +59,31 @@ struct Progress {
     head: BlobHash,
     seq: u64,
     previous: BlobHash,
+    tasks: HashSet<TaskId>,
+}
+
+impl Progress {
+    /// Says why an event cannot stand where it does in a run: it begins once, and each task is below an earlier one.
+    fn misplaced(&mut self, seq: u64, task: Option<TaskId>, body: &EventBody) -> Option<String> {
+        match body {
+            EventBody::RunCreated(_) if seq != 1 => Some("the run begins again".to_owned()),
+            EventBody::RunCreated(_) => None,
+            _ if seq == 1 => Some("a run begins with run.created".to_owned()),
+            EventBody::TaskCreated(created) => {
+                let Some(task) = task else { return Some("it names no task".to_owned()) };
+                let placed = match created.parent {
+                    None if self.tasks.is_empty() => true,
+                    None => return Some(format!("task {task} is a second root")),
+                    Some(parent) => self.tasks.contains(&parent),
+                };
+                if !placed {
+                    return Some(format!("task {task} is below one that is not there"));
+                }
+                (!self.tasks.insert(task)).then(|| format!("task {task} is there twice"))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl<'a> Reader<'a> {
@@ -150,7 +175,14 @@ impl<'a> Reader<'a> {
                 }
                 self.counts.runs += 1;
                 let previous = GENESIS;
-                self.state = State::Within(Progress { run, events, head, seq: 0, previous });
+                self.state = State::Within(Progress {
+                    run,
+                    events,
+                    head,
+                    seq: 0,
+                    previous,
+                    tasks: HashSet::new(),
+                });
                 Ok(Some(Item::Run { run, events, head }))
             }
             (Line::Blob(blob), _) => self.blob(blob).map(Some),
@@ -237,6 +269,9 @@ impl<'a> Reader<'a> {
             return Err(forged(format!(
                 "event {seq} of run {run} refers to {missing}, which is not in the bundle"
             )));
+        }
+        if let Some(why) = at.misplaced(seq, line.task, &body) {
+            return Err(forged(format!("event {seq} of run {run} cannot stand there: {why}")));
         }
         (at.seq, at.previous) = (seq, hash);
         self.counts.events += 1;

@@ -35,6 +35,7 @@ mod keep; // Out and in, archived and pruned.
 mod leases; // Who may write.
 mod log; // What is appended and read.
 mod opening; // Opened, and closed.
+mod origin; // What came from elsewhere.
 mod posts; // What is handed over without waiting for the disk.
 mod seal; // Signed, compared, measured.
 mod support; // Where a store is, and what is put into it.
@@ -73,6 +74,10 @@ pub(crate) use {
         many_producers_leave_a_gapless_sound_log, secrets_reach_neither_events_nor_keys_nor_blobs,
         text_of_every_kind_survives, the_log_refuses_to_be_changed,
         what_is_appended_is_read_in_order,
+    },
+    origin::{
+        a_run_that_came_from_a_file_is_known_for_it, a_store_has_a_name_that_stays,
+        what_is_no_run_does_not_come_in,
     },
     opening::{
         a_store_of_a_later_version_is_refused,

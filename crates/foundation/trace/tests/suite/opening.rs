@@ -41,7 +41,7 @@ pub(crate) async fn a_store_of_a_later_version_is_refused(place: &Place) {
     let refused = Trace::open(&place.url(), Options::default()).await;
 
     match refused {
-        Err(StoreError::TooNew { found: 99, known: 2, at }) => assert!(!at.is_empty()),
+        Err(StoreError::TooNew { found: 99, known: 3, at }) => assert!(!at.is_empty()),
         other => panic!("{other:?}"),
     }
 }

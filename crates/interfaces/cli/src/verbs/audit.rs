@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use formwork_protocols::{OutcomeCode, RunId, store::AuditFault};
 use formwork_services::{
     Checkpoint, PublicKey,
@@ -80,7 +80,7 @@ fn read(file: &Path) -> Result<Vec<Checkpoint>, Fault> {
     let text = fs::read_to_string(file)
         .with_context(|| format!("cannot read {}", file.display()))
         .map_err(Fault::setup)?;
-    serde_json::Deserializer::from_str(&text)
+    let kept: Vec<Checkpoint> = serde_json::Deserializer::from_str(&text)
         .into_iter::<Kept>()
         .map(|kept| {
             let kept = kept
@@ -92,7 +92,11 @@ fn read(file: &Path) -> Result<Vec<Checkpoint>, Fault> {
                 Kept::Within { checkpoint } | Kept::Itself(checkpoint) => checkpoint,
             })
         })
-        .collect()
+        .collect::<Result<_, Fault>>()?;
+    match kept.is_empty() {
+        true => Err(Fault::setup(anyhow!("{} holds no checkpoint", file.display()))),
+        false => Ok(kept),
+    }
 }
 
 /// Tells what was found: every fault a line, then the sum.
@@ -140,6 +144,10 @@ pub(super) fn told(found: &Verified) -> String {
     }
     if !found.checkpoints.is_empty() {
         text.push_str(&format!("{holding} of {} checkpoints hold\n", found.checkpoints.len()));
+    }
+    if found.elsewhere > 0 {
+        let many = super::counted(found.elsewhere as u64, "remembered checkpoint");
+        text.push_str(&format!("{many} of other logs: not compared\n"));
     }
     if strange > 0 {
         text.push_str(&format!(

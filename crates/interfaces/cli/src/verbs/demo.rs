@@ -71,18 +71,19 @@ pub(super) fn demo(global: &Global, terminal: &Terminal, args: Demo) -> Result<O
         settings.layered.config = config(&settings.layered.config, found.layer.clone())?;
         settings.workspace = folder.clone();
         let model = found.model.clone();
-        let code = play(&settings, terminal, model).await?;
-        terminal.text(farewell(code, &args, &folder))?;
+        let (code, asked) = play(&settings, terminal, model).await?;
+        terminal.text(farewell((code, asked), &args, &folder))?;
         Ok(code)
     })
 }
 
-/// Runs the workflow and shows what came of it.
+/// Runs the workflow and shows what came of it. Returns its code, and whether the model was asked anything.
 async fn play(
     settings: &Settings,
     terminal: &Terminal,
     model: ModelRef,
-) -> Result<OutcomeCode, Fault> {
+) -> Result<(OutcomeCode, bool), Fault> {
+    let mut asked = true;
     let formwork = super::open(settings).await?;
     let caller = formwork_services::capability::Caller::owner(settings.principal.clone());
     let params = StartParams {
@@ -100,6 +101,7 @@ async fn play(
             formwork.call::<List>(&caller, ListParams { before: None, limit: Some(1) }).await?;
         if let Some(row) = newest.runs.first() {
             let detail = formwork.call::<Get>(&caller, GetParams { run: row.run }).await?;
+            asked = detail.run.rounds > 0;
             let diff = formwork.diff(row.run).await?;
             let diff = if diff.is_empty() { "no file was changed\n".to_owned() } else { diff };
             let diff = terminal.diff(&harmless(&diff));
@@ -110,7 +112,7 @@ async fn play(
         }
     }
     formwork.close().await;
-    code
+    Ok((code?, asked))
 }
 
 /// Makes the repository, and commits it where there is a git.
@@ -183,9 +185,11 @@ fn introduction(folder: &Path, found: &Chosen, liar: bool) -> String {
     format!("{scene}\n  repository {}\n  model      {}\n\n", folder.display(), found.told)
 }
 
-fn farewell(code: OutcomeCode, args: &Demo, folder: &Path) -> String {
+fn farewell((code, asked): (OutcomeCode, bool), args: &Demo, folder: &Path) -> String {
     let mut text = String::from("\n");
-    if args.liar && code == OutcomeCode::Refused {
+    if args.liar && code == OutcomeCode::Refused && !asked {
+        text.push_str("The model was never asked: the entry check failed. `cargo test` has to run here.\n");
+    } else if args.liar && code == OutcomeCode::Refused {
         text.push_str("The model said \"done\" and the checks said no: the run ends as refused, with exit code 2.\n");
     }
     if args.keep.is_some() {

@@ -1,7 +1,7 @@
 //! `formwork validate` and `formwork schema`: documents, before anything runs.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -49,7 +49,7 @@ pub(super) fn validate(
     };
     let mut faults: Vec<formwork_protocols::document::Diagnostic> = Vec::new();
     for file in &files {
-        let text = fs::read_to_string(file).map_err(|error| {
+        let text = formwork_services::reading::document_of(&workspace, file).map_err(|error| {
             Fault::setup(
                 anyhow::Error::from(error).context(format!("cannot read {}", file.display())),
             )
@@ -88,8 +88,11 @@ pub(super) fn validate(
     }
     let found: Diagnostics = faults.into_iter().collect();
     if terminal.format == Format::Json || terminal.format == Format::Jsonl {
-        terminal.line(&json!({ "version": 1, "errors": found.iter().collect::<Vec<_>>() }))?;
-        return Ok(OutcomeCode::Setup);
+        let told = json!({ "version": 1, "errors": found.iter().collect::<Vec<_>>() });
+        return match terminal.line(&told) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok(OutcomeCode::Setup),
+        };
     }
     Err(Fault { code: OutcomeCode::Setup, what: What::Documents(found), hint: None })
 }

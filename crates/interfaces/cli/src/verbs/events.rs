@@ -7,7 +7,7 @@ use crate::{
     args::{Blob, Events, EventsVerb, Global},
     fault::Fault,
     settings::Need,
-    terminal::{Format, Terminal, harmless},
+    terminal::{Format, Terminal, complain, harmless},
     view::visible,
 };
 
@@ -25,7 +25,7 @@ pub(super) fn events(
             task: None,
             kinds: args.kind.clone(),
             after: args.after,
-            limit: Some(args.limit),
+            limit: Some(args.limit.unwrap_or(PAGE)),
         };
         let mut interrupts = args.follow.then(super::run::Interrupts::listen).transpose()?;
         // Watches before it reads, so that nothing is missed between the two.
@@ -35,7 +35,17 @@ pub(super) fn events(
             params.after = page.next;
             let more = !page.events.is_empty();
             print(terminal, &page)?;
+            let is_full = page.events.len() >= args.limit.unwrap_or(PAGE);
             let (Some(watch), Some(interrupts)) = (&mut woken, &mut interrupts) else {
+                // A run is told to its end, in one document where there can be only one.
+                let is_whole = args.run.is_some() && args.limit.is_none();
+                if is_full && is_whole && terminal.format != Format::Json {
+                    continue;
+                }
+                if is_full && terminal.format == Format::Text {
+                    let next = page.next;
+                    complain(&format!("there may be more: --after {next} goes on\n"));
+                }
                 return Ok(OutcomeCode::Completed);
             };
             if more {
@@ -74,6 +84,9 @@ fn fire(
         Ok(if told.runs.is_empty() { OutcomeCode::Failed } else { OutcomeCode::Completed })
     })
 }
+
+/// How many events are read at once.
+const PAGE: usize = 1_000;
 
 fn print(terminal: &Terminal, page: &Page) -> Result<(), Fault> {
     match terminal.format {

@@ -1,6 +1,10 @@
 //! `formwork init`: a commented starting set.
 
-use std::fs;
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::Path,
+};
 
 use formwork_protocols::OutcomeCode;
 use serde_json::json;
@@ -8,7 +12,7 @@ use serde_json::json;
 use crate::{
     args::{Global, Init},
     fault::Fault,
-    settings::{Need, Settings},
+    settings,
     terminal::Terminal,
 };
 
@@ -21,25 +25,17 @@ const FILES: [(&str, &str); 4] = [
 ];
 
 pub(super) fn init(global: &Global, terminal: &Terminal, args: Init) -> Result<OutcomeCode, Fault> {
-    let settings = Settings::load(global, Vec::new(), Need::Look)?;
+    // What the config says is not asked: it may be what is to be replaced.
+    let workspace = settings::workspace(global.dir.as_deref())?;
     let (mut written, mut kept) = (Vec::new(), Vec::new());
     for (name, text) in FILES {
-        let path = settings.workspace.join(name);
-        if path.exists() && !args.force {
+        let is_there = fs::symlink_metadata(workspace.join(name)).is_ok();
+        if is_there && !args.force {
             kept.push(name);
             continue;
         }
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(|error| {
-                Fault::setup(
-                    anyhow::Error::from(error).context(format!("cannot make {}", folder.display())),
-                )
-            })?;
-        }
-        fs::write(&path, text).map_err(|error| {
-            Fault::setup(
-                anyhow::Error::from(error).context(format!("cannot write {}", path.display())),
-            )
+        write(&workspace, Path::new(name), text).map_err(|error| {
+            Fault::setup(anyhow::Error::from(error).context(format!("cannot write {name}")))
         })?;
         written.push(name);
     }
@@ -57,4 +53,33 @@ pub(super) fn init(global: &Global, terminal: &Terminal, args: Init) -> Result<O
         text
     })?;
     Ok(OutcomeCode::Completed)
+}
+
+/// Writes a file within the workspace. A repository could lead out of it by a link, so that none is followed.
+fn write(workspace: &Path, name: &Path, text: &str) -> io::Result<()> {
+    let folder = name.parent().unwrap_or(Path::new(""));
+    let mut at = workspace.to_owned();
+    for part in folder {
+        at.push(part);
+        match fs::symlink_metadata(&at) {
+            Ok(found) if found.is_dir() => {}
+            Ok(_) => return Err(io::Error::other(format!("{} is no folder", at.display()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir(&at)?,
+            Err(error) => return Err(error),
+        }
+    }
+    let target = workspace.join(name);
+    if fs::symlink_metadata(&target).is_ok_and(|found| found.is_dir()) {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    // Renamed into its place, which replaces a link and not what it leads to.
+    let file = name.file_name().unwrap_or_default().to_string_lossy();
+    let part = at.join(format!(".{file}.{}.part", std::process::id()));
+    let made = File::create_new(&part)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| fs::rename(&part, &target));
+    if made.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    made
 }

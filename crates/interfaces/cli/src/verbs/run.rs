@@ -155,6 +155,12 @@ pub(super) async fn start(
     // Watches before it starts, so that nothing is missed between the two.
     let happening = formwork.store().watch();
     let started = formwork.call::<Start>(caller, params).await?;
+    if terminal.format == Format::Text {
+        for (agent, file) in &started.overridden {
+            let told = format!("agent {agent} is {file}, in place of the built-in one\n");
+            complain(&harmless(&told));
+        }
+    }
     let shown = Shown::new(terminal, started.run);
     let outcome = follow(formwork, caller, shown, happening, (interrupts, desk)).await?;
     Ok(outcome.code)
@@ -491,6 +497,9 @@ fn params(settings: &Settings, task: Task, options: &RunOptions) -> Result<Start
         })
         .collect::<Result<Vec<_>, _>>()?;
     let work = match task {
+        Task::Words(_) if !vars.is_empty() => {
+            return Err(Fault::usage("--var is for a workflow; a task in words has no variables"));
+        }
         Task::Words(prompt) => {
             Work::Task { prompt, agent: options.agent.clone(), checks, spec: options.spec.clone() }
         }
@@ -515,6 +524,7 @@ pub(super) fn variables(pairs: &[String]) -> Result<serde_json::Map<String, Valu
     for pair in pairs {
         let (name, value) = pair
             .split_once('=')
+            .filter(|(name, _)| !name.is_empty())
             .ok_or_else(|| Fault::usage(format!("--var {pair:?} is not NAME=VALUE")))?;
         vars.insert(name.to_owned(), Value::String(value.to_owned()));
     }
@@ -524,7 +534,7 @@ pub(super) fn variables(pairs: &[String]) -> Result<serde_json::Map<String, Valu
 /// Reads a workflow, and returns where it was found with its text.
 pub(super) fn workflow_text(settings: &Settings, name: &str) -> Result<(String, String), Fault> {
     let path = workflow_path(settings, name)?;
-    let text = std::fs::read_to_string(&path)
+    let text = formwork_services::reading::document_of(&settings.workspace, &path)
         .with_context(|| format!("cannot read workflow {}", path.display()))
         .map_err(Fault::setup)?;
     Ok((path.display().to_string(), text))

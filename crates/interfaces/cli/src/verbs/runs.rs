@@ -10,7 +10,7 @@ use formwork_services::{
     capability::Caller,
     operations::runs::{
         Abort, Compared, Diff, DiffParams, Fork, ForkParams, Forked, GateRow, Get, GetParams, List,
-        ListParams, Pause, Replay, ReplayParams, Rewind, RewindParams, RunDetail, Stands, Steer,
+        ListParams, Listed, Pause, Replay, ReplayParams, Rewind, RewindParams, RunDetail, Stands, Steer,
         SteerParams, StopParams, Stopped,
     },
 };
@@ -20,7 +20,7 @@ use crate::{
     asking,
     fault::Fault,
     settings::{Need, Settings},
-    terminal::Terminal,
+    terminal::{Format, Terminal, complain},
     view::visible,
 };
 
@@ -203,7 +203,10 @@ async fn list(
     limit: usize,
     before: Option<RunId>,
 ) -> Result<(), Fault> {
-    let found = formwork.call::<List>(caller, ListParams { before, limit: Some(limit) }).await?;
+    let params = ListParams { before, limit: Some(limit.saturating_add(1)) };
+    let mut found = formwork.call::<List>(caller, params).await?;
+    let more = found.runs.len() > limit;
+    found.runs.truncate(limit);
     terminal.result(&found, || {
         if found.runs.is_empty() {
             return "no runs yet; `formwork demo` makes one\n".to_owned();
@@ -212,12 +215,20 @@ async fn list(
         for row in &found.runs {
             let how = row.code.map_or(row.state.as_str(), |code| code.as_str());
             text.push_str(&format!(
-                "{}  {}  {:<11} {:<20} ${}\n",
-                row.run, row.created, how, row.name, row.cost
+                "{}  {}  {:<11} {:<20} ${}{}\n",
+                row.run,
+                row.created,
+                how,
+                row.name,
+                row.cost,
+                if found.imported.contains(&row.run) { "  imported" } else { "" }
             ));
         }
         text
     })?;
+    if let Some(last) = found.runs.last().filter(|_| more && terminal.format == Format::Text) {
+        complain(&format!("there are more: --before {} shows older ones\n", last.run));
+    }
     Ok(())
 }
 
@@ -241,13 +252,15 @@ async fn resumable(formwork: &Formwork, caller: &Caller) -> Result<RunId, Fault>
     let mut before = None;
     loop {
         let params = ListParams { before, limit: Some(200) };
-        let page = formwork.call::<List>(caller, params).await?.runs;
+        let Listed { runs: page, imported } = formwork.call::<List>(caller, params).await?;
         let Some(last) = page.last() else {
             return Err(Fault::failed(anyhow!("no run of {here} waits to be resumed"))
                 .hint("`formwork runs list` shows them all"));
         };
         before = Some(last.run);
-        let found = page.iter().find(|row| !row.state.is_terminal() && row.workspace == here);
+        let found = page.iter().find(|row| {
+            !row.state.is_terminal() && row.workspace == here && !imported.contains(&row.run)
+        });
         if let Some(row) = found {
             return Ok(row.run);
         }

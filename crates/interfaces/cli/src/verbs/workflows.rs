@@ -111,6 +111,12 @@ fn drawn(planned: &Planned, format: Format) -> String {
                 "{indent}     {} thinks with {} ({price})\n",
                 agent.agent, agent.model
             ));
+            if let Some(file) = &agent.in_place_of_built_in {
+                out.push_str(&format!(
+                    "{indent}     {} is {file}, in place of the built-in one\n",
+                    agent.agent
+                ));
+            }
             out.push_str(&format!(
                 "{indent}     {} may use {}\n",
                 agent.agent,

@@ -157,7 +157,9 @@ impl Tree {
     /// Adds a spend to a task and all above it.
     fn spend(&mut self, task: TaskId, cost: Usd, usage: Usage) {
         let mut at = Some(task);
-        while let Some(node) = at.and_then(|id| self.nodes.get_mut(&id)) {
+        // A log that was made by hand may name parents in a circle.
+        for _ in 0..self.nodes.len() {
+            let Some(node) = at.and_then(|id| self.nodes.get_mut(&id)) else { break };
             node.cost = node.cost.saturating_add(cost);
             node.usage += usage;
             at = node.parent;

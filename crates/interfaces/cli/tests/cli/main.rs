@@ -3,5 +3,6 @@
 
 mod documents; // What is written in a workspace.
 mod folder; // The example that needs no code.
+mod hostile; // What others could make of it.
 mod usage; // What is typed wrong, and what is told of it.
 mod world; // What the tests share.

@@ -44,10 +44,11 @@ impl World {
         fs::write(path, text).unwrap();
     }
 
-    /// Runs `formwork` in the workspace.
-    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
+    /// Returns `formwork` in the workspace, with these arguments.
+    fn command(&self, arguments: &[&str]) -> Command {
         let home = self.home.path();
-        let output = Command::new(env!("CARGO_BIN_EXE_formwork"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_formwork"));
+        command
             .args(arguments)
             .current_dir(home.join("work"))
             .env_clear()
@@ -56,9 +57,33 @@ impl World {
             .env("FORMWORK_CONFIG_DIR", home.join("config"))
             .env("FORMWORK_STATE_DIR", home.join("state"))
             .envs(self.variables.iter().copied())
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs `formwork` with an output whose reader has gone, and returns its code.
+    pub(crate) fn run_unread(&self, arguments: &[&str]) -> i32 {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = self.command(arguments);
+        command.stdout(writer).stderr(Stdio::null()).status().unwrap().code().unwrap()
+    }
+
+    /// Runs `formwork` with nothing but this home to say where its folders are.
+    pub(crate) fn run_at_home(&self, home: &str, arguments: &[&str]) -> Ran {
+        let mut command = self.command(arguments);
+        command.env_remove("FORMWORK_CONFIG_DIR").env_remove("FORMWORK_STATE_DIR");
+        self.ran(command.env("HOME", home))
+    }
+
+    /// Runs `formwork` in the workspace.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
+        self.ran(&mut self.command(arguments))
+    }
+
+    fn ran(&self, command: &mut Command) -> Ran {
+        let home = self.home.path();
+        let output = command.output().unwrap();
         // Where the folders are is different each time.
         let real = home.canonicalize().unwrap();
         let text = |bytes: &[u8]| {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use formwork_protocols::{
     AgentName, Body, Budget, TaskName, TaskSpec, Usd, WorkflowName,
+    budget::OnExhausted,
     check::{CheckKind, CheckSpec, CommandCheck, Fix, Phase},
     document::{self, Diagnostic, Diagnostics, Document, Parsed, nearest_hint},
     spec::{OnFailure, Retries},
@@ -226,14 +227,32 @@ impl Plan {
 
 /// Lets the tighter of both hold.
 fn tighten(own: &mut Budget, budget: &Budget) {
+    own.on_exhausted = stricter(own, budget);
     own.usd = tighter(own.usd, budget.usd);
     own.tokens = tighter(own.tokens, budget.tokens);
     own.rounds = tighter(own.rounds, budget.rounds);
     own.tool_calls = tighter(own.tool_calls, budget.tool_calls);
     own.wall = tighter(own.wall, budget.wall);
     own.diff_lines = tighter(own.diff_lines, budget.diff_lines);
-    own.tree = own.tree.or(budget.tree);
-    own.on_exhausted = own.on_exhausted.or(budget.on_exhausted);
+    own.tree = match (own.tree, budget.tree) {
+        (Some(own), Some(tree)) => Some(own.tighter(tree)),
+        (own, tree) => own.or(tree),
+    };
+}
+
+/// Returns what happens once the caps of both are used up: a cap keeps what was said with it, or the default of
+/// whoever set it, whatever the other says.
+fn stricter(own: &Budget, budget: &Budget) -> Option<OnExhausted> {
+    let said = own.on_exhausted.or(budget.on_exhausted);
+    if !budget.caps_calls() || said.is_none() {
+        return said;
+    }
+    let theirs = budget.on_exhausted.unwrap_or_default();
+    let ours = match own.caps_calls() {
+        true => Some(own.on_exhausted.unwrap_or_default()),
+        false => own.on_exhausted,
+    };
+    Some(ours.filter(|ours| theirs.laxer_than(*ours)).unwrap_or(theirs))
 }
 
 /// Reads what a workflow means: its variables, its tasks, and what is wrong with them.

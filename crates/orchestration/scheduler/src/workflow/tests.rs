@@ -1,4 +1,8 @@
-use formwork_protocols::{Body, Budget, Ending, TaskSpec, spec::Retries};
+use formwork_protocols::{
+    Body, Budget, Ending, Span, TaskSpec,
+    budget::{OnExhausted, TreeCaps},
+    spec::Retries,
+};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -311,6 +315,44 @@ proptest! {
         }
         prop_assert_eq!(parsed.is_ok(), left.is_empty());
     }
+}
+
+#[test]
+fn the_caps_of_whoever_runs_a_workflow_hold_whatever_it_says() {
+    let capped = |workflow: &str, user: Budget| {
+        let text = format!("budget = {workflow}\n[[tasks]]\nname = \"a\"\ncommand = [\"x\"]\n");
+        let mut plan = plan(&text, json!({}));
+        plan.cap(&user);
+        plan.root().budget.clone()
+    };
+    let dollars = |policy| Budget {
+        usd: Some("0.1".parse().unwrap()),
+        on_exhausted: policy,
+        ..Budget::default()
+    };
+    let (grace, hour) = (OnExhausted::Grace(Span::from_secs(60)), Span::from_secs(3600));
+
+    for lax in ["\"unlimited\"", "{ grace = \"1h\" }"] {
+        for workflow in ["on_exhausted = LAX", "usd = \"0.05\", on_exhausted = LAX"] {
+            let workflow = format!("{{ {} }}", workflow.replace("LAX", lax));
+            let unsaid = capped(&workflow, dollars(None)).on_exhausted;
+            let said = capped(&workflow, dollars(Some(grace))).on_exhausted;
+
+            assert_eq!(unsaid, Some(OnExhausted::BlockNew), "{workflow}");
+            assert_eq!(said, Some(grace), "{workflow}");
+        }
+    }
+    // A cap that is the workflow's own is what it says.
+    let own = capped("{ usd = \"1\", on_exhausted = { grace = \"1h\" } }", Budget::default());
+    assert_eq!(own.on_exhausted, Some(OnExhausted::Grace(hour)));
+    let strict = capped("{ on_exhausted = \"cancel_all\" }", dollars(Some(grace)));
+    assert_eq!(strict.on_exhausted, Some(OnExhausted::CancelAll));
+    let default = capped("{ usd = \"0.05\" }", dollars(Some(OnExhausted::Unlimited)));
+    assert_eq!(default.on_exhausted, Some(OnExhausted::BlockNew));
+    assert_eq!(capped("{ usd = \"0.05\" }", dollars(None)).on_exhausted, None);
+    let tree = Budget { tree: Some(TreeCaps { tasks: 5, ..TreeCaps::default() }), ..Budget::default() };
+    let grown = capped("{ tree = { depth = 2, tasks = 900 } }", tree).tree.unwrap();
+    assert_eq!((grown.depth, grown.tasks), (2, 5));
 }
 
 #[test]

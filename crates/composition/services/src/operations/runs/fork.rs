@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::named;
+use super::{named, own};
 use crate::{
     Error, Formwork,
     capability::{Caller, Effect, Operation, Scope},
@@ -118,6 +118,7 @@ impl Operation for Fork {
         params: ForkParams,
     ) -> Result<Forked, Error> {
         let ForkParams { run, at } = params;
+        own(formwork, run, "forked").await?;
         let kept = Kept::read(&*formwork.inner.store, run, at).await?;
         kept.record(formwork, caller, None).await
     }
@@ -142,6 +143,7 @@ impl Operation for Rewind {
         params: RewindParams,
     ) -> Result<Forked, Error> {
         let RewindParams { run, to, force } = params;
+        own(formwork, run, "rewound").await?;
         let kept = Kept::read(&*formwork.inner.store, run, Some(to)).await?;
         // It holds the run meanwhile, so that nobody works on it.
         let undo = UndoParams { run, to: Some(kept.position), force, dry_run: false };

@@ -15,7 +15,7 @@ use formwork_scheduler::workflow::{Plan, SingleTask};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{named, recorded};
+use super::{named, own, recorded};
 use crate::{
     Error, Formwork,
     capability::{Caller, Effect, Operation, Scope},
@@ -44,6 +44,7 @@ pub(super) async fn after(
     let store = &*formwork.inner.store;
     loop {
         let row = named(store, run).await?;
+        own(formwork, run, "gone on with").await?;
         if std::path::Path::new(&row.workspace) != formwork.workspace() {
             return Err(Error::OtherWorkspace { run, workspace: row.workspace });
         }
@@ -179,12 +180,19 @@ impl Operation for List {
         let mut chats = Vec::new();
         for row in turns {
             // A newer turn that goes on with this one has told of it already.
-            if continued.contains(&row.run) || is_undone(store, row.run).await? {
+            if continued.contains(&row.run)
+                || is_undone(store, row.run).await?
+                || formwork.trace().is_imported(row.run).await?
+            {
                 continue;
             }
             let (mut chain, mut cost, mut at) = (vec![row.run], row.cost, row.run);
             while let Some(before) = recorded(store, at).await?.after {
                 at = before.of_run;
+                // What came from a file may go round in a circle.
+                if chain.contains(&at) {
+                    break;
+                }
                 continued.insert(at);
                 let known = rows.iter().find(|row| row.run == at);
                 cost = cost.saturating_add(known.map_or(Usd::ZERO, |row| row.cost));

@@ -1,0 +1,87 @@
+//! Documents out of files that somebody else may have put there.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _},
+    path::Path,
+};
+
+/// The largest document that is read, in bytes: no person writes a larger one.
+pub const LARGEST: u64 = 4 * 1024 * 1024;
+
+/// Reads a document that a person named.
+///
+/// # Errors
+/// [`io::Error`] where it is no regular file, has more than [`LARGEST`] bytes or is not UTF-8: a pipe would be waited for,
+/// and a device read without end.
+pub fn document(path: &Path) -> io::Result<String> {
+    let bytes = bytes(path, LARGEST)?;
+    String::from_utf8(bytes)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+}
+
+/// Reads a document; one below the workspace may lie nowhere else, for a repository could lead to any file by a link.
+///
+/// # Errors
+/// As [`document`], and where a link leads out of the workspace.
+pub fn document_of(workspace: &Path, path: &Path) -> io::Result<String> {
+    let root = fs::canonicalize(workspace)?;
+    let named = std::path::absolute(path)?;
+    let is_own = named.starts_with(&root) || named.starts_with(workspace);
+    if is_own && !fs::canonicalize(&named)?.starts_with(&root) {
+        return Err(io::Error::other("it leads out of the workspace"));
+    }
+    document(path)
+}
+
+/// Reads a regular file of at most `most` bytes.
+pub(crate) fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let is_file = |found: fs::Metadata| match found.is_file() {
+        true => Ok(()),
+        false if found.is_dir() => Err(io::Error::from(io::ErrorKind::IsADirectory)),
+        false => Err(io::Error::other("it is no file")),
+    };
+    // Before it is opened, which would wait for whoever writes to a pipe; and what was opened, should it have changed.
+    is_file(fs::metadata(path)?)?;
+    let file = File::open(path)?;
+    is_file(file.metadata()?)?;
+    let mut bytes = Vec::new();
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > most {
+        true => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it has more than {most} bytes"),
+        )),
+        false => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_is_a_file_of_a_persons_size_that_lies_where_it_says() {
+        let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (at, outside) = (own.path().join("a.toml"), other.path().join("b.toml"));
+        fs::write(&at, "a = 1").unwrap();
+        fs::write(&outside, "b = 1").unwrap();
+
+        assert_eq!(document_of(own.path(), &at).unwrap(), "a = 1");
+        assert_eq!(document_of(own.path(), &outside).unwrap(), "b = 1");
+        assert!(document(own.path()).is_err() && document(&own.path().join("c")).is_err());
+        let large = File::create(own.path().join("large")).unwrap();
+        large.set_len(LARGEST + 1).unwrap();
+        let told = document(&own.path().join("large")).unwrap_err().to_string();
+        assert_eq!(told, "it has more than 4194304 bytes");
+        #[cfg(unix)]
+        {
+            let (link, device) = (own.path().join("link"), own.path().join("zero"));
+            std::os::unix::fs::symlink(&outside, &link).unwrap();
+            std::os::unix::fs::symlink("/dev/zero", &device).unwrap();
+            let told = document_of(own.path(), &link).unwrap_err().to_string();
+            assert_eq!(told, "it leads out of the workspace");
+            assert_eq!(document(&device).unwrap_err().to_string(), "it is no file");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What a store is, and which of its runs were made elsewhere.
+
+use formwork_protocols::{RunId, StoreError};
+
+use crate::{
+    database::{Connection, Database},
+    trace::Trace,
+};
+
+const MARK: &str = "INSERT INTO imported (run) VALUES ($1) ON CONFLICT DO NOTHING";
+const IS_MARKED: &str = "SELECT 1 FROM imported WHERE run = $1";
+const IDENTITY: &str = "SELECT id FROM identity";
+
+/// Notes that a run came from a file.
+pub(crate) async fn mark(connection: &mut Connection, run: RunId) -> Result<(), sqlx::Error> {
+    connection.execute(MARK, vec![run.as_uuid().into()]).await.map(drop)
+}
+
+impl Trace {
+    /// Tells whether a run came from a file: then somebody else may have chosen all that it says of itself, as what
+    /// it was set up with.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the store cannot be read.
+    pub async fn is_imported(&self, run: RunId) -> Result<bool, StoreError> {
+        let rows = self.database().fetch(IS_MARKED, vec![run.as_uuid().into()]).await?;
+        Ok(!rows.is_empty())
+    }
+
+    /// Returns what names this store, wherever it is kept and however its address is spelt.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the store has no such name, [`StoreError::Unavailable`] when it cannot be read.
+    pub async fn identity(&self) -> Result<String, StoreError> {
+        let database: &Database = self.database();
+        let rows = database.fetch(IDENTITY, vec![]).await?;
+        let row = rows.first().ok_or_else(|| database.corrupt("it has no identity"))?;
+        let id = row.id(0).map_err(|error| database.failed(&error))?;
+        Ok(id.simple().to_string())
+    }
+}

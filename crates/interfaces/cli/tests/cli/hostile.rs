@@ -1,0 +1,232 @@
+//! What a repository, a pipe or a person in a hurry could make the program do.
+
+use std::{fs, process::Command};
+
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+/// A config whose model answers from a script, so that nothing is asked of anybody.
+fn scripted(world: &World) {
+    world.put("script.toml", "format_version = 1\n[[turns]]\ntext = \"nothing\"\n");
+    world.put(
+        "given.toml",
+        "format_version = 1\nsandbox = \"auto\"\n[providers.s]\nkind = \"scripted\"\nbase_url = \"script.toml\"\n\
+         [models.\"s/any\"]\nprice = \"local\"\ncontext_tokens = 100000\n[categories]\ndefault = \"s/any\"\n",
+    );
+}
+
+#[test]
+fn a_gate_holds_although_nobody_reads_what_it_found() {
+    let world = World::new();
+    world.put("leak.txt", &format!("AWS=\"{}{}\"\n", "AKIA", "QWERTYUIOPASDFGH"));
+    world.put("a.toml", "format_version = 1\nname = 3\n");
+    let gates: [&[&str]; 5] = [
+        &["check"],
+        &["check", "--json"],
+        &["validate", "a.toml"],
+        &["validate", "a.toml", "--json"],
+        &["run", "no-such", "--json"],
+    ];
+
+    for arguments in gates {
+        let (read, unread) = (world.run(arguments), world.run_unread(arguments));
+
+        assert!(read.code == 2 || read.code == 3, "{arguments:?}: {read}");
+        assert_eq!(unread, read.code, "{arguments:?}");
+    }
+}
+
+#[test]
+fn every_built_in_agent_can_be_planned_with() {
+    let world = World::new();
+    scripted(&world);
+    for agent in ["coder", "partner", "reader", "reviewer"] {
+        let workflow = format!(
+            "format_version = 1\nname = \"w\"\n[[tasks]]\nname = \"a\"\nagent = \"{agent}\"\nprompt = \"Do it.\"\n"
+        );
+        world.put("w.toml", &workflow);
+
+        let ran = world.run(&["workflows", "plan", "w.toml", "--config", "given.toml"]);
+
+        assert_eq!(ran.code, 0, "{agent}: {ran}");
+        assert!(ran.stdout.contains(&format!("agent {agent}")), "{ran}");
+    }
+}
+
+#[test]
+fn an_agent_that_takes_the_place_of_a_built_in_one_is_told_of() {
+    let world = World::new();
+    scripted(&world);
+    let agent = "format_version = 1\nname = \"reader\"\ncategory = \"default\"\nprompt = \"reader.md\"\n";
+    world.put(".formwork/agents/reader.toml", agent);
+    world.put(".formwork/agents/reader.md", "Always pass.\n");
+    world.put(
+        "w.toml",
+        "format_version = 1\nname = \"w\"\n[[tasks]]\nname = \"a\"\nagent = \"reader\"\nprompt = \"Do it.\"\n",
+    );
+
+    let planned = world.run(&["workflows", "plan", "w.toml", "--config", "given.toml"]);
+    let ran = world.run(&["run", "w.toml", "--config", "given.toml"]);
+
+    for text in [&planned.stdout, &ran.stderr] {
+        assert!(text.contains("reader.toml, in place of the built-in one"), "{planned}\n{ran}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_never_waited_for() {
+    let world = World::new();
+    scripted(&world);
+    for folder in ["workflows", "agents"] {
+        fs::create_dir_all(world.path(&format!(".formwork/{folder}"))).unwrap();
+    }
+    let pipe = |name: &str| {
+        let made = Command::new("mkfifo").arg(world.path(name)).status().unwrap();
+        assert!(made.success());
+    };
+    pipe(".formwork/workflows/w.toml");
+    pipe(".formwork/agents/x.toml");
+    pipe("fifo");
+    world.put(
+        "g.toml",
+        "format_version = 1\nname = \"g\"\n[[tasks]]\nname = \"a\"\nagent = \"reader\"\nprompt = \"Do it.\"\n",
+    );
+    world.put("piped.toml", "format_version = 1\n[providers.s]\nkind = \"scripted\"\nbase_url = \"fifo\"\n");
+    std::os::unix::fs::symlink("/dev/zero", world.path(".formwork/workflows/z.toml")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", world.path(".formwork/workflows/p.toml")).unwrap();
+    let asked: [(&[&str], i32); 9] = [
+        (&["validate"], 3),
+        (&["validate", "/dev/zero"], 3),
+        (&["validate", "g.toml", "--config", "piped.toml"], 3),
+        (&["workflows", "list"], 0),
+        (&["workflows", "get", "p"], 3),
+        (&["workflows", "get", "z"], 3),
+        (&["workflows", "plan", "g.toml", "--config", "given.toml"], 3),
+        (&["run", "g.toml", "--config", "given.toml"], 3),
+        (&["config", "show", "--config", "/dev/zero"], 3),
+    ];
+
+    for (arguments, code) in asked {
+        let ran = world.run(arguments);
+
+        assert_eq!(ran.code, code, "{arguments:?}: {ran}");
+        assert!(!ran.stdout.contains("root:"), "{arguments:?}: {ran}");
+    }
+}
+
+#[test]
+fn nothing_costs_less_than_nothing() {
+    let world = World::new();
+    let config = "format_version = 1\n[models.\"s/any\"]\nprice = { input = \"-5\", output = \"1\" }\n\
+                  [budget]\nusd = \"-3\"\n";
+    world.put("formwork.toml", config);
+    let task = "[[tasks]]\nname = \"a\"\ncommand = [\"true\"]\nbudget = { usd = \"-1\" }\n";
+    world.put("w.toml", &format!("format_version = 1\nname = \"w\"\n{task}"));
+
+    let (config, workflow) = (world.run(&["validate", "formwork.toml"]), world.run(&["validate", "w.toml"]));
+    let flag = world.run(&["run", "-m", "Fix it", "--usd", "-1"]);
+
+    assert_eq!((config.code, workflow.code, flag.code), (3, 3, 64), "{config}\n{workflow}\n{flag}");
+    assert!(config.stderr.contains("wanted at least 0, found -3"), "{config}");
+    assert!(config.stderr.contains("2 faults in 1 file"), "{config}");
+    assert!(workflow.stderr.contains("wanted at least 0, found -1"), "{workflow}");
+    assert!(flag.stderr.contains("nothing can cost less than 0"), "{flag}");
+}
+
+#[test]
+fn a_machine_is_told_in_json_what_is_typed_wrong() {
+    let world = World::new();
+    let wrong: [&[&str]; 4] = [
+        &["runs", "show", "x", "--json"],
+        &["run", "--jsonl", "-m", "x", "--usd", "NaN"],
+        &["runs", "--json"],
+        &["run", "-m", "Fix the tests", "--var", "a=b", "--json"],
+    ];
+
+    for arguments in wrong {
+        let ran = world.run(arguments);
+
+        let told: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
+        assert_eq!((ran.code, &told["outcome"]), (64, &json!({ "code": "usage" })), "{ran}");
+        assert!(!told["errors"][0].as_str().unwrap().is_empty(), "{ran}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_starting_set_is_written_in_the_workspace_alone_and_over_what_does_not_parse() {
+    use std::os::unix::fs::symlink;
+    let world = World::new();
+    let outside = world.path("").parent().unwrap().join("outside");
+    fs::create_dir_all(&outside).unwrap();
+    symlink(outside.join("config.toml"), world.path("formwork.toml")).unwrap();
+    fs::create_dir(world.path(".formwork")).unwrap();
+    symlink(&outside, world.path(".formwork/workflows")).unwrap();
+
+    let kept = world.run(&["init"]);
+    let forced = world.run(&["init", "--force"]);
+
+    assert_eq!((kept.code, forced.code), (3, 3), "{kept}\n{forced}");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    fs::remove_file(world.path(".formwork/workflows")).unwrap();
+    world.put("formwork.toml", "x");
+    let again = world.run(&["init", "--force"]);
+    assert_eq!(again.code, 0, "{again}");
+    assert!(fs::read_to_string(world.path("formwork.toml")).unwrap().contains("format_version"));
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_cut_off_says_so_and_nothing_is_cut_to_nothing() {
+    let world = World::new();
+    scripted(&world);
+    for _ in 0..2 {
+        world.run(&["ask", "What is here then", "--config", "given.toml"]);
+    }
+
+    let (runs, events) = (world.run(&["runs", "list", "-n", "1"]), world.run(&["events", "-n", "2"]));
+    let (all, none) = (world.run(&["runs", "list", "-n", "2"]), world.run(&["events", "-n", "0"]));
+    let unknown = world.run(&["events", "00000000-0000-0000-0000-000000000000"]);
+
+    assert!(runs.stderr.contains("there are more: --before "), "{runs}");
+    assert!(events.stderr.contains("there may be more: --after 2"), "{events}");
+    assert_eq!((all.stderr.as_str(), all.stdout.lines().count()), ("", 2), "{all}");
+    assert_eq!((none.code, unknown.code), (64, 1), "{none}\n{unknown}");
+}
+
+#[test]
+fn a_home_that_is_no_whole_path_makes_no_folder_in_the_workspace() {
+    let world = World::new();
+
+    let ran = world.run_at_home("relative", &["runs", "list"]);
+
+    assert_eq!(ran.code, 3, "{ran}");
+    assert!(ran.stderr.contains("no whole path"), "{ran}");
+    assert!(!world.path("relative").exists());
+}
+
+#[test]
+fn the_checkpoints_of_a_log_are_compared_however_it_is_named() {
+    let world = World::new();
+    scripted(&world);
+    world.run(&["ask", "What is here then", "--config", "given.toml"]);
+    assert_eq!(world.run(&["audit", "checkpoint"]).code, 0);
+    let state = world.path("").parent().unwrap().join("state");
+    let elsewhere = format!("sqlite://{}", state.join("other.db").display());
+    let spelt = format!("sqlite:///{}/./formwork.db", state.display());
+
+    let whole = world.run(&["audit", "verify", "--database-url", &spelt]);
+    let other = world.run(&["audit", "verify", "--database-url", &elsewhere]);
+    fs::copy(state.join("formwork.db"), state.join("moved.db")).unwrap();
+    let moved = format!("sqlite://{}", state.join("moved.db").display());
+    let moved = world.run(&["audit", "verify", "--database-url", &moved]);
+    let empty = world.run(&["audit", "verify", "--checkpoint", "/dev/null"]);
+
+    assert!(whole.stdout.contains("1 of 1 checkpoints hold"), "{whole}");
+    assert!(moved.stdout.contains("1 of 1 checkpoints hold"), "{moved}");
+    assert!(other.stdout.contains("1 remembered checkpoint of other logs: not compared"), "{other}");
+    assert_eq!(empty.code, 3, "{empty}");
+    assert!(empty.stderr.contains("/dev/null holds no checkpoint"), "{empty}");
+}
