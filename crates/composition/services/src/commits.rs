@@ -176,7 +176,8 @@ impl LastCommit {
         match made {
             Ok(_) => Ok(outcome),
             // The work is done, and in the log; what keeps it from being committed is told with it.
-            Err(Error::Workspace { source }) if matches!(*source, formwork_write_safety::Error::NothingToCommit { ref left } if !left.is_empty()) => {
+            Err(Error::Workspace { source }) if matches!(*source, formwork_write_safety::Error::NothingToCommit { ref left } if !left.is_empty()) =>
+            {
                 let reason = format!("{}; not committed: {source}", outcome.reason);
                 Ok(RunOutcome { reason, ..outcome })
             }

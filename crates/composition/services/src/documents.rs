@@ -367,7 +367,8 @@ pub(crate) fn contract_text(workspace: &Path, path: &str) -> Result<String, Stri
 
 /// Returns the names of the tools that there are, `more` among them.
 pub(crate) fn tools<'a>(more: impl IntoIterator<Item = &'a ToolName>) -> BTreeSet<String> {
-    let built_in = crate::toolset::built_in().into_iter().map(|spec| spec.definition.name.to_string());
+    let built_in =
+        crate::toolset::built_in().into_iter().map(|spec| spec.definition.name.to_string());
     let skill = crate::repository::LOAD_SKILL.to_owned();
     built_in.chain([skill]).chain(more.into_iter().map(ToString::to_string)).collect()
 }

@@ -42,8 +42,8 @@ mod commits; // And commits of it.
 pub mod course; // What happened, as it can be compared.
 pub mod custom; // The tools that a workspace brings along.
 mod executor; // The work of tasks.
-mod guarded; // What nobody writes unless a person says so.
 mod gates; // Programs that are asked about calls.
+mod guarded; // What nobody writes unless a person says so.
 mod inbox; // The word of people on its way to conversations.
 mod leftover; // What a killed process left in the workspace.
 mod making; // Tasks that agents make.

@@ -43,9 +43,9 @@ mod trace; // The front door.
 
 mod pack; // How blobs are kept.
 mod plan; // Where each event goes.
+mod posted; // What waits for a commit that it can share.
 mod prepare; // The funnel: scrubs and serialises in the caller's task.
 mod wal; // What SQLite has written and not yet put in its place.
-mod posted; // What waits for a commit that it can share.
 mod writer; // The one task that writes.
 
 mod changes; // What events change in the views.
@@ -57,8 +57,8 @@ mod bundle; // Runs as a file.
 mod checkpoint; // What a log was, signed.
 mod keep; // Operations on the log as a whole.
 mod mirror; // The views made again, beside those that are there.
-mod origin; // What a store is, and which runs came from elsewhere.
 mod names; // Which hashes the log names.
+mod origin; // What a store is, and which runs came from elsewhere.
 mod prune; // Blobs that no run refers to.
 mod transfer; // Out of the store and in again.
 mod upkeep; // What the store is, and making it smaller.

@@ -142,8 +142,7 @@ fn apply(text: &mut Text, index: usize, edit: &Edit) -> Result<(), Fault> {
     match (places.len(), edit.occurrences) {
         (0, _) => Err(Fault::Miss(Box::new(Miss::diagnose(index, text.lf(), &old)))),
         (1, _) | (_, Occurrences::All) => {
-            let changes: Vec<_> =
-                places.into_iter().map(|place| (place, new.as_ref())).collect();
+            let changes: Vec<_> = places.into_iter().map(|place| (place, new.as_ref())).collect();
             Ok(text.replace_all(&changes)?)
         }
         (_, Occurrences::One) => {

@@ -360,7 +360,8 @@ impl<'a> Places<'a> {
         }
         self.seen = self.seen.max(end);
         // With none above, the first of all is the first below.
-        let near = self.newline.or_else(|| *self.first_newline.get_or_insert_with(|| lf.find('\n')));
+        let near =
+            self.newline.or_else(|| *self.first_newline.get_or_insert_with(|| lf.find('\n')));
         near.is_some_and(|at| self.text.is_crlf(at))
     }
 }

@@ -1,7 +1,8 @@
 //! A tree that is deeper than any that people make: each way through it ends with a word, and none with the stack.
 
 use formwork_write_safety::{
-    Apply, Error, Reads, Refusal, Removal, Root, Sealing, Snapshots, Trash, Which, Workspace, WriteRules,
+    Apply, Error, Reads, Refusal, Removal, Root, Sealing, Snapshots, Trash, Which, Workspace,
+    WriteRules,
 };
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use std::{process::Command, sync::Arc};
@@ -50,8 +51,7 @@ fn a_tree_of_thousands_of_levels_is_refused_or_left_out_and_never_overflows_the_
     assert!(writable.roots.iter().all(|root| !root.ends_with("d/d/d")), "{writable:?}");
 
     let trash = Trash::open(state.join("trash")).unwrap();
-    let removal =
-        Removal { reason: "tidy".into(), run: "r".into(), task: "t".into(), at_ms: 0 };
+    let removal = Removal { reason: "tidy".into(), run: "r".into(), task: "t".into(), at_ms: 0 };
     workspace.delete("d", &trash, &removal).unwrap_err();
     workspace.copy("d", "e").unwrap_err();
     assert!(!root.path().join("e").exists());

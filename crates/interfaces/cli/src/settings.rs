@@ -111,7 +111,15 @@ impl Settings {
             )
             .map_err(Fault::setup)?;
         let principal = principal(&environment);
-        Ok(Self { workspace, state, configured: config_dir, layered, environment, principal, project })
+        Ok(Self {
+            workspace,
+            state,
+            configured: config_dir,
+            layered,
+            environment,
+            principal,
+            project,
+        })
     }
 
     /// Returns a variable of the environment as text.
@@ -163,8 +171,13 @@ fn folders(environment: &BTreeMap<OsString, OsString>) -> Result<(PathBuf, PathB
         .unwrap_or_else(|| base.state_dir().unwrap_or_else(|| base.data_dir()).join("formwork"));
     // The folder of the present would hold what is kept apart from every workspace.
     if let Some(relative) = [&config, &state].into_iter().find(|folder| !folder.is_absolute()) {
-        return Err(Fault::setup(anyhow!("the home folder is no whole path: it makes {}", relative.display()))
-            .hint("set HOME to a path that begins with /, or FORMWORK_CONFIG_DIR and FORMWORK_STATE_DIR"));
+        return Err(Fault::setup(anyhow!(
+            "the home folder is no whole path: it makes {}",
+            relative.display()
+        ))
+        .hint(
+            "set HOME to a path that begins with /, or FORMWORK_CONFIG_DIR and FORMWORK_STATE_DIR",
+        ));
     }
     Ok((config, state))
 }

@@ -38,8 +38,8 @@ mod log; // The log as a whole: moved, archived, verified.
 mod made; // Tasks that agents make while they work.
 mod models; // Servers of models: looked at closely, and given one.
 mod modes; // What agents may change.
-mod pathologies; // Models that go wrong.
 mod outside; // What comes from outside: shown, and masked.
+mod pathologies; // Models that go wrong.
 mod plan; // What a workflow would cost, and what budgets do.
 mod prefix; // What the cache of a provider holds.
 mod proofs; // Checks that are not got around.

@@ -264,9 +264,9 @@ impl Session {
         };
         let class = |call: &ToolCall| known.get(&call.name).map(|(class, _)| *class);
         let results = calls.iter().zip(turn.results());
-        let changed = results
-            .clone()
-            .any(|(call, result)| !result.is_error && class(call).is_some_and(|class| changes(class, &call.name)));
+        let changed = results.clone().any(|(call, result)| {
+            !result.is_error && class(call).is_some_and(|class| changes(class, &call.name))
+        });
         let ends = results.map(|(call, result)| (call, result.content.as_str(), result.is_error));
         Came { changed, ..Came::of(ends) }
     }

@@ -190,7 +190,9 @@ impl Session {
                     // What it is stuck in ends it at its next turn, not before it had one.
                     let class = |call: &ToolCall| classes.get(&call.name).copied();
                     let changed = turn.pairs().any(|(call, result)| {
-                        !result.is_error && class(call).is_some_and(|class| super::calls::changes(class, &call.name))
+                        !result.is_error
+                            && class(call)
+                                .is_some_and(|class| super::calls::changes(class, &call.name))
                     });
                     let ends = turn.pairs();
                     let ends =

@@ -75,14 +75,14 @@ pub(crate) use {
         text_of_every_kind_survives, the_log_refuses_to_be_changed,
         what_is_appended_is_read_in_order,
     },
-    origin::{
-        a_run_that_came_from_a_file_is_known_for_it, a_store_has_a_name_that_stays,
-        what_is_no_run_does_not_come_in,
-    },
     opening::{
         a_store_of_a_later_version_is_refused,
         a_store_that_was_closed_says_so_and_keeps_what_it_acknowledged,
         opening_twice_changes_nothing,
+    },
+    origin::{
+        a_run_that_came_from_a_file_is_known_for_it, a_store_has_a_name_that_stays,
+        what_is_no_run_does_not_come_in,
     },
     posts::{
         a_store_that_is_closed_keeps_what_was_posted,

@@ -229,9 +229,8 @@ fn block(
         [] => Err(miss(Reason::Different)),
         [only] => Ok(*only),
         several => {
-            let line = |at: &usize| {
-                line_of(text.lf(), lines.all.get(*at).map_or(0, |line| line.start))
-            };
+            let line =
+                |at: &usize| line_of(text.lf(), lines.all.get(*at).map_or(0, |line| line.start));
             Err(miss(Reason::Several { lines: several.iter().map(line).collect() }))
         }
     }

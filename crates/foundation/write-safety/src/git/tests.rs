@@ -338,7 +338,8 @@ fn what_differs_from_a_commit_is_told_by_path_whatever_names_the_files_have() {
 
     let all = names(git.touched(&head, super::Place::Worktree, &[]).unwrap());
     let staged = names(git.touched(&head, super::Place::Index(None), &[]).unwrap());
-    let one = names(git.touched(&head, super::Place::Worktree, &[RelPath::parse(odd).unwrap()]).unwrap());
+    let one =
+        names(git.touched(&head, super::Place::Worktree, &[RelPath::parse(odd).unwrap()]).unwrap());
     let untracked = git.untracked(&[]).unwrap();
 
     let changed = format!("{odd} true true");

@@ -188,7 +188,9 @@ fn introduction(folder: &Path, found: &Chosen, liar: bool) -> String {
 fn farewell((code, asked): (OutcomeCode, bool), args: &Demo, folder: &Path) -> String {
     let mut text = String::from("\n");
     if args.liar && code == OutcomeCode::Refused && !asked {
-        text.push_str("The model was never asked: the entry check failed. `cargo test` has to run here.\n");
+        text.push_str(
+            "The model was never asked: the entry check failed. `cargo test` has to run here.\n",
+        );
     } else if args.liar && code == OutcomeCode::Refused {
         text.push_str("The model said \"done\" and the checks said no: the run ends as refused, with exit code 2.\n");
     }

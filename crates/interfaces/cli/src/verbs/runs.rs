@@ -10,8 +10,8 @@ use formwork_services::{
     capability::Caller,
     operations::runs::{
         Abort, Compared, Diff, DiffParams, Fork, ForkParams, Forked, GateRow, Get, GetParams, List,
-        ListParams, Listed, Pause, Replay, ReplayParams, Rewind, RewindParams, RunDetail, Stands, Steer,
-        SteerParams, StopParams, Stopped,
+        ListParams, Listed, Pause, Replay, ReplayParams, Rewind, RewindParams, RunDetail, Stands,
+        Steer, SteerParams, StopParams, Stopped,
     },
 };
 

@@ -58,7 +58,8 @@ fn every_built_in_agent_can_be_planned_with() {
 fn an_agent_that_takes_the_place_of_a_built_in_one_is_told_of() {
     let world = World::new();
     scripted(&world);
-    let agent = "format_version = 1\nname = \"reader\"\ncategory = \"default\"\nprompt = \"reader.md\"\n";
+    let agent =
+        "format_version = 1\nname = \"reader\"\ncategory = \"default\"\nprompt = \"reader.md\"\n";
     world.put(".formwork/agents/reader.toml", agent);
     world.put(".formwork/agents/reader.md", "Always pass.\n");
     world.put(
@@ -93,7 +94,10 @@ fn what_is_no_file_is_never_waited_for() {
         "g.toml",
         "format_version = 1\nname = \"g\"\n[[tasks]]\nname = \"a\"\nagent = \"reader\"\nprompt = \"Do it.\"\n",
     );
-    world.put("piped.toml", "format_version = 1\n[providers.s]\nkind = \"scripted\"\nbase_url = \"fifo\"\n");
+    world.put(
+        "piped.toml",
+        "format_version = 1\n[providers.s]\nkind = \"scripted\"\nbase_url = \"fifo\"\n",
+    );
     std::os::unix::fs::symlink("/dev/zero", world.path(".formwork/workflows/z.toml")).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", world.path(".formwork/workflows/p.toml")).unwrap();
     let asked: [(&[&str], i32); 9] = [
@@ -125,7 +129,8 @@ fn nothing_costs_less_than_nothing() {
     let task = "[[tasks]]\nname = \"a\"\ncommand = [\"true\"]\nbudget = { usd = \"-1\" }\n";
     world.put("w.toml", &format!("format_version = 1\nname = \"w\"\n{task}"));
 
-    let (config, workflow) = (world.run(&["validate", "formwork.toml"]), world.run(&["validate", "w.toml"]));
+    let (config, workflow) =
+        (world.run(&["validate", "formwork.toml"]), world.run(&["validate", "w.toml"]));
     let flag = world.run(&["run", "-m", "Fix it", "--usd", "-1"]);
 
     assert_eq!((config.code, workflow.code, flag.code), (3, 3, 64), "{config}\n{workflow}\n{flag}");
@@ -186,7 +191,8 @@ fn what_is_cut_off_says_so_and_nothing_is_cut_to_nothing() {
         world.run(&["ask", "What is here then", "--config", "given.toml"]);
     }
 
-    let (runs, events) = (world.run(&["runs", "list", "-n", "1"]), world.run(&["events", "-n", "2"]));
+    let (runs, events) =
+        (world.run(&["runs", "list", "-n", "1"]), world.run(&["events", "-n", "2"]));
     let (all, none) = (world.run(&["runs", "list", "-n", "2"]), world.run(&["events", "-n", "0"]));
     let unknown = world.run(&["events", "00000000-0000-0000-0000-000000000000"]);
 
@@ -226,7 +232,10 @@ fn the_checkpoints_of_a_log_are_compared_however_it_is_named() {
 
     assert!(whole.stdout.contains("1 of 1 checkpoints hold"), "{whole}");
     assert!(moved.stdout.contains("1 of 1 checkpoints hold"), "{moved}");
-    assert!(other.stdout.contains("1 remembered checkpoint of other logs: not compared"), "{other}");
+    assert!(
+        other.stdout.contains("1 remembered checkpoint of other logs: not compared"),
+        "{other}"
+    );
     assert_eq!(empty.code, 3, "{empty}");
     assert!(empty.stderr.contains("/dev/null holds no checkpoint"), "{empty}");
 }

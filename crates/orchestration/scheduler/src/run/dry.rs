@@ -89,7 +89,10 @@ impl Drive {
                 continue;
             }
             let detail = format!("nothing happened for {idle}");
-            self.decide_late(Input::TimedOut { task, why: Escalation::Stuck { pattern: None, detail } });
+            self.decide_late(Input::TimedOut {
+                task,
+                why: Escalation::Stuck { pattern: None, detail },
+            });
         }
         Ok(())
     }
