@@ -101,8 +101,9 @@ impl Pattern {
                 _ => return Err(wrong("its port is a number up to 65535, or *")),
             },
         };
+        let is_any = name == "*";
         let name = name.strip_suffix('.').unwrap_or(&name).to_ascii_lowercase();
-        let name = if name == "*" {
+        let name = if is_any {
             Name::Any
         } else if name.starts_with('[') {
             Name::Exactly(name)

@@ -56,7 +56,7 @@ async fn every_path_is_contained_and_write_paths_bind_every_way_of_writing() {
     assert!(!world.path("tests/u.txt").exists());
     let told = world.server.requests()[1].text();
     assert!(
-        told.contains("a program opens no connection and may write src/**, but not src/kept/**, tests/**, .git"),
+        told.contains("a program opens no connection and may write src/**, but not .formwork, formwork.toml, **/AGENTS.md, src/kept/**, tests/**, .git"),
         "{told}"
     );
 }

@@ -47,7 +47,8 @@ async fn held(world: World) {
     let steps = verdicts[1]["data"]["verdict"]["steps"].as_array().unwrap();
     assert_eq!(steps.len(), 6);
     assert!(steps.iter().all(|step| step["what"] == "requirement" && step["passed"] == true));
-    let shown = world.run(["tasks", "get", "greet"]).await;
+    let run = verdicts[0]["run"].as_str().unwrap();
+    let shown = world.run(["tasks", "get", run, "greet"]).await;
     assert!(shown.stdout.contains("all 2 requirements are kept"), "{shown:#?}");
     assert!(shown.stdout.contains("R2 not called fs.delete"), "{shown:#?}");
     let replayed = world.json(["replay"]).await;

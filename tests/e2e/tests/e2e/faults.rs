@@ -138,7 +138,7 @@ async fn a_store_of_a_later_version_is_refused_with_what_to_do() {
         let refused = world.run(&verb).await;
         assert_eq!(refused.code, Some(3), "{refused:#?}");
         let told = format!(
-            "formwork: the store at {} has schema version 99, this program knows up to 2\n\
+            "formwork: the store at {} has schema version 99, this program knows up to 3\n\
              hint: use the version of Formwork that wrote it, or another --database-url\n",
             file.display()
         );

@@ -136,8 +136,10 @@ async fn pathology_7_a_model_that_spawns_without_end_meets_the_caps_of_its_tree(
     })
     .await;
 
-    assert!(matches!(ended.reason.as_str(), "refused" | "budget_exhausted"), "{}", ended.detail);
-    assert_eq!(ended.code, Some(2));
+    // Whichever comes first: its cap of denials, its budget, or that one error again and again is no progress.
+    let reasons = ["refused", "budget_exhausted", "stuck"];
+    assert!(reasons.contains(&ended.reason.as_str()), "{}: {}", ended.reason, ended.detail);
+    assert_ne!(ended.code, Some(0));
     assert!(ended.asked <= 40, "{}", ended.asked);
     let made = ended.world.events("task.created").await.len();
     // The workflow, the task, and no more below it than its caps allow.
