@@ -81,14 +81,24 @@ impl Terminal {
         self.tmux(&["send-keys", key]).await;
     }
 
+    /// Waits until the screen shows an answer and its turn is over, so that what is typed next is no part of it. What
+    /// earlier turns left on the screen says nothing of this one.
+    async fn answers(&self, text: &str) -> String {
+        self.shows_if(text, |screen| !screen.contains("Ctrl-C ends the turn")).await
+    }
+
     /// Waits until the screen shows a text, and returns it without what differs from run to run.
     async fn shows(&self, text: &str) -> String {
+        self.shows_if(text, |_| true).await
+    }
+
+    async fn shows_if(&self, text: &str, fits: impl Fn(&str) -> bool) -> String {
         let mut tick = tokio::time::interval(TICK);
         let began = std::time::Instant::now();
         loop {
             tick.tick().await;
             let screen = self.tmux(&["capture-pane", "-p"]).await;
-            if screen.contains(text) {
+            if screen.contains(text) && fits(&screen) {
                 return steady(&screen);
             }
             assert!(began.elapsed() < DEADLINE, "{text:?} is not shown:\n{screen}");
@@ -232,11 +242,10 @@ async fn a_turn_that_was_taken_back_stays_so_and_a_chat_goes_on_from_any_turn() 
     // A backslash before Enter begins another line.
     terminal.send("Which colour\\").await;
     terminal.send("is it?").await;
-    terminal.shows("It is the colour blue.").await;
-    terminal.shows("tokens · $").await;
+    terminal.answers("It is the colour blue.").await;
     assert!(world.server.requests()[0].text().contains("Which colour\\nis it?"));
     terminal.send("Make it.").await;
-    terminal.shows("1 file changed").await;
+    terminal.answers("It is made.").await;
     terminal.send("/undo").await;
     terminal.shows("back before your last turn").await;
     terminal.send("/exit").await;
@@ -248,8 +257,7 @@ async fn a_turn_that_was_taken_back_stays_so_and_a_chat_goes_on_from_any_turn() 
     let resumed = terminal.shows("It is the colour blue.").await;
     assert!(!resumed.contains("Make it."), "{resumed}");
     terminal.send("And now?").await;
-    terminal.shows("It is the colour red.").await;
-    terminal.shows("tokens · $").await;
+    terminal.answers("It is the colour red.").await;
     let last = world.server.requests().last().unwrap().text();
     assert!(last.contains("Which colour") && !last.contains("Make it."), "{last}");
 
@@ -259,8 +267,7 @@ async fn a_turn_that_was_taken_back_stays_so_and_a_chat_goes_on_from_any_turn() 
     terminal.send("/fork 1").await;
     terminal.shows("goes back to the other one").await;
     terminal.send("Then?").await;
-    terminal.shows("It is the colour green.").await;
-    terminal.shows("tokens · $").await;
+    terminal.answers("It is the colour green.").await;
     let last = world.server.requests().last().unwrap().text();
     assert!(last.contains("Which colour") && !last.contains("And now?"), "{last}");
 
@@ -286,8 +293,7 @@ async fn a_rewind_takes_back_every_turn_behind_one_with_its_files() {
             .reply(&chat, calls(&[("fs.write", json!({ "path": file, "content": "x\n" }))]));
         world.server.reply(&chat, says(&format!("Wrote {file}.")));
         terminal.send(&format!("Write {file}.")).await;
-        terminal.shows(&format!("Wrote {file}.")).await;
-        terminal.shows("1 file changed").await;
+        terminal.answers(&format!("Wrote {file}.")).await;
     }
 
     terminal.send("/rewind 1").await;
