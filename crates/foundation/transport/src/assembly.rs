@@ -40,6 +40,8 @@ pub enum Ended {
     ForLength,
     /// It ended without saying that it was whole.
     WithoutMarker,
+    /// A part of it could not be read, which may have been a part of a call.
+    WithLoss,
 }
 
 /// The calls of one answer while it streams.
@@ -148,6 +150,10 @@ impl Assembly {
                 Ended::WithoutMarker => malformed(
                     call.arguments,
                     "the answer ended without its end marker, so the call may be cut",
+                ),
+                Ended::WithLoss => malformed(
+                    call.arguments,
+                    "an event of the answer could not be read, so the call may lack a part",
                 ),
                 Ended::Whole if call.name.is_empty() => {
                     malformed(call.arguments, "the call names no tool")

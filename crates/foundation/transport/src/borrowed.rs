@@ -118,6 +118,79 @@ impl<'de> Visitor<'de> for LenientVisitor {
     }
 }
 
+/// A count of tokens; what is no whole number of a sensible size counts nothing, and loses nothing else of its event.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Count(pub(crate) Option<u64>);
+
+/// More than any answer has, and few enough to be added up.
+const MOST: u64 = 1 << 50;
+
+/// Returns a count, or nothing where it is more than can be.
+pub(crate) const fn sensible(number: u64) -> u64 {
+    if number <= MOST { number } else { 0 }
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(CountVisitor)
+    }
+}
+
+/// Reads a count into a field that holds no more than its number.
+pub(crate) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    Count::deserialize(deserializer).map(|count| count.0)
+}
+
+struct CountVisitor;
+
+impl<'de> Visitor<'de> for CountVisitor {
+    type Value = Count;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a count")
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Count, E> {
+        Ok(Count((number <= MOST).then_some(number)))
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is a whole number in range"
+    )]
+    fn visit_f64<E>(self, number: f64) -> Result<Count, E> {
+        let is_whole = number >= 0.0 && number.fract() == 0.0 && number <= MOST as f64;
+        Ok(Count(is_whole.then_some(number as u64)))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Count, E> {
+        Ok(Count(None))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Count, E> {
+        Ok(Count(None))
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Count, E> {
+        Ok(Count(None))
+    }
+
+    fn visit_unit<E>(self) -> Result<Count, E> {
+        Ok(Count(None))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Count, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Count(None))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Count, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Count(None))
+    }
+}
+
 /// What is read where it stands, field by field.
 ///
 /// What serde derives returns each struct by value, through several results one within another: for the structs of an event,

@@ -28,8 +28,11 @@ use tape::{Answer, Tape};
 
 /// The most of an answer's body that an error keeps, in bytes.
 const ERROR_BODY: usize = 4 * 1024;
+
 /// The most of it that is read.
 const ERROR_READ: usize = 64 * 1024;
+/// How many bytes are kept of what a server calls a request or a model.
+const NAMED: usize = 256;
 /// How long the body of an error may take.
 const ERROR_TIME: Duration = Duration::from_secs(10);
 /// How long a question about models may take.
@@ -202,6 +205,11 @@ impl Inner {
         self.seams.scrub.scrub_text(&text).into_owned()
     }
 
+    /// Returns a name that a server gave something: without secrets, and no longer than names are.
+    fn named(&self, name: &str) -> String {
+        text::head(&self.scrub(name), NAMED).to_owned()
+    }
+
     fn error(&self, failure: Failure, tries: u32) -> ProviderError {
         ProviderError {
             fault: failure.fault.fault,
@@ -210,7 +218,7 @@ impl Inner {
             endpoint: self.label(),
             status: failure.status,
             code: failure.fault.code.map(|code| self.scrub(&code)),
-            request_id: failure.request_id,
+            request_id: failure.request_id.map(|id| self.named(&id)),
             // Scrubbed before it is cut: half a secret would not be known for one.
             body: failure
                 .fault

@@ -33,6 +33,8 @@ pub(crate) struct Draft {
     pub(crate) stop: Option<StopReason>,
     /// Whether the wire's own end marker came.
     pub(crate) ended: bool,
+    /// Whether an event could not be read.
+    pub(crate) lost: bool,
     pub(crate) usage: Option<Usage>,
     /// The model, as the server names it.
     pub(crate) model: Option<String>,
@@ -85,6 +87,7 @@ impl Draft {
             count: None,
             stop: None,
             ended: false,
+            lost: false,
             usage: None,
             model: None,
             id: None,
@@ -229,6 +232,7 @@ impl Draft {
             return Err(Fault::new(ProviderFault::Protocol, "the answer is empty"));
         }
         let ended = match stop {
+            _ if self.lost => Ended::WithLoss,
             StopReason::EndTurn | StopReason::ToolUse | StopReason::ProseCall => Ended::Whole,
             StopReason::Length => Ended::ForLength,
             _ => Ended::WithoutMarker,

@@ -18,7 +18,7 @@ pub(crate) use request::{outgoing, v1beta};
 
 use crate::{
     assembly::Delta,
-    borrowed::{self, Few, Fields, Fill, FillFew, Str, read, skip},
+    borrowed::{self, Few, Fields, Fill, FillFew, Str, count, read, skip},
     draft::Draft,
     fault::Fault,
     info::ListedModel,
@@ -139,15 +139,15 @@ struct PromptFeedback {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Counts {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     prompt_token_count: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     cached_content_token_count: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     tool_use_prompt_token_count: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     candidates_token_count: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     thoughts_token_count: Option<u64>,
 }
 

@@ -15,7 +15,7 @@ pub(crate) use request::{outgoing, root};
 
 use crate::{
     assembly::Delta,
-    borrowed::{self, Fields, Fill, Str, read, skip},
+    borrowed::{self, Count, Fields, Fill, Str, read, skip},
     draft::Draft,
     fault::Fault,
     wire::{Heard, Reader},
@@ -48,8 +48,8 @@ impl<'de> Fields<'de> for Line<'de> {
             }
             "done" => self.done = map.next_value()?,
             "done_reason" => self.done_reason = map.next_value()?,
-            "prompt_eval_count" => self.prompt_eval_count = map.next_value()?,
-            "eval_count" => self.eval_count = map.next_value()?,
+            "prompt_eval_count" => self.prompt_eval_count = map.next_value::<Count>()?.0,
+            "eval_count" => self.eval_count = map.next_value::<Count>()?.0,
             "error" => self.error = map.next_value()?,
             _ => skip(map)?,
         }

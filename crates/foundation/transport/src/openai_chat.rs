@@ -146,7 +146,9 @@ fn usage_of_counts(counts: &Counts) -> Usage {
         counts.completion_tokens_details.unwrap_or_default().reasoning_tokens.unwrap_or(0);
     // Some servers count reasoning beside the completion; their own total tells.
     let beside = reasoning > completion
-        || (reasoning > 0 && counts.total_tokens == Some(prompt + completion + reasoning));
+        || (reasoning > 0
+            && counts.total_tokens
+                == Some(prompt.saturating_add(completion).saturating_add(reasoning)));
     Usage {
         input: prompt - cache_read - cache_write,
         cache_read,

@@ -14,7 +14,7 @@ pub(crate) use request::outgoing;
 
 use crate::{
     assembly::Delta,
-    borrowed::{Fields, Lenient, Str, read, skip},
+    borrowed::{Fields, Lenient, Str, read, sensible, skip},
     draft::Draft,
     fault::Fault,
     wire::{Heard, Reader, is_done},
@@ -354,7 +354,7 @@ const fn grown(text: &str) -> Heard {
 
 /// Splits OpenAI's counts, in which what the cache read and wrote is part of the input and reasoning part of the output.
 fn usage(counts: &Value) -> Usage {
-    let count = |path: &str| counts.pointer(path).and_then(Value::as_u64).unwrap_or(0);
+    let count = |path: &str| counts.pointer(path).and_then(Value::as_u64).map_or(0, sensible);
     let (input, output) = (count("/input_tokens"), count("/output_tokens"));
     let cache_read = count("/input_tokens_details/cached_tokens").min(input);
     let cache_write = count("/input_tokens_details/cache_write_tokens").min(input - cache_read);

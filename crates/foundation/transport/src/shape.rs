@@ -57,6 +57,7 @@ impl Shaped {
         let before = draft.changes();
         let heard = self.wire.event(name, data, draft)?;
         if heard != Heard::Words {
+            draft.lost |= heard == Heard::Undecodable;
             self.shape.is_known = false;
             return Ok(heard);
         }

@@ -308,6 +308,41 @@ async fn no_call_is_executable_from_an_answer_without_its_end_marker() {
 }
 
 #[tokio::test]
+async fn no_call_is_executable_from_an_answer_of_which_an_event_could_not_be_read() {
+    let more = json!({ "index": 0, "delta": { "tool_calls": [{
+        "index": 0, "function": { "arguments": " # end\"}" },
+    }] } });
+    // Without its middle it is a whole call of another thing.
+    let begun = calls("a", "write", &json!("{\"text\":\"rm -rf ./build"));
+    let stream = chunks(&[begun, more, stops("tool_calls")]);
+    let (before, after) = stream.split_once("\n\n").unwrap();
+    let stream = format!("{before}\n\ndata: {{\"cut\n\n{after}");
+
+    let answer = answered_by(Reply::sse(stream)).await.unwrap();
+
+    let arguments = &answer.message.tool_calls().next().unwrap().arguments;
+    assert!(matches!(arguments, Arguments::Malformed { .. }), "{arguments:?}");
+    assert_eq!(answer.undecodable, 1);
+}
+
+#[tokio::test]
+async fn a_count_that_is_none_loses_nothing_else_of_its_event() {
+    for odd in ["-1", "1.5", "1e30", "\"7\"", "null", "[]", "{}", "true", "18446744073709551615"] {
+        let stream = format!(
+            "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"hello\"}},\"finish_reason\":\"stop\"}}],\
+             \"usage\":{{\"prompt_tokens\":{odd},\"completion_tokens\":2.0,\
+             \"completion_tokens_details\":{{\"reasoning_tokens\":1}}}}}}\n\ndata: [DONE]\n\n"
+        );
+
+        let answer = answered_by(Reply::sse(stream)).await.unwrap();
+
+        assert_eq!((answer.undecodable, answer.message.to_text().as_str()), (0, "hello"), "{odd}");
+        let counted = Usage { output: 1, reasoning: 1, ..Usage::default() };
+        assert_eq!(answer.usage, counted, "{odd}");
+    }
+}
+
+#[tokio::test]
 async fn no_call_is_executable_if_its_arguments_do_not_parse() {
     let arguments =
         only_call(&[calls("a", "read", &json!("{\"path\":")), stops("tool_calls")]).await;
@@ -663,6 +698,27 @@ impl Scrub for Hides {
     }
 
     fn scrub_value(&self, _: &mut Value) {}
+}
+
+#[tokio::test]
+async fn what_a_server_calls_a_request_or_a_model_is_told_without_secrets_and_cut() {
+    let server = Server::start().await.unwrap();
+    let long = format!("hunter2-sk-123-{}", "x".repeat(1_000));
+    let answer = json!({ "model": long, "choices": [{
+        "index": 0, "message": { "content": "hello" }, "finish_reason": "stop",
+    }] });
+    server.reply(CHAT, Reply::json(200, &answer.to_string()).header("x-request-id", &long));
+    server.reply(CHAT, Reply::json(401, "{}").header("x-request-id", &long));
+    let endpoint = endpoint(&server).with_api_key("sk-123".into());
+    let seams = Seams { scrub: Arc::new(Hides("hunter2")), ..Seams::default() };
+    let client = Client::new(endpoint, seams).unwrap();
+
+    let served_by = client.complete(request(), Cancel::new()).await.unwrap().served_by;
+    let error = client.complete(request(), Cancel::new()).await.unwrap_err();
+
+    for told in [served_by.request_id.unwrap(), served_by.model, error.request_id.unwrap()] {
+        assert!(told.starts_with("[secret]-[api key]-x") && told.len() <= 256, "{told}");
+    }
 }
 
 #[tokio::test]

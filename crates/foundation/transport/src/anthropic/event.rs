@@ -6,7 +6,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use crate::borrowed::{Few, Fields, Fill, FillFew, Str, skip};
+use crate::borrowed::{Few, Fields, Fill, FillFew, Str, count, skip};
 
 #[derive(Debug, Default)]
 pub(super) struct Event<'a> {
@@ -112,13 +112,13 @@ impl<'de> Fields<'de> for Block<'de> {
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 pub(super) struct Counts {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) input_tokens: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) cache_creation_input_tokens: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) cache_read_input_tokens: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) output_tokens: Option<u64>,
     #[serde(default)]
     pub(super) output_tokens_details: Option<OutputDetails>,
@@ -126,6 +126,6 @@ pub(super) struct Counts {
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(super) struct OutputDetails {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) thinking_tokens: Option<u64>,
 }

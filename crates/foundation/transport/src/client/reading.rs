@@ -101,11 +101,10 @@ impl Reading {
     pub(super) fn served_by(&self) -> ServedBy {
         let mut served_by = self.served_by.clone();
         if let Some(model) = &self.draft.model {
-            served_by.model.clone_from(model);
+            served_by.model = self.inner.named(model);
         }
-        if served_by.request_id.is_none() {
-            served_by.request_id.clone_from(&self.draft.id);
-        }
+        let id = served_by.request_id.take().or_else(|| self.draft.id.clone());
+        served_by.request_id = id.map(|id| self.inner.named(&id));
         served_by
     }
 

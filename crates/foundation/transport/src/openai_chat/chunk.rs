@@ -10,7 +10,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use crate::borrowed::{Few, Fields, Fill, FillFew, skip};
+use crate::borrowed::{Few, Fields, Fill, FillFew, count, skip};
 
 /// A chunk of a stream, and a whole answer too, which differs in one key.
 #[derive(Debug, Default)]
@@ -119,14 +119,14 @@ pub(super) struct Function<'a> {
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 pub(super) struct Counts {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) prompt_tokens: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) completion_tokens: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) total_tokens: Option<u64>,
     /// Cached tokens as DeepSeek names them.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) prompt_cache_hit_tokens: Option<u64>,
     #[serde(default)]
     pub(super) prompt_tokens_details: Option<InputDetails>,
@@ -136,27 +136,27 @@ pub(super) struct Counts {
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 pub(super) struct InputDetails {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) cached_tokens: Option<u64>,
     /// As OpenRouter names it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) cache_write_tokens: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 pub(super) struct OutputDetails {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) reasoning_tokens: Option<u64>,
 }
 
 /// What llama.cpp tells beside the counts, or in their place.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(super) struct Timings {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) cache_n: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) prompt_n: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) predicted_n: Option<u64>,
 }
 

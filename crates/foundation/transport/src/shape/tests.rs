@@ -20,7 +20,10 @@ fn both_ways(kind: ProviderKind, events: &[(&str, String)]) -> [String; 2] {
         for (name, data) in events {
             heard.push(match read(name, data, &mut draft) {
                 Ok(Heard::Words) => Ok(Heard::Progress),
-                Ok(heard) => Ok(heard),
+                Ok(heard) => {
+                    draft.lost |= heard == Heard::Undecodable;
+                    Ok(heard)
+                }
                 Err(fault) => Err(fault.message),
             });
         }
