@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
-use formwork_protocols::{ProviderName, Span};
+use formwork_protocols::{ProviderName, Span, text};
 use schemars::JsonSchema;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
@@ -232,12 +232,7 @@ impl Endpoint {
     pub(crate) fn url(&self) -> Result<Url, Error> {
         let wrong = |reason: &str| Error::BaseUrl {
             provider: self.name.clone(),
-            // An address with credentials in it must not be told.
-            text: self
-                .base_url
-                .rsplit_once('@')
-                .map_or(&*self.base_url, |(_, rest)| rest)
-                .to_owned(),
+            text: text::address(&self.base_url).into_owned(),
             reason: reason.to_owned(),
         };
         let mut url = Url::parse(&self.base_url).map_err(|error| wrong(&error.to_string()))?;

@@ -1,6 +1,6 @@
 //! `formwork config`: what holds, and where it came from.
 
-use formwork_protocols::OutcomeCode;
+use formwork_protocols::{OutcomeCode, text::address};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -31,6 +31,13 @@ pub(super) fn config(
     for (key, value) in formwork_services::built_in() {
         if !entries.iter().any(|(known, _, _)| *known == key) {
             entries.push((key, value, "built-in".to_owned()));
+        }
+    }
+    for (key, value, _) in &mut entries {
+        if let Value::String(url) = value
+            && (key == "database_url" || key.ends_with(".base_url"))
+        {
+            *url = address(url).into_owned();
         }
     }
     entries.sort_by(|(a, ..), (b, ..)| a.cmp(b));

@@ -133,6 +133,25 @@ fn the_config_says_where_each_value_came_from() {
 }
 
 #[test]
+fn the_config_is_shown_without_the_credentials_in_its_addresses() {
+    let world = World::new().set("FORMWORK_DATABASE_URL", "postgres://ada:geheimnis@127.0.0.1:1/x");
+    world.put(
+        "given.toml",
+        "format_version = 1\n[providers.p]\nkind = \"openai\"\nbase_url = \"http://u:pw1@h/v1?key=pw2\"\n",
+    );
+
+    for json in [&[][..], &["--json"][..]] {
+        let ran = world.run(&[&["config", "show", "--config", "given.toml"][..], json].concat());
+
+        assert_eq!(ran.code, 0, "{ran}");
+        assert!(ran.stdout.contains("…@127.0.0.1:1/x") && ran.stdout.contains("…@h/v1?…"), "{ran}");
+        for secret in ["geheimnis", "pw1", "pw2"] {
+            assert!(!ran.stdout.contains(secret) && !ran.stderr.contains(secret), "{ran}");
+        }
+    }
+}
+
+#[test]
 fn a_config_that_reaches_out_has_no_effect_before_it_is_trusted() {
     let world = World::new();
     world.put("formwork.toml", "format_version = 1\n[permissions]\nmode = \"auto\"\n");
