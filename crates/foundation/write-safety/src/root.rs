@@ -422,6 +422,9 @@ impl Root {
                             todo.push_front(Step::Name(name));
                             continue;
                         }
+                        Err(Errno::INVAL) => {
+                            return Err(Error::refused(&written, Refusal::Unsteady));
+                        }
                         Err(e) => return Err(io("read the link", e)),
                     };
                     link = target.to_string_lossy().into_owned();
@@ -633,7 +636,11 @@ impl Opened {
     fn at(folder: BorrowedFd<'_>, name: &OsStr, written: &str) -> Result<Self, Error> {
         let io = |e: Errno| Error::io(written, "list", e);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = fs::openat(folder, name, flags, Mode::empty()).map_err(io)?;
+        let dir = fs::openat(folder, name, flags, Mode::empty()).map_err(|e| match e {
+            // Whoever asks has seen a folder there.
+            Errno::NOTDIR | Errno::LOOP => Error::refused(written, Refusal::Unsteady),
+            e => io(e),
+        })?;
         let mut entries = Vec::new();
         for entry in Dir::read_from(&dir).map_err(io)? {
             let entry = entry.map_err(io)?;

@@ -64,6 +64,29 @@ impl Place {
 }
 
 #[test]
+fn a_folder_that_becomes_a_link_and_back_is_looked_at_without_a_failure() {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let place = Place::new();
+    place.put("moving/deep/file", "kept\n");
+    symlink("/nowhere", place.ws.join("other")).unwrap();
+    let (root, snapshots) = (place.root(), place.snapshots());
+    let (one, other) = (place.ws.join("moving"), place.ws.join("other"));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        let failed = (0..4_000).find_map(|_| snapshots.take(&root, Which::All).err());
+        is_over.store(true, Ordering::Relaxed);
+        assert!(failed.is_none(), "{failed:?}");
+    });
+}
+
+#[test]
 fn going_back_restores_exactly_and_can_itself_be_undone() {
     let place = Place::new();
     place.put("src/a", "a\n");
