@@ -52,6 +52,9 @@ pub enum Error {
     /// A glob of the write rules does not parse.
     #[error("glob {glob:?} of {list} does not parse")]
     Glob { list: &'static str, glob: String, source: Box<globset::Error> },
+    /// A workspace of one's own holds work that is not merged. It is left as it is.
+    #[error("{name:?} changed {paths:?}, which is not merged")]
+    Unmerged { name: String, paths: Vec<String> },
     /// A trash or snapshot id is unknown or malformed.
     #[error("no {what} {id:?}")]
     Unknown { what: &'static str, id: String },

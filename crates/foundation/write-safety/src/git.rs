@@ -2,10 +2,12 @@
 
 mod allowed; // Which arguments a subcommand may have.
 mod commit; // Commits without a checkout.
+mod linked; // Worktrees beside the workspace.
 mod staged; // What the next commit would bring.
 mod touched; // What differs from a commit.
 
 pub use commit::{Committed, Delta, Message, Scan, identity_of};
+pub(crate) use linked::Linked;
 pub use staged::Staged;
 pub use touched::{Place, Side, Touched};
 

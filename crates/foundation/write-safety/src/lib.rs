@@ -3,7 +3,8 @@
 //! Start at [`Workspace`]: a [`Root`] that paths are resolved below, [`WriteRules`] that say what
 //! may be written, and a [`Session`] of the run's [`Reads`] that knows what was read. Edits keep
 //! every byte they do not name. [`Trash`] takes what is deleted, [`Snapshots`] undo everything
-//! else, and [`ReadOnlyGit`] looks at history without running a repository's programs.
+//! else, [`Isolation`] gives a piece of work a workspace of its own, and [`ReadOnlyGit`] looks at
+//! history without running a repository's programs.
 //!
 //! All calls block, and the crate knows nothing of tools, tasks or models. Unix only.
 //!
@@ -31,6 +32,8 @@
 mod edit; // Changes to a text as splices of its bytes.
 mod error;
 mod git; // Git for looking only.
+mod isolated; // A workspace of one's own.
+mod join; // Two changes of one text.
 mod ledger; // Who has read what.
 mod lock; // Folders that one process at a time changes.
 mod path; // Paths that stay below by their text.
@@ -51,11 +54,15 @@ pub use {
         Committed, Delta, GitCommand, GitOutput, Message, Place, ReadOnlyGit, Scan, Side, Staged,
         Touched, identity_of,
     },
+    isolated::{Isolated, Isolation, Kept, Means},
     ledger::{Hash, Reads, Session},
     path::RelPath,
     root::{Entry, Kind, Root, Stat},
     rules::{Sealing, Writable, WriteRules},
-    snapshot::{Differing, Node, PathChange, Restored, Snapshot, Snapshots, State, Which},
+    snapshot::{
+        Clash, Conflict, Differing, Merged, Node, PathChange, Restored, Snapshot, Snapshots, State,
+        Which,
+    },
     text::Encoding,
     trash::{Removal, Trash, Trashed},
     workspace::{Apply, Changed, Content, Workspace},

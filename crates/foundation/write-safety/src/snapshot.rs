@@ -3,13 +3,17 @@
 mod blobs; // Contents by their hash.
 mod cache; // What need not be read again.
 mod manifest; // A snapshot as bytes.
+mod merge; // Bringing what became of it in one place into another.
 mod restore; // Going back.
 mod revert; // Going back on some paths.
 mod scan; // Going through a workspace.
 
 use crate::{edit, error::Error, ledger::Hash, path::RelPath, root::Root};
 use blobs::Blobs;
+pub(crate) use blobs::{Durability, put_file};
 use cache::Cache;
+pub use merge::{Clash, Conflict, Merged};
+pub(crate) use merge::{check, part};
 pub use revert::{Differing, State};
 use std::{
     collections::{BTreeMap, BTreeSet},

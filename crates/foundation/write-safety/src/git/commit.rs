@@ -187,7 +187,7 @@ impl ReadOnlyGit {
     }
 
     /// Returns the commit that is checked out; none before the first.
-    fn head(&self) -> Result<Option<String>, Error> {
+    pub(super) fn head(&self) -> Result<Option<String>, Error> {
         let found = self.raw(&["rev-parse", "--verify", "-q", "HEAD^{commit}"], b"", &[])?;
         Ok((found.code == 0).then(|| line(&found)))
     }

@@ -16,7 +16,7 @@ pub(super) struct Blobs {
 
 /// Whether a file must outlast a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Durability {
+pub(crate) enum Durability {
     Synced,
     Written,
 }
@@ -68,7 +68,7 @@ pub(super) fn make_private(path: &Path) -> Result<(), Error> {
 }
 
 /// Writes a whole file at once, readable by its owner alone.
-pub(super) fn put_file(place: &Path, bytes: &[u8], durability: Durability) -> Result<(), Error> {
+pub(crate) fn put_file(place: &Path, bytes: &[u8], durability: Durability) -> Result<(), Error> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let temp = place.with_file_name(format!("{TEMP_PREFIX}{}-{number}", std::process::id()));

@@ -5,13 +5,14 @@ use crate::{
     error::{Error, Refusal},
     path::RelPath,
     replace::{self, Old, Staged, TEMP_PREFIX, mode_bits, sync_folder},
-    root::{Access, Last, Root, Spot},
+    root::{Access, Kind, Last, Root, Spot},
 };
 use rustix::{
     fd::AsFd,
     fs::{self, AtFlags, Mode, OFlags},
     io::Errno,
 };
+use std::os::unix::ffi::OsStrExt;
 
 /// Files written before they are synced together; bounds open files.
 const BATCH: usize = 64;
@@ -57,7 +58,7 @@ pub(super) fn restore(
     for (path, node) in &write {
         match node {
             Node::Folder { .. } => make_folder(root, path)?,
-            Node::Link { target } => put_link(root, path, target)?,
+            Node::Link { target } => put_link(root, path, target, before.entries.get(*path))?,
             Node::File { .. } => continue,
         }
         paths.push((*path).clone());
@@ -73,14 +74,10 @@ pub(super) fn restore(
         let mut staged = Vec::with_capacity(batch.len());
         for (path, hash, mode) in batch {
             let spot = locate(root, path)?;
-            let old = match spot.stat.map(|stat| stat.kind) {
-                Some(crate::Kind::File) => Some(Old::read(&spot)?),
-                Some(_) => {
-                    unlink(&spot)?;
-                    None
-                }
-                None => None,
-            };
+            let old = check(&spot, before.entries.get(*path))?;
+            if old.is_none() && spot.stat.is_some() {
+                unlink(&spot)?;
+            }
             staged.push(Staged::write(&spot, &blobs.get(*hash)?, old.as_ref(), Some(*mode))?);
             paths.push((*path).clone());
         }
@@ -112,11 +109,37 @@ fn locate(root: &Root, path: &RelPath) -> Result<Spot, Error> {
 /// Removes a new path; false if it is a folder that still holds something.
 fn remove(root: &Root, path: &RelPath, node: &Node) -> Result<bool, Error> {
     let spot = locate(root, path)?;
-    let Node::Folder { .. } = node else { return unlink(&spot).map(|()| true) };
+    let Node::Folder { .. } = node else {
+        if spot.stat.is_some() {
+            check(&spot, Some(node))?;
+        }
+        return unlink(&spot).map(|()| true);
+    };
     match fs::unlinkat(&spot.folder, &spot.name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),
         Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
         Err(e) => Err(Error::io(&spot.written, "remove", e)),
+    }
+}
+
+/// Checks that what is at a path is what was found there, and returns the file if it is one.
+///
+/// A folder that was found is gone by now, since what takes its place is no folder.
+fn check(spot: &Spot, found: Option<&Node>) -> Result<Option<Old>, Error> {
+    let raced = || Error::Raced { path: spot.written.clone() };
+    match (spot.stat.map(|stat| stat.kind), found) {
+        (Some(Kind::File), Some(Node::File { hash, .. })) => {
+            let old = Old::read(spot)?;
+            if blake3::hash(&old.bytes) == *hash { Ok(Some(old)) } else { Err(raced()) }
+        }
+        (Some(Kind::Link), Some(Node::Link { target })) => {
+            let now = fs::readlinkat(&spot.folder, &spot.name, Vec::new());
+            let now = now.map_err(|e| Error::io(&spot.written, "read the link", e))?;
+            if now.as_bytes() == target.as_os_str().as_bytes() { Ok(None) } else { Err(raced()) }
+        }
+        // A pipe or device holds nothing that could be lost.
+        (None, None | Some(Node::Folder { .. })) | (Some(Kind::Special), None) => Ok(None),
+        _ => Err(raced()),
     }
 }
 
@@ -137,8 +160,14 @@ fn make_folder(root: &Root, path: &RelPath) -> Result<(), Error> {
     }
 }
 
-fn put_link(root: &Root, path: &RelPath, target: &std::path::Path) -> Result<(), Error> {
+fn put_link(
+    root: &Root,
+    path: &RelPath,
+    target: &std::path::Path,
+    found: Option<&Node>,
+) -> Result<(), Error> {
     let spot = locate(root, path)?;
+    check(&spot, found)?;
     let io = |e: Errno| Error::io(&spot.written, "link", e);
     let temp = format!("{TEMP_PREFIX}{}-link", std::process::id());
     match fs::unlinkat(&spot.folder, &temp, AtFlags::empty()) {

@@ -1,6 +1,6 @@
 //! Making some paths what they were, and leaving all others alone.
 
-use super::{Node, Snapshot, Snapshots, Which, restore};
+use super::{Node, Snapshot, Snapshots, merge::part, restore};
 use crate::{
     error::{Error, Refusal},
     ledger::Hash,
@@ -13,7 +13,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     os::unix::ffi::{OsStrExt, OsStringExt},
-    sync::Arc,
 };
 
 /// What one path was or shall be: the hash of its content, none for a folder, and its mode to git.
@@ -103,31 +102,31 @@ impl Snapshots {
             let found = path.to_string();
             return Err(Error::refused(&found, Refusal::Git { found: found.clone() }));
         }
-        let (mut before, mut target) = (empty(), empty());
+        let (mut before, mut target) = (BTreeMap::new(), BTreeMap::new());
         let mut above: BTreeSet<RelPath> = BTreeSet::new();
         for (path, state) in wanted {
             if let Some((node, _)) = self.node(root, path)? {
-                Arc::make_mut(&mut before.entries).insert(path.clone(), node);
+                before.insert(path.clone(), node);
             }
             if let Some(state) = state {
-                Arc::make_mut(&mut target.entries).insert(path.clone(), self.wanted(state)?);
+                target.insert(path.clone(), self.wanted(state)?);
                 let parents = std::iter::successors(path.parent(), RelPath::parent);
                 above.extend(parents.filter(|parent| !parent.is_root()));
             }
         }
         for folder in above {
             let found = self.node(root, &folder)?;
-            let shall = Arc::make_mut(&mut target.entries).entry(folder.clone());
+            let shall = target.entry(folder.clone());
             // A folder that is there keeps its bits; one of ours that is to go is needed after all.
             match found {
                 Some((node @ Node::Folder { .. }, _)) => {
                     shall.or_insert_with(|| node.clone());
-                    Arc::make_mut(&mut before.entries).insert(folder, node);
+                    before.insert(folder, node);
                 }
                 _ => drop(shall.or_insert(Node::Folder { mode: 0o755 })),
             }
         }
-        Ok(restore::restore(root, &self.blobs, before, &target)?.paths)
+        Ok(restore::restore(root, &self.blobs, part(before), &part(target))?.paths)
     }
 
     /// Reads what is at a path. The contents of links are kept, since they are in no file.
@@ -165,16 +164,5 @@ impl Snapshots {
             0o120_000 => Node::Link { target: OsString::from_vec(bytes).into() },
             _ => Node::File { hash, mode: bits, len: bytes.len() as u64 },
         })
-    }
-}
-
-/// A snapshot of no path: one that goes back touches what it names and nothing else.
-fn empty() -> Snapshot {
-    Snapshot {
-        id: blake3::hash(&[]),
-        which: Which::All,
-        exclude: None,
-        entries: Arc::default(),
-        skipped: Vec::new(),
     }
 }

@@ -125,6 +125,33 @@ fn going_back_restores_exactly_and_can_itself_be_undone() {
 }
 
 #[test]
+fn going_back_overwrites_nothing_that_came_after_the_look() {
+    let place = Place::new();
+    for path in ["written", "gone", "link"] {
+        place.put(path, "then");
+    }
+    let (root, snapshots) = (place.root(), place.snapshots());
+    let then = snapshots.take(&root, Which::All).unwrap();
+
+    for (path, what) in [("written", "their"), ("new", "their"), ("link", "their")] {
+        place.put("written", "now");
+        place.put("gone", "then");
+        let _ = fs::remove_file(place.ws.join("new"));
+        let _ = fs::remove_file(place.ws.join("link"));
+        place.put("link", "now");
+        if path == "new" {
+            place.put("new", "now");
+        }
+        let looked = snapshots.take_by(&root, &then).unwrap();
+        place.put(path, what);
+        let raced = restore::restore(&root, &snapshots.blobs, looked, &then);
+
+        assert!(matches!(&raced, Err(Error::Raced { path: at }) if at == path), "{raced:?}");
+        assert_eq!(fs::read_to_string(place.ws.join(path)).unwrap(), what);
+    }
+}
+
+#[test]
 fn ignored_files_are_neither_taken_nor_touched_even_if_the_rules_change() {
     let place = Place::new();
     place.put(".gitignore", "target/\n*.env\n!keep.env\n");
