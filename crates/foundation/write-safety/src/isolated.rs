@@ -248,15 +248,15 @@ impl Isolated {
     pub fn now(&self) -> Result<Snapshot, Error> {
         let copy = Root::open(self.path())?;
         let now = self.snapshots.take_by(&copy, &self.base)?;
-        // What was linked for it is no work of its own.
+        // What was linked for it is no work of its own: it is what it was, or no part of a snapshot.
         let is_linked = |path: &RelPath, node: &Node| match node {
             Node::Link { target } => {
-                !self.base.entries().contains_key(path)
+                !self.base.entries().get(path).is_some_and(Node::is_kept)
                     && *target == self.origin.workspace.join(path.as_path())
             }
             Node::File { .. } | Node::Folder { .. } => false,
         };
-        self.snapshots.without(now, is_linked)
+        self.snapshots.without(now, is_linked, &self.base)
     }
 
     /// Lists what it changed since it began, or since it was last merged, path by path.

@@ -60,8 +60,8 @@ pub use {
     root::{Entry, Kind, Root, Stat},
     rules::{Sealing, Writable, WriteRules},
     snapshot::{
-        Clash, Conflict, Differing, Merged, Node, PathChange, Restored, Snapshot, Snapshots, State,
-        Which,
+        Clash, Conflict, Differing, MAX_KEPT, Merged, Node, PathChange, Restored, Snapshot,
+        Snapshots, State, Which,
     },
     text::Encoding,
     trash::{Removal, Trash, Trashed},

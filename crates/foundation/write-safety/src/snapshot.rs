@@ -21,6 +21,10 @@ use std::{
     sync::Arc,
 };
 
+/// Contents of more bytes are not kept, only known by their hash: what is so large is data that nobody edits, and
+/// every workspace would be held twice. A change of one is told and cannot be taken back.
+pub const MAX_KEPT: u64 = 256 << 20;
+
 /// A folder outside the workspace that keeps snapshots and the contents they name.
 ///
 /// A content is kept once, by its BLAKE3 hash. It is written but not synced, so a power cut may
@@ -100,7 +104,7 @@ pub struct Restored {
     pub before: Snapshot,
     /// Paths that were written or removed.
     pub paths: Vec<RelPath>,
-    /// New folders that were left because they hold ignored files.
+    /// What was left: new folders that hold ignored files, and what is or was too large to be kept.
     pub left: Vec<RelPath>,
 }
 
@@ -251,12 +255,21 @@ impl Snapshots {
         self.blobs.get(hash)
     }
 
+    /// Says whether what a path was can be brought back: the content of a file or link is kept, a folder has none.
+    pub fn keeps(&self, state: &State) -> bool {
+        state.hash.is_none_or(|hash| self.blobs.holds(hash))
+    }
+
     /// Returns the content of a file of a snapshot.
     ///
     /// # Errors
-    /// [`Error::Missing`] if it holds no such file, [`Error::Damaged`], [`Error::Io`].
+    /// [`Error::Missing`] if it holds no such file, [`Error::TooLarge`] if its content is not kept,
+    /// [`Error::Damaged`], [`Error::Io`].
     pub fn content(&self, snapshot: &Snapshot, path: &RelPath) -> Result<Vec<u8>, Error> {
         match snapshot.entries.get(path) {
+            Some(Node::File { len, .. }) if *len > MAX_KEPT => {
+                Err(Error::TooLarge { path: path.to_string(), found: *len, limit: MAX_KEPT })
+            }
             Some(Node::File { hash, .. }) => self.blobs.get(*hash),
             Some(Node::Link { .. } | Node::Folder { .. }) | None => {
                 Err(Error::Missing { path: path.to_string() })
@@ -266,7 +279,8 @@ impl Snapshots {
 
     /// Makes a workspace what it was: contents, modes, links and folders; what is new is removed.
     ///
-    /// What the snapshot's own ignore rules hide is left alone, and so are git's own folders.
+    /// What the snapshot's own ignore rules hide is left alone, and so are git's own folders, and a file that is
+    /// or was too large to be kept.
     ///
     /// # Errors
     /// [`Error::Damaged`] before anything changes if a content is missing; [`Error::Raced`];
@@ -298,8 +312,16 @@ impl Snapshots {
             }
             (Some(_), Some(_)) | (None, None) => String::new(),
         };
-        let (before, after) = (content(old)?, content(new)?);
-        let text = edit::diff(&path.to_string(), before.as_deref(), after.as_deref());
+        let text = match [old, new].into_iter().flatten().all(Node::is_kept) {
+            true => {
+                let (before, after) = (content(old)?, content(new)?);
+                edit::diff(&path.to_string(), before.as_deref(), after.as_deref())
+            }
+            false => {
+                let [before, after] = [old, new].map(|node| node.map_or(0, Node::len));
+                format!("Large file {path} differs: {before} bytes, then {after}\n")
+            }
+        };
         let count = |sign| text.lines().skip(2).filter(|line| line.starts_with(sign)).count();
         let (added, removed) = (count('+'), count('-'));
         diff.push_str(&text);
@@ -309,6 +331,19 @@ impl Snapshots {
 }
 
 impl Node {
+    /// Says whether its content is kept; a file of more than [`MAX_KEPT`] bytes is known by its hash alone.
+    pub fn is_kept(&self) -> bool {
+        self.len() <= MAX_KEPT
+    }
+
+    /// Returns the size of a file, nothing for all else.
+    fn len(&self) -> u64 {
+        match self {
+            Self::File { len, .. } => *len,
+            Self::Link { .. } | Self::Folder { .. } => 0,
+        }
+    }
+
     /// Returns what it is and its permission bits, as git writes them.
     pub fn git_mode(&self) -> u32 {
         match self {

@@ -50,7 +50,9 @@ pub(super) async fn reverted(
             |path: &RelPath| paths.as_ref().is_none_or(|paths| paths.contains(&path.to_string()));
         let mut back = BTreeMap::new();
         for differing in snapshots.compare(&before, now)? {
-            if is_meant(&differing.path) {
+            // What is too large to be kept cannot be brought back: the copy has it as it is.
+            let is_kept = before.entries().get(&differing.path).is_none_or(Node::is_kept);
+            if is_kept && is_meant(&differing.path) {
                 back.insert(differing.path, differing.before);
             }
         }
@@ -105,7 +107,8 @@ where
     .await
 }
 
-/// Links what is beside the files of a snapshot and in none: a build needs what was fetched for it.
+/// Links what is beside the files of a snapshot and in none, a build needs what was fetched for it, and what is too
+/// large to be kept.
 fn link_ignored(
     root: &Root,
     now: &Snapshot,
@@ -123,8 +126,8 @@ fn link_ignored(
             let name = entry.file_name();
             let (Some(text), false) = (name.to_str(), name == ".git") else { continue };
             let path = folder.join(text);
-            let is_known =
-                RelPath::parse(&path).is_ok_and(|path| now.entries().contains_key(&path));
+            let known = RelPath::parse(&path).ok().and_then(|path| now.entries().get(&path));
+            let is_known = known.is_some_and(Node::is_kept);
             // Formwork's own state is no business of a check's.
             if is_known || path == Path::new(".formwork/state") {
                 continue;

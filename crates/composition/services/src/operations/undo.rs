@@ -120,6 +120,7 @@ struct Plan {
     /// What somebody changed since, as a diff from what the run left to what is there.
     conflicts: String,
     conflicting: usize,
+    left: Vec<Left>,
 }
 
 async fn undo(
@@ -140,7 +141,7 @@ async fn undo(
     let paths: Vec<String> = plan.steps.iter().map(|step| step.path.to_string()).collect();
     let diff = plan.diff.clone();
     if dry_run {
-        return Ok(Undone { run, paths, diff, left: Vec::new() });
+        return Ok(Undone { run, paths, diff, left: plan.left });
     }
     let told: Vec<EventBody> =
         plan.steps.iter().map(|step| EventBody::FileChanged(changes::told(step, None))).collect();
@@ -230,6 +231,11 @@ fn plan(
         if now == before {
             continue;
         }
+        if [before, now].into_iter().flatten().any(|state| !snapshots.keeps(&state)) {
+            let reason = "what is or was larger than 256 MiB is not kept, and so cannot be undone";
+            plan.left.push(Left { path: path.to_string(), reason: reason.to_owned() });
+            continue;
+        }
         let content = |state: Option<State>| {
             state.and_then(|state| state.hash).and_then(|hash| snapshots.kept(hash).ok())
         };
@@ -272,7 +278,7 @@ fn carry_out(
     let (come, go): (BTreeMap<_, _>, BTreeMap<_, _>) =
         plan.wanted.into_iter().partition(|(_, state)| state.is_some());
     snapshots.revert(root, &go)?;
-    let mut left = Vec::new();
+    let mut left = plan.left;
     let workspace =
         Workspace::new(Arc::clone(root), WriteRules::everything(), Reads::new().session());
     for (folder, id) in plan.folders {

@@ -30,6 +30,8 @@ pub(super) fn fill(work: &Path, base: &Snapshot, snapshots: &Snapshots) -> Resul
         match node {
             Node::Folder { .. } => DirBuilder::new().mode(0o700).create(&place).map_err(io)?,
             Node::Link { target } => symlink(target, &place).map_err(io)?,
+            // It is linked, as what is ignored.
+            Node::File { .. } if !node.is_kept() => {}
             Node::File { hash, mode, .. } => files.push((path, place, *hash, *mode)),
         }
     }
@@ -76,7 +78,8 @@ pub(super) fn fill(work: &Path, base: &Snapshot, snapshots: &Snapshots) -> Resul
     Ok(())
 }
 
-/// Links what the workspace has beside the files of the snapshot: what git ignores, such as what was fetched.
+/// Links what the workspace has beside the files of the snapshot: what git ignores, such as what was fetched, and what
+/// is too large to be kept.
 pub(super) fn link_ignored(
     root: &Root,
     base: &Snapshot,
@@ -94,7 +97,7 @@ pub(super) fn link_ignored(
         };
         for entry in entries {
             let path = folder.join(&entry.name);
-            let is_known = base.entries().contains_key(&path);
+            let is_known = base.entries().get(&path).is_some_and(Node::is_kept);
             if is_known || is_git(&entry.name) || entry.kind == Kind::Special || !links(&path) {
                 continue;
             }

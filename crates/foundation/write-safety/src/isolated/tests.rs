@@ -84,6 +84,33 @@ fn files(top: &Path) -> Vec<(String, String)> {
     found
 }
 
+#[test]
+fn what_is_too_large_to_be_kept_is_linked_and_is_no_work() {
+    let place = Place::new(&[("a", "a\n"), ("large", "")]);
+    let large = fs::OpenOptions::new().write(true).open(place.ws.join("large")).unwrap();
+    large.set_len(crate::MAX_KEPT + 1).unwrap();
+    let mut own = place.make(Means::Snapshot);
+    assert_eq!(fs::read_link(own.path().join("large")).unwrap(), place.ws.join("large"));
+    assert!(own.changed().unwrap().is_empty());
+
+    fs::write(own.path().join("a"), "b\n").unwrap();
+    let Merged::Done(paths) = merge(&place, &mut own) else { panic!("conflicts") };
+    assert_eq!(paths, [RelPath::parse("a").unwrap()]);
+    assert_eq!(large.metadata().unwrap().len(), crate::MAX_KEPT + 1);
+
+    // One of its own is too large to be brought over.
+    fs::rename(own.path().join("large"), own.path().join("link")).unwrap();
+    fs::copy(own.path().join("link"), own.path().join("large")).unwrap();
+    let own_large = fs::OpenOptions::new().write(true).open(own.path().join("large")).unwrap();
+    own_large.set_len(crate::MAX_KEPT + 2).unwrap();
+    let Merged::Conflicts(conflicts) = merge(&place, &mut own) else { panic!("merged") };
+    assert_eq!(conflicts.len(), 1);
+    assert_eq!(
+        (conflicts[0].path.to_string(), conflicts[0].why),
+        ("large".to_owned(), Clash::TooLarge)
+    );
+}
+
 fn merge(place: &Place, own: &mut Isolated) -> Merged {
     own.merge(&place.root(), &WriteRules::everything()).unwrap()
 }

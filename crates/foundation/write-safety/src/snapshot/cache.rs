@@ -1,7 +1,7 @@
 //! What need not be read again: hashes of files by their size, times and inode.
 
 use super::{
-    Node, Snapshot,
+    MAX_KEPT, Node, Snapshot,
     blobs::{Blobs, Durability, put_file},
 };
 use crate::{
@@ -51,7 +51,8 @@ impl Known {
     /// Returns the hash of a file that is as it was when it was read.
     pub(super) fn hash(&self, path: &RelPath, stat: &Stat, blobs: &Blobs) -> Option<Hash> {
         let (before, hash) = self.stats.get(path)?;
-        (before == stat && (self.is_kept || blobs.holds(*hash))).then_some(*hash)
+        let is_there = || self.is_kept || stat.len > MAX_KEPT || blobs.holds(*hash);
+        (before == stat && is_there()).then_some(*hash)
     }
 }
 

@@ -48,6 +48,8 @@ pub enum Clash {
     Mode,
     /// It is a file on one side and a folder or link on the other, or lies below what is no folder.
     Kind,
+    /// It is or was too large to be kept, and so cannot be brought over.
+    TooLarge,
     /// An earlier conflict was left as it was written down.
     Unresolved,
 }
@@ -61,6 +63,7 @@ impl fmt::Display for Clash {
             Self::Removed => "one removed it and the other changed it",
             Self::Mode => "both changed its mode",
             Self::Kind => "it is of another kind on each side",
+            Self::TooLarge => "it is or was too large to be brought over",
             Self::Unresolved => "the conflict in it is not resolved",
         })
     }
@@ -136,6 +139,10 @@ impl Snapshots {
             let was = base.entries.get(path);
             let [here, there] = [onto, work].map(|side| side.entries.get(path));
             if was == there || here == there {
+                continue;
+            }
+            if [was, here, there].into_iter().flatten().any(|node| !node.is_kept()) {
+                plan.conflicts.push(Conflict { path: path.clone(), why: Clash::TooLarge });
                 continue;
             }
             if here == was {
@@ -303,14 +310,20 @@ impl Snapshots {
         Ok(restore::restore(root, &self.blobs, before, &after)?.paths)
     }
 
-    /// Leaves out of a snapshot what is no work, and keeps what it is without.
+    /// Puts in the place of what is no work what `base` has there, if anything, and keeps what comes of it.
     pub(crate) fn without(
         &self,
         mut snapshot: Snapshot,
         is_out: impl Fn(&RelPath, &Node) -> bool,
+        base: &Snapshot,
     ) -> Result<Snapshot, Error> {
         if snapshot.entries.iter().any(|(path, node)| is_out(path, node)) {
-            Arc::make_mut(&mut snapshot.entries).retain(|path, node| !is_out(path, node));
+            let entries = std::mem::take(Arc::make_mut(&mut snapshot.entries));
+            let put = |(path, node): (RelPath, Node)| match is_out(&path, &node) {
+                true => base.entries.get(&path).map(|before| (path, before.clone())),
+                false => Some((path, node)),
+            };
+            snapshot.entries = Arc::new(entries.into_iter().filter_map(put).collect());
             snapshot.id = self.keep_part(&snapshot)?;
         }
         Ok(snapshot)

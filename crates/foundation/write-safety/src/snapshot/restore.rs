@@ -24,8 +24,11 @@ pub(super) fn restore(
     target: &Snapshot,
 ) -> Result<Restored, Error> {
     let differs = |path: &RelPath| before.entries.get(path) != target.entries.get(path);
+    let is_kept = |path: &RelPath| {
+        [&before, target].iter().all(|it| it.entries.get(path).is_none_or(Node::is_kept))
+    };
     let write: Vec<(&RelPath, &Node)> =
-        target.entries.iter().filter(|(path, _)| differs(path)).collect();
+        target.entries.iter().filter(|(path, _)| differs(path) && is_kept(path)).collect();
     // All contents are there before the first file changes.
     for (_, node) in &write {
         if let Node::File { hash, .. } = node {
@@ -33,6 +36,8 @@ pub(super) fn restore(
         }
     }
     let (mut paths, mut left) = (Vec::new(), Vec::new());
+    let gone = |path: &&RelPath| !before.entries.contains_key(*path) && !is_kept(path);
+    left.extend(target.entries.keys().filter(gone).cloned());
 
     // Backwards, so that a folder comes after what is in it.
     for (path, found) in before.entries.iter().rev() {
@@ -45,6 +50,12 @@ pub(super) fn restore(
             ) => true,
             _ => false,
         };
+        if !is_kept(path) {
+            if differs(path) {
+                left.push(path.clone());
+            }
+            continue;
+        }
         if stays {
             continue;
         }
@@ -92,7 +103,7 @@ pub(super) fn restore(
         }
     }
     paths.sort();
-    left.reverse();
+    left.sort();
     Ok(Restored { before, paths, left })
 }
 

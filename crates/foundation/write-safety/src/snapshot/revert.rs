@@ -1,6 +1,6 @@
 //! Making some paths what they were, and leaving all others alone.
 
-use super::{Node, Snapshot, Snapshots, merge::part, restore};
+use super::{MAX_KEPT, Node, Snapshot, Snapshots, merge::part, restore, scan};
 use crate::{
     error::{Error, Refusal},
     ledger::Hash,
@@ -88,7 +88,8 @@ impl Snapshots {
 
     /// Makes paths what they shall be, none meaning gone, and returns those that were written or removed.
     ///
-    /// A folder that still holds something else stays. Missing folders above a path are made.
+    /// A folder that still holds something else stays, and so does a file that is too large to be kept. Missing
+    /// folders above a path are made.
     ///
     /// # Errors
     /// [`Error::Damaged`] before anything changes if a content is not kept; [`Error::Raced`];
@@ -139,6 +140,14 @@ impl Snapshots {
         };
         let Some(stat) = spot.stat else { return Ok(None) };
         Ok(match stat.kind {
+            Kind::File if stat.len > MAX_KEPT => {
+                let (node, _) = scan::large(&spot)?;
+                let hash = match node {
+                    Node::File { hash, .. } => Some(hash),
+                    Node::Link { .. } | Node::Folder { .. } => None,
+                };
+                Some((node, hash))
+            }
             Kind::File => {
                 let hash = self.blobs.put(&spot.read()?)?;
                 Some((Node::File { hash, mode: stat.mode, len: stat.len }, Some(hash)))

@@ -1,7 +1,7 @@
 //! Going through a workspace: what belongs to a snapshot, and what it contains.
 
 use super::{
-    Node, Snapshot, Which,
+    MAX_KEPT, Node, Snapshot, Which,
     blobs::Blobs,
     cache::{Cache, Known},
 };
@@ -10,7 +10,7 @@ use crate::{
     ledger::Hash,
     path::RelPath,
     replace::{Old, TEMP_PREFIX},
-    root::{Access, Entry, Kind, Last, Root, Stat},
+    root::{Access, Entry, Kind, Last, Root, Spot, Stat},
     rules::is_git,
 };
 use ignore::{
@@ -20,7 +20,7 @@ use ignore::{
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    io,
+    io::{self, Read as _},
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::Path,
     sync::{
@@ -263,6 +263,16 @@ pub(super) fn read(
     Ok(Found { entries: entries.into_iter().collect(), read, clock })
 }
 
+/// Hashes a file that is too large to be kept.
+pub(super) fn large(spot: &Spot) -> Result<(Node, Stat), Error> {
+    let file = spot.open()?;
+    let stat = rustix::fs::fstat(&file).map_err(|e| Error::io(&spot.written, "stat", e))?;
+    let (stat, mut hasher) = (Stat::of(&stat), blake3::Hasher::new());
+    // One that grows is read as far as it reached.
+    hasher.update_reader(file.take(stat.len)).map_err(|e| Error::io(&spot.written, "read", e))?;
+    Ok((Node::File { hash: hasher.finalize(), mode: stat.mode, len: stat.len }, stat))
+}
+
 /// Reads one file, link or folder; none if it is gone by now.
 fn read_one(
     root: &Root,
@@ -289,11 +299,14 @@ fn read_one(
             Ok(Some((Node::Link { target }, *stat)))
         }
         Kind::File => {
-            let old = root
-                .locate(AsRef::<Path>::as_ref(path), Access::Read, Last::Keep)
-                .and_then(|spot| Old::read(&spot));
-            let old = match old {
-                Ok(old) => old,
+            let spot = root.locate(AsRef::<Path>::as_ref(path), Access::Read, Last::Keep);
+            let read = spot.and_then(|spot| match spot.found()?.len {
+                len if len > MAX_KEPT => large(&spot).map(Err),
+                _ => Old::read(&spot).map(Ok),
+            });
+            let old = match read {
+                Ok(Ok(old)) => old,
+                Ok(Err(large)) => return Ok(Some(large)),
                 Err(e) => return gone(e),
             };
             let hash = blobs.put(&old.bytes)?;

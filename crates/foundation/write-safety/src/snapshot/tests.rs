@@ -87,6 +87,53 @@ fn a_folder_that_becomes_a_link_and_back_is_looked_at_without_a_failure() {
 }
 
 #[test]
+fn what_is_too_large_to_be_kept_is_known_by_its_hash_and_left_alone() {
+    let place = Place::new();
+    place.put("small", "one\n");
+    place.put("sub/large", "");
+    let large = fs::OpenOptions::new().write(true).open(place.ws.join("sub/large")).unwrap();
+    large.set_len(MAX_KEPT + 1).unwrap();
+    let (root, snapshots) = (place.root(), place.snapshots());
+    let path = |name: &str| RelPath::parse(name).unwrap();
+    let began = snapshots.take(&root, Which::All).unwrap();
+    assert!(!began.entries()[&path("sub/large")].is_kept());
+    let unread = snapshots.content(&began, &path("sub/large"));
+    assert!(matches!(unread, Err(Error::TooLarge { found, .. }) if found == MAX_KEPT + 1));
+    assert!(!snapshots.keeps(&snapshots.state(&root, &path("sub/large")).unwrap().unwrap()));
+
+    // Another content of the same size is another one.
+    std::os::unix::fs::FileExt::write_all_at(&large, b"x", 9).unwrap();
+    place.put("small", "two\n");
+    place.put("new", "");
+    fs::copy(place.ws.join("sub/large"), place.ws.join("new")).unwrap();
+    let after = snapshots.take(&root, Which::All).unwrap();
+    let changed: Vec<_> = snapshots
+        .diff(&began, &after)
+        .unwrap()
+        .into_iter()
+        .map(|change| (change.path.to_string(), change.added, change.diff))
+        .collect();
+    let said = |before: u64, after: u64, path: &str| {
+        format!("Large file {path} differs: {before} bytes, then {after}\n")
+    };
+    let len = MAX_KEPT + 1;
+    let new = format!("new file mode 100644\n{}", said(0, len, "new"));
+    assert_eq!(changed[0], ("new".to_owned(), 0, new));
+    assert_eq!((changed[1].0.as_str(), changed[1].1), ("small", 1));
+    assert_eq!(changed[2], ("sub/large".to_owned(), 0, said(len, len, "sub/large")));
+
+    let restored = snapshots.restore(&root, &began).unwrap();
+    assert_eq!(restored.paths, [path("small")]);
+    assert_eq!(restored.left, [path("new"), path("sub/large")]);
+    assert_eq!(fs::read_to_string(place.ws.join("small")).unwrap(), "one\n");
+    assert_eq!(large.metadata().unwrap().len(), len);
+    // One that is gone does not come back, and says so.
+    fs::remove_file(place.ws.join("sub/large")).unwrap();
+    let restored = snapshots.restore(&root, &began).unwrap();
+    assert_eq!((restored.paths.len(), restored.left), (0, vec![path("new"), path("sub/large")]));
+}
+
+#[test]
 fn going_back_restores_exactly_and_can_itself_be_undone() {
     let place = Place::new();
     place.put("src/a", "a\n");
