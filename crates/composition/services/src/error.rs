@@ -298,6 +298,14 @@ impl Error {
                 "use the version of Formwork that wrote it, or another --database-url".to_owned()
             }
             Self::Store(StoreError::NoSuchRun { .. }) => "`formwork runs list` lists them".to_owned(),
+            Self::Store(StoreError::Corrupt { .. }) => {
+                "`formwork db verify` tells what is damaged; put the newest copy in its place, or name another with --database-url".to_owned()
+            }
+            Self::Store(StoreError::Open { at, .. } | StoreError::Unavailable { at, .. })
+                if at.starts_with("postgres:") =>
+            {
+                "check that the server runs, and the address, the user and the password of database_url".to_owned()
+            }
             Self::Store(_) => "check the disk and the rights of the file, or name another with --database-url".to_owned(),
             _ => return None,
         })

@@ -192,11 +192,22 @@ impl Builder {
     /// # Errors
     /// [`Error::Store`] when it cannot be reached, or is no log.
     pub async fn look(&self) -> Result<Look, Error> {
-        let url = self.config.database_url.clone().unwrap_or_else(|| {
+        Ok(Trace::look(&self.database_url(), Options::default().wait).await?)
+    }
+
+    /// Tells which pages of the log's file are damaged, where it cannot even be opened for them.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when it cannot be reached.
+    pub async fn pages(&self) -> Result<Vec<String>, Error> {
+        Ok(Trace::pages_at(&self.database_url(), Options::default().wait).await?)
+    }
+
+    fn database_url(&self) -> String {
+        self.config.database_url.clone().unwrap_or_else(|| {
             let own = self.workspace.join(".formwork/state");
             default_database_url(self.state.as_deref().unwrap_or(&own))
-        });
-        Ok(Trace::look(&url, Options::default().wait).await?)
+        })
     }
 
     /// Opens the workspace and the log. No key is read and nothing is sent before a run needs it.

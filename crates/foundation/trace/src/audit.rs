@@ -92,7 +92,14 @@ async fn checked(
         faults: Vec::new(),
     };
     let head = loop {
-        check.read_on(database).await?;
+        // What a damaged page hides is a fault of the runs that it held, and hides no other run.
+        if let Err(error) = check.read_on(database).await {
+            let StoreError::Corrupt { detail: reason, .. } = error else { return Err(error) };
+            check.faults.push(AuditFault::Unreadable { seq: check.last_seq + 1, reason });
+            check.mark(i64::MAX);
+            let Check { events, previous, faults, marks, .. } = check;
+            return Ok((Audit { run, events, head: previous, faults }, marks));
+        }
         // The head moves with each commit, so it is read after the events that it covers; where
         // it is ahead there may be more to read by now.
         let head = head(database, run).await?;
@@ -306,16 +313,18 @@ impl Check<'_> {
         hash: BlobHash,
         seq: u64,
     ) -> Result<(), StoreError> {
-        match read::blob(database, &hash).await? {
-            None => self.faults.push(AuditFault::MissingBlob { seq, hash }),
-            Some(Err(_)) => {
+        match read::blob(database, &hash).await {
+            Ok(None) => self.faults.push(AuditFault::MissingBlob { seq, hash }),
+            // Whether they were changed, or stand on a page that is damaged.
+            Ok(Some(Err(_))) | Err(StoreError::Corrupt { .. }) => {
                 let fault = AuditFault::BlobMismatch { hash };
                 // One blob may be referred to many times.
                 if !self.faults.contains(&fault) {
                     self.faults.push(fault);
                 }
             }
-            Some(Ok(_)) => {}
+            Ok(Some(Ok(_))) => {}
+            Err(error) => return Err(error),
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use formwork_protocols::StoreError;
+use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
 use sqlx::{
     Arguments as _, AssertSqlSafe, PgPool, Postgres, Row as _, SqlSafeStr as _, Sqlite, SqlitePool,
     pool::PoolConnection,
@@ -201,6 +202,21 @@ impl Connection {
             Self::Postgres(connection) => {
                 let rows = bound!(Postgres, sql, args).fetch_all(&mut **connection).await?;
                 Ok(rows.into_iter().map(Row::Postgres).collect())
+            }
+        }
+    }
+
+    /// Runs a statement that has no arguments and returns its rows one by one, also those before an error.
+    pub(crate) fn stream(
+        &mut self,
+        sql: &'static str,
+    ) -> BoxStream<'_, Result<Row, sqlx::Error>> {
+        match self {
+            Self::Sqlite(connection) => {
+                sqlx::raw_sql(sql).fetch(&mut **connection).map_ok(Row::Sqlite).boxed()
+            }
+            Self::Postgres(connection) => {
+                sqlx::raw_sql(sql).fetch(&mut **connection).map_ok(Row::Postgres).boxed()
             }
         }
     }

@@ -56,7 +56,7 @@ enum Class {
 fn classify(error: &sqlx::Error) -> Class {
     match error {
         sqlx::Error::PoolClosed => Class::Closed,
-        sqlx::Error::PoolTimedOut => Class::Passing("no connection became free in time".to_owned()),
+        sqlx::Error::PoolTimedOut => Class::Passing("no connection could be had in time".to_owned()),
         sqlx::Error::Io(cause) => Class::Passing(cause.to_string()),
         sqlx::Error::Tls(cause) => Class::Passing(cause.to_string()),
         sqlx::Error::WorkerCrashed => Class::Passing("its thread ended".to_owned()),
@@ -74,11 +74,23 @@ fn classify(error: &sqlx::Error) -> Class {
 /// What is said of a database that another connection holds.
 pub(crate) const LOCKED: &str = "it is locked by another process";
 
+/// SQLITE_IOERR_SHMSIZE.
+const SHARED_MEMORY_SIZE: i64 = 4874;
+
+/// Says of a database in which a table or a column is missing what that means.
+fn not_ours(message: &str) -> String {
+    format!("{message}; its tables are not those that its version has")
+}
+
 /// Source: the result codes of SQLite, <https://sqlite.org/rescode.html>; the low byte is the kind.
 fn sqlite(code: i64, message: &str) -> Class {
     match code & 0xff {
+        // What a table is missed for is no matter of the statement, which is always the same.
+        1 if message.starts_with("no such ") => Class::Corrupt(not_ours(message)),
         5 | 6 => Class::Passing(LOCKED.to_owned()),
         8 => Class::Passing("it is read-only".to_owned()),
+        // The file beside it that its readers share could not grow.
+        10 if code == SHARED_MEMORY_SIZE => Class::Passing("the disk is full".to_owned()),
         10 => Class::Passing(format!("the disk failed: {message}")),
         13 => Class::Passing("the disk is full".to_owned()),
         14 => Class::Passing(
@@ -95,6 +107,8 @@ fn postgres(code: &str, message: &str) -> Class {
     match code.get(..2) {
         Some("08" | "40" | "53" | "55" | "57" | "58" | "25") => Class::Passing(message.to_owned()),
         Some("XX") => Class::Corrupt(message.to_owned()),
+        // No such table, column or schema.
+        _ if ["42P01", "42703", "3F000"].contains(&code) => Class::Corrupt(not_ours(message)),
         _ => Class::Other(message.to_owned()),
     }
 }

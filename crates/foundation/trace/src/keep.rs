@@ -76,6 +76,14 @@ impl Trace {
         schema::look(url, wait.as_duration()).await
     }
 
+    /// Asks SQLite what is wrong with the pages of a file that cannot be opened for it; of PostgreSQL nothing is told.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`] with the reason when it cannot be reached.
+    pub async fn pages_at(url: &str, wait: Span) -> Result<Vec<String>, StoreError> {
+        schema::pages(url, wait.as_duration()).await
+    }
+
     /// Does something in a transaction of the writer's, between two commits.
     async fn maintain<T, F>(&self, work: F) -> Result<T, StoreError>
     where

@@ -15,6 +15,7 @@ use crate::{
     database::{Connection, Database, Engine, Pool},
     error::{LOCKED, not_opened},
     place::Place,
+    upkeep,
 };
 
 /// The migrations, oldest first; a store's version is how many of them it has.
@@ -51,6 +52,9 @@ const ROWS: usize = 1_024;
 
 /// How long an opening that met a lock waits before it tries again: a switch of the journal takes less.
 const AGAIN: Duration = Duration::from_millis(10);
+
+/// How long a server that gave no connection is asked why: one that refuses does so at once.
+const WHY: Duration = Duration::from_secs(1);
 
 /// Opens the database that a URL names, made or migrated if need be.
 pub(crate) async fn open(url: &str, wait: Duration) -> Result<Database, StoreError> {
@@ -97,8 +101,7 @@ pub(crate) async fn look(url: &str, wait: Duration) -> Result<Look, StoreError> 
     } else {
         postgres(url, wait)?
     };
-    let failed = |error: sqlx::Error| not_opened(&database.at, &error);
-    let mut connection = database.read.acquire().await.map_err(failed)?;
+    let mut connection = first(&database).await?;
     let found = match database.engine {
         Engine::Sqlite => sqlite_version(&database, &mut connection).await?,
         Engine::Postgres => postgres_version(&database, &mut connection).await?,
@@ -107,6 +110,17 @@ pub(crate) async fn look(url: &str, wait: Duration) -> Result<Look, StoreError> 
     database.close().await;
     let known = known(database.engine);
     Ok(Look { at: database.at.to_string(), found: (found > 0).then_some(found), known })
+}
+
+/// Asks SQLite what is wrong with the pages of the file that a URL names, whether or not it can be opened as a store.
+pub(crate) async fn pages(url: &str, wait: Duration) -> Result<Vec<String>, StoreError> {
+    if !url.starts_with("sqlite:") {
+        return Ok(Vec::new());
+    }
+    let database = sqlite(url, wait, Make::Never)?;
+    let pages = upkeep::pages(&database).await;
+    database.close().await;
+    pages
 }
 
 /// Returns the version of a store that has every migration.
@@ -255,7 +269,7 @@ async fn prepare(database: Database) -> Result<Database, StoreError> {
     let failed = |error: sqlx::Error| not_opened(&database.at, &error);
     let known = known(database.engine);
     // Most who open a store only read it, and a connection more is a third of what a start costs.
-    let mut connection = database.read.acquire().await.map_err(failed)?;
+    let mut connection = first(&database).await?;
     let found = match database.engine {
         Engine::Sqlite => sqlite_version(&database, &mut connection).await?,
         Engine::Postgres => postgres_version(&database, &mut connection).await?,
@@ -297,6 +311,24 @@ async fn prepare(database: Database) -> Result<Database, StoreError> {
         give_back(connection).await;
     }
     Ok(database)
+}
+
+/// Makes the first connection to a database.
+///
+/// A pool tries again for as long as a server refuses it, and tells in the end only that the time is up: why is asked
+/// once more, of the server itself.
+async fn first(database: &Database) -> Result<Connection, StoreError> {
+    let error = match database.read.acquire().await {
+        Ok(connection) => return Ok(connection),
+        Err(error) => error,
+    };
+    if let (sqlx::Error::PoolTimedOut, Pool::Postgres(pool)) = (&error, &database.read) {
+        let options = pool.connect_options();
+        if let Ok(Err(cause)) = tokio::time::timeout(WHY, options.connect()).await {
+            return Err(not_opened(&database.at, &cause));
+        }
+    }
+    Err(not_opened(&database.at, &error))
 }
 
 /// Gives a connection back so that whoever asks next finds it and does not open another: a pool takes it in a task

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use formwork_protocols::{Position, StoreError, Timestamp};
+use futures::TryStreamExt as _;
 
 use crate::database::{Connection, Database, Engine};
 
@@ -173,13 +174,23 @@ pub(crate) async fn pages(database: &Database) -> Result<Vec<String>, StoreError
     if database.engine == Engine::Postgres {
         return Ok(Vec::new());
     }
-    let rows = match database.fetch("PRAGMA integrity_check(20)", vec![]).await {
-        Ok(rows) => rows,
-        Err(StoreError::Corrupt { detail, .. }) => return Ok(vec![detail]),
-        Err(error) => return Err(error),
-    };
-    let lines: Result<Vec<String>, sqlx::Error> = rows.iter().map(|row| row.text(0)).collect();
-    let mut lines = lines.map_err(|error| database.failed(&error))?;
-    lines.retain(|line| line != "ok");
-    Ok(lines)
+    let failed = |error: sqlx::Error| database.failed(&error);
+    let mut connection = database.read.acquire().await.map_err(failed)?;
+    let mut lines = Vec::new();
+    let mut found = connection.stream("PRAGMA integrity_check(20)");
+    // It ends with an error once it meets what it has just told of.
+    loop {
+        match found.try_next().await.map_err(failed) {
+            Ok(Some(row)) => lines.push(row.text(0).map_err(failed)?),
+            Ok(None) => break,
+            Err(StoreError::Corrupt { detail, .. }) if lines.is_empty() => {
+                lines.push(format!("its schema cannot be read: {detail}"));
+                break;
+            }
+            Err(StoreError::Corrupt { .. }) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    let lines = lines.iter().flat_map(|text| text.lines()).map(str::trim);
+    Ok(lines.filter(|line| *line != "ok" && !line.starts_with("***")).map(str::to_owned).collect())
 }

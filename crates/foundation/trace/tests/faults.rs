@@ -180,6 +180,26 @@ fn a_store_on_a_read_only_disk_is_told_when_it_is_opened() {
     );
 }
 
+#[test]
+fn a_full_disk_is_told_when_a_store_is_opened_on_it() {
+    let Some(mounts) = Mounts::available() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let script = "mount -t tmpfs -o size=64k none \"$1\" \
+        && { dd if=/dev/zero of=\"$1/fill\" bs=4096 2>/dev/null; true; } && exec \"$2\" --ignored \
+        --exact a_process_that_opens_and_says_what_it_meets --nocapture";
+
+    let output = mounts
+        .shell(script)
+        .arg(folder.path())
+        .arg(std::env::current_exe().unwrap())
+        .env("URL_OF_STORE", url(folder.path()))
+        .output()
+        .unwrap();
+
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("/store.db: the disk is full"), "{said}");
+}
+
 /// Not a test: opens a store and says what it met.
 #[tokio::test]
 #[ignore = "started by the test of a read-only disk"]

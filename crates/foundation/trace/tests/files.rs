@@ -11,7 +11,8 @@ use std::{
 
 use formwork_protocols::{
     Append, EventBody, EventStore as _, NewEvent, Position, Principal, Rng as _, RunId, SeededRng,
-    Span, StoreError, Timestamp, store::Selection,
+    Span, StoreError, Timestamp, Views as _,
+    store::{AuditFault, Selection},
 };
 use formwork_trace::{Options, Trace};
 use serde_json::json;
@@ -130,6 +131,36 @@ async fn a_server_that_is_not_there_is_named_without_its_password() {
 }
 
 #[tokio::test]
+async fn a_server_that_refuses_is_told_as_such_and_not_as_a_want_of_time() {
+    let port = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
+    };
+
+    let error = open(&format!("postgres://ada:secret@127.0.0.1:{port}/db")).await.unwrap_err();
+
+    let told = format!("cannot open the store at postgres://127.0.0.1:{port}/db: Connection refused");
+    assert!(error.to_string().starts_with(&told), "{error}");
+}
+
+#[tokio::test]
+async fn a_store_in_which_a_table_is_missing_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = open(&url(folder.path())).await.unwrap();
+    let mut other = SqliteConnection::connect(&url(folder.path())).await.unwrap();
+    sqlx::raw_sql("DROP TABLE runs").execute(&mut other).await.unwrap();
+
+    let error = trace.runs(None, 9).await.unwrap_err();
+
+    assert_eq!(
+        said(&error, folder.path()),
+        "the store at DIR/store.db is damaged: no such table: runs; its tables are not those that \
+         its version has"
+    );
+    trace.close().await;
+}
+
+#[tokio::test]
 async fn a_read_only_store_is_read_and_not_written() {
     let folder = tempfile::tempdir().unwrap();
     let writer = open(&url(folder.path())).await.unwrap();
@@ -207,6 +238,36 @@ async fn a_damaged_page_is_corrupt() {
     };
 
     assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{read:?}");
+}
+
+#[tokio::test]
+async fn a_damaged_page_is_named_and_hides_only_the_run_that_it_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = open(&url(folder.path())).await.unwrap();
+    let (hit, whole) = (run(), RunId::from_uuid(uuid::Uuid::from_u128(8)));
+    trace.append(of(hit, (0..300).map(note).collect())).await.unwrap();
+    trace.append(of(whole, (300..600).map(note).collect())).await.unwrap();
+    trace.close().await;
+    let file = folder.path().join("store.db");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let needle = br#"{"n":150}"#;
+    let at = bytes.windows(needle.len()).position(|window| window == needle).unwrap();
+    let page = at / 4096;
+    bytes[page * 4096] = 0xa5; // Which kind of page it is.
+    std::fs::write(&file, &bytes).unwrap();
+
+    let trace = open(&url(folder.path())).await.unwrap();
+    let pages = trace.pages().await.unwrap();
+    let audit = trace.audit_store(vec![]).await.unwrap();
+    trace.close().await;
+    let unopened = Trace::pages_at(&url(folder.path()), Span::from_secs(1)).await.unwrap();
+
+    assert!(pages[0].contains(&format!("page {}: ", page + 1)), "{pages:?}");
+    assert_eq!(unopened, pages);
+    let [first, second] = audit.audits.as_slice() else { panic!("{audit:?}") };
+    assert_eq!((first.run, second.run), (hit, whole));
+    let damaged = matches!(first.faults.as_slice(), [AuditFault::Unreadable { .. }]);
+    assert!(damaged && second.faults.is_empty(), "{audit:?}");
 }
 
 /// Not a test: what the next one starts and kills. It writes batches to the store that it is told on

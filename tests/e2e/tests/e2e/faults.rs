@@ -153,15 +153,41 @@ async fn a_damaged_page_is_told_and_the_file_is_left_as_it_is() {
     world.run(["ask", "Is it?"]).await;
     let file = world.state().join("formwork.db");
     let mut bytes = std::fs::read(&file).unwrap();
-    // Every page but the first few, which hold the schema.
-    let first = 6 * 4096;
-    bytes[first..].fill(0xa5);
+    // Pages that hold no part of the schema, some of them of runs and of tasks.
+    bytes[6 * 4096..14 * 4096].fill(0xa5);
     std::fs::write(&file, &bytes).unwrap();
 
     let verified = world.run(["db", "verify"]).await;
+    let machine = world.run(["db", "verify", "--json"]).await;
 
-    assert_ne!(verified.code, Some(0), "{verified:#?}");
-    let told = format!("{}{}", verified.stdout, verified.stderr);
-    assert!(told.contains("is damaged") || told.contains('✗'), "{verified:#?}");
+    assert_eq!((verified.code, machine.code), (Some(2), Some(2)), "{verified:#?}");
+    assert!(verified.stdout.contains("✗ ") && verified.stdout.contains("page 7"), "{verified:#?}");
+    assert!(
+        verified.stdout.ends_with(
+            "hint: put the newest copy of the database in its place, and import from bundles what \
+             it lacks; see the guide of the log\n"
+        ),
+        "{verified:#?}"
+    );
+    assert_eq!(machine.json()["sound"], false, "{machine:#?}");
     assert_eq!(std::fs::read(&file).unwrap(), bytes);
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_one_clear_message_without_the_password() {
+    let port = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
+    };
+    let world = World::new().await.on(&format!("postgres://ada:hunter2@127.0.0.1:{port}/log"));
+
+    let list = world.run(["runs", "list"]).await;
+
+    assert_eq!((list.code, list.stdout.as_str()), (Some(3), ""), "{list:#?}");
+    let told = format!(
+        "formwork: cannot open the store at postgres://127.0.0.1:{port}/log: Connection refused \
+         (os error 111)\nhint: check that the server runs, and the address, the user and the \
+         password of database_url\n"
+    );
+    assert_eq!(list.stderr, told);
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use async_trait::async_trait;
-use formwork_protocols::{Position, RunId, Span, Timestamp};
+use formwork_protocols::{Position, RunId, Span, StoreError, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -123,14 +123,18 @@ pub struct NoParams {}
 pub struct Whole {
     /// Whether nothing is wrong.
     pub sound: bool,
-    /// What was found of the log.
-    pub log: Verified,
+    /// What was found of the log; none where too little of it could be read.
+    pub log: Option<Verified>,
     /// The views that are not what the log says.
     pub views: Vec<ViewFault>,
     /// What the engine says of its own pages.
     pub pages: Vec<String>,
-    /// One hash over every row of every view: the same for the same log, on either engine.
-    pub views_digest: String,
+    /// What could not be looked at, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
+    /// One hash over every row of every view: the same for the same log, on either engine. None where the views
+    /// cannot be read.
+    pub views_digest: Option<String>,
 }
 
 /// A view that is not what the log says.
@@ -160,14 +164,14 @@ impl Operation for VerifyStore {
     async fn run(formwork: &Formwork, _: &Caller, NoParams {}: NoParams) -> Result<Whole, Error> {
         let trace = formwork.trace();
         let pages = trace.pages().await?;
-        let log = verified(formwork, VerifyParams::default()).await?;
-        let is_readable = log.audits.iter().all(|audit| audit.faults.is_empty());
-        // Views cannot be made again from what cannot be read.
-        let views = match trace.compare_views().await {
-            Ok(views) => views,
-            Err(_) if !is_readable => Vec::new(),
-            Err(error) => return Err(error.into()),
-        };
+        // A damaged page hides what stands in it, and nothing else.
+        let mut unreadable = Vec::new();
+        let log = verified(formwork, VerifyParams::default()).await;
+        let log = as_far_as_read("the log", log, &mut unreadable)?;
+        let views = trace.compare_views().await.map_err(Error::from);
+        let views = as_far_as_read("the views", views, &mut unreadable)?.unwrap_or_default();
+        let digest = trace.views_digest().await.map_err(Error::from);
+        let digest = as_far_as_read("the digest of the views", digest, &mut unreadable)?;
         let views: Vec<_> = views
             .into_iter()
             .map(|fault| ViewFault {
@@ -176,9 +180,28 @@ impl Operation for VerifyStore {
                 extra: fault.extra,
             })
             .collect();
-        let views_digest = trace.views_digest().await?.to_string();
-        let sound = log.sound && views.is_empty() && pages.is_empty();
-        Ok(Whole { sound, log, views, pages, views_digest })
+        let sound = log.as_ref().is_some_and(|log| log.sound)
+            && views.is_empty()
+            && pages.is_empty()
+            && unreadable.is_empty();
+        let views_digest = digest.map(|digest| digest.to_string());
+        Ok(Whole { sound, log, views, pages, unreadable, views_digest })
+    }
+}
+
+/// Takes what was found, or notes what could not be looked at for damage.
+fn as_far_as_read<T>(
+    what: &str,
+    found: Result<T, Error>,
+    unreadable: &mut Vec<String>,
+) -> Result<Option<T>, Error> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::Store(StoreError::Corrupt { detail, .. })) => {
+            unreadable.push(format!("{what}: {detail}"));
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -17,13 +17,18 @@ use crate::{
     terminal::Terminal,
 };
 
+/// What to do about a store that is damaged.
+const DAMAGED: &str = "hint: put the newest copy of the database in its place, and import from bundles what it lacks; \
+    see the guide of the log\n";
+
 pub(super) fn db(global: &Global, terminal: &Terminal, args: Db) -> Result<OutcomeCode, Fault> {
     let settings = Settings::load(global, Vec::new(), Need::Look)?;
-    let look = super::block_on(async { Ok(super::builder(&settings).look().await?) })?;
+    let look = super::block_on(async { Ok(super::builder(&settings).look().await?) });
     match args {
-        Db::Init => init(&settings, terminal, look),
-        Db::Migrate => migrate(&settings, terminal, look),
+        Db::Init => init(&settings, terminal, look?),
+        Db::Migrate => migrate(&settings, terminal, look?),
         Db::Status { orphans } => {
+            let look = look?;
             let found = exists(&look)?;
             if found < look.known {
                 // Nothing is changed by looking.
@@ -42,15 +47,11 @@ pub(super) fn db(global: &Global, terminal: &Terminal, args: Db) -> Result<Outco
             })
         }
         Db::Verify => {
-            exists(&look)?;
-            super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
-                let whole = formwork.call::<VerifyStore>(&caller, NoParams {}).await?;
-                terminal.result(&whole, || verified(&whole))?;
-                Ok(if whole.sound { OutcomeCode::Completed } else { OutcomeCode::Refused })
-            })
+            let done = look.and_then(|look| verify(global, terminal, &look));
+            done.or_else(|fault| unopened(&settings, terminal, fault))
         }
         Db::Rebuild => {
-            exists(&look)?;
+            exists(&look?)?;
             super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
                 let rebuilt = formwork.call::<Rebuild>(&caller, NoParams {}).await?;
                 terminal.result(&rebuilt, || {
@@ -65,7 +66,7 @@ pub(super) fn db(global: &Global, terminal: &Terminal, args: Db) -> Result<Outco
             })
         }
         Db::Vacuum => {
-            exists(&look)?;
+            exists(&look?)?;
             super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
                 let done = formwork.call::<Vacuum>(&caller, NoParams {}).await?;
                 terminal.result(&done, || {
@@ -75,7 +76,7 @@ pub(super) fn db(global: &Global, terminal: &Terminal, args: Db) -> Result<Outco
             })
         }
         Db::Archive { older_than, output } => {
-            exists(&look)?;
+            exists(&look?)?;
             // Where the program was started, and not where the workspace is.
             let folder = output.map(std::path::absolute).transpose()?;
             super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
@@ -94,6 +95,28 @@ fn exists(look: &Look) -> Result<i64, Fault> {
         Fault::setup(anyhow!("there is no store at {}", look.at))
             .hint("`formwork db init` makes one, and so does the first run")
     })
+}
+
+/// Checks the log, its views and the pages.
+fn verify(global: &Global, terminal: &Terminal, look: &Look) -> Result<OutcomeCode, Fault> {
+    exists(look)?;
+    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+        let whole = formwork.call::<VerifyStore>(&caller, NoParams {}).await?;
+        terminal.result(&whole, || verified(&whole))?;
+        Ok(if whole.sound { OutcomeCode::Completed } else { OutcomeCode::Refused })
+    })
+}
+
+/// Tells which pages are damaged of a store that cannot be opened for it.
+fn unopened(settings: &Settings, terminal: &Terminal, fault: Fault) -> Result<OutcomeCode, Fault> {
+    let pages = super::block_on(async { Ok(super::builder(settings).pages().await?) });
+    let Some(pages) = pages.ok().filter(|pages| !pages.is_empty()) else { return Err(fault) };
+    let unreadable = fault.messages();
+    let document = serde_json::json!({
+        "version": 1, "sound": false, "pages": pages, "unreadable": unreadable
+    });
+    terminal.result(&document, || lines(&pages) + &lines(&unreadable) + DAMAGED)?;
+    Ok(OutcomeCode::Refused)
 }
 
 fn looked(look: &Look, state: &str) -> serde_json::Value {
@@ -183,15 +206,22 @@ fn differs(fault: &ViewFault) -> String {
 }
 
 fn verified(whole: &Whole) -> String {
-    let mut text = super::audit::told(&whole.log);
+    let mut text = whole.log.as_ref().map(super::audit::told).unwrap_or_default();
     text.extend(whole.views.iter().map(differs));
-    text.extend(whole.pages.iter().map(|page| format!("✗ {page}\n")));
-    text.push_str(match (whole.views.is_empty(), whole.pages.is_empty()) {
+    text.push_str(&lines(&whole.pages));
+    text.push_str(&lines(&whole.unreadable));
+    let is_whole = whole.pages.is_empty() && whole.unreadable.is_empty();
+    text.push_str(match (whole.views.is_empty(), is_whole) {
         (true, true) => "the views are what the log says, and the pages are whole\n",
-        (false, _) => "hint: `formwork db rebuild` makes the views again\n",
-        (true, false) => "hint: take the newest copy of the database; see the guide of the log\n",
+        (false, true) => "hint: `formwork db rebuild` makes the views again\n",
+        (_, false) => DAMAGED,
     });
     text
+}
+
+/// Lists what is wrong.
+fn lines(faults: &[String]) -> String {
+    faults.iter().map(|fault| format!("✗ {fault}\n")).collect()
 }
 
 fn archived(left: &ArchivedRuns) -> String {
