@@ -1,5 +1,7 @@
 //! What a store is, and which of its runs were made elsewhere.
 
+use std::{collections::BTreeSet, ops::RangeInclusive};
+
 use formwork_protocols::{RunId, StoreError};
 
 use crate::{
@@ -9,6 +11,7 @@ use crate::{
 
 const MARK: &str = "INSERT INTO imported (run) VALUES ($1) ON CONFLICT DO NOTHING";
 const IS_MARKED: &str = "SELECT 1 FROM imported WHERE run = $1";
+pub(crate) const MARKED: &str = "SELECT run FROM imported WHERE run >= $1 AND run <= $2";
 const IDENTITY: &str = "SELECT id FROM identity";
 
 /// Notes that a run came from a file.
@@ -25,6 +28,22 @@ impl Trace {
     pub async fn is_imported(&self, run: RunId) -> Result<bool, StoreError> {
         let rows = self.database().fetch(IS_MARKED, vec![run.as_uuid().into()]).await?;
         Ok(!rows.is_empty())
+    }
+
+    /// Returns the runs among these that came from a file, as [`Trace::is_imported`] tells of one.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the store cannot be read.
+    pub async fn imported(
+        &self,
+        runs: RangeInclusive<RunId>,
+    ) -> Result<BTreeSet<RunId>, StoreError> {
+        let database: &Database = self.database();
+        let args = vec![runs.start().as_uuid().into(), runs.end().as_uuid().into()];
+        let rows = database.fetch(MARKED, args).await?;
+        let marked: Result<_, sqlx::Error> =
+            rows.iter().map(|row| row.id(0).map(RunId::from_uuid)).collect();
+        marked.map_err(|error| database.failed(&error))
     }
 
     /// Returns what names this store, wherever it is kept and however its address is spelt.

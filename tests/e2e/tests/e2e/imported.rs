@@ -32,6 +32,7 @@ async fn what_came_from_a_file_is_read_and_never_acted_on() {
     ];
     let unnamed = on(&["runs", "resume"]).await;
     let list = on(&["runs", "list", "--json"]).await;
+    let first = on(&["runs", "list", "-n", "1", "--json"]).await.json();
     let replayed = on(&["replay", &ended]).await;
 
     for (ended, verb) in refused {
@@ -41,7 +42,8 @@ async fn what_came_from_a_file_is_read_and_never_acted_on() {
     assert_eq!(unnamed.code, Some(1), "{unnamed:#?}");
     assert!(unnamed.stderr.contains("waits to be resumed"), "{unnamed:#?}");
     let list: Value = serde_json::from_str(&list.stdout).unwrap();
-    assert_eq!(list["imported"], json!([open, ended]), "{list:#}");
+    assert_eq!((&list["imported"], &list["more"]), (&json!([open, ended]), &json!(false)));
+    assert_eq!((&first["imported"], &first["more"]), (&json!([open]), &json!(true)));
     assert_eq!(replayed.code, Some(0), "{replayed:#?}");
     assert_eq!(world.server.requests().len(), asked, "nobody was asked anything");
 }

@@ -1,6 +1,11 @@
 //! The log as a whole: moved, archived, verified, signed.
 
+use formwork_protocols::{
+    Append, Clock as _, EventBody, EventStore as _, NewEvent, Principal, RunId, SystemClock,
+    SystemRng,
+};
 use formwork_testkit::postgres::Postgres;
+use formwork_trace::{Options, Trace};
 use serde_json::{Value, json};
 
 use crate::{
@@ -173,4 +178,36 @@ async fn the_key_of_checkpoints_is_its_owners_alone() {
     assert_eq!((mode, &first["key_made"]), (0o600, &json!(true)));
     assert_eq!(refused.code, Some(3), "{refused:#?}");
     assert!(refused.stderr.contains("others can read or write it"), "{refused:#?}");
+}
+
+#[tokio::test]
+async fn so_many_events_as_are_asked_for_are_told_however_many_a_page_has() {
+    let world = World::new().await;
+    world.json(["db", "init"]).await;
+    let url = format!("sqlite://{}", world.state().join("formwork.db").display());
+    let trace = Trace::open(&url, Options::default()).await.unwrap();
+    let run = RunId::generate(&SystemClock, &SystemRng);
+    for _ in 0..21 {
+        let note = |_| NewEvent {
+            task: None,
+            principal: Principal::system("test"),
+            at: SystemClock.now(),
+            body: EventBody::Unknown { kind: "test.note".to_owned(), data: json!({}) },
+            idempotency_key: None,
+        };
+        let events = (0..500).map(note).collect();
+        trace.append(Append { run, token: None, events, blobs: vec![] }).await.unwrap();
+    }
+    trace.close().await;
+
+    let many = world.run(["events", "-n", "10400"]).await;
+    let all = world.run(["events", "-n", "20000", "--jsonl"]).await;
+    let page = world.json(["events", "-n", "20000"]).await;
+
+    assert_eq!(many.stdout.lines().count(), 10_400);
+    assert_eq!(many.stderr, "there are more: --after 10400 goes on\n");
+    assert_eq!((all.stdout.lines().count(), all.stderr.as_str()), (10_500, ""));
+    // One document holds a page, and says so.
+    assert_eq!(page["events"].as_array().unwrap().len(), 10_000);
+    assert_eq!((&page["more"], &page["next"]), (&json!(true), &json!(10_000)));
 }

@@ -40,6 +40,9 @@ pub struct Page {
     pub events: Vec<Event>,
     /// Where to go on: the position of the last event, or the one that was asked from.
     pub next: Position,
+    /// Whether more of them follow by now.
+    #[serde(default)]
+    pub more: bool,
 }
 
 /// `events.list`
@@ -58,12 +61,15 @@ impl Operation for List {
         let ListParams { run, task, kinds, after, limit } = params;
         let selection = Selection { run, task, kinds };
         let limit = limit.unwrap_or(1_000).clamp(1, MAX_PAGE);
-        let events = formwork.store().read(after, &selection, limit).await?;
+        // One more than is told tells that there are more.
+        let mut events = formwork.store().read(after, &selection, limit + 1).await?;
+        let more = events.len() > limit;
+        events.truncate(limit);
         if let Some(run) = run.filter(|_| events.is_empty()) {
             super::runs::named(&*formwork.store(), run).await?;
         }
         let next = events.last().map_or(after, |event| event.position);
-        Ok(Page { events, next })
+        Ok(Page { events, next, more })
     }
 }
 

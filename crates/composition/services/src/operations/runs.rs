@@ -655,6 +655,9 @@ pub(super) async fn named(store: &dyn Store, run: RunId) -> Result<RunRow, Error
     row.ok_or(Error::Store(formwork_protocols::StoreError::NoSuchRun { run }))
 }
 
+/// The most runs of one list: some megabytes.
+const MAX_LISTED: usize = 10_000;
+
 /// Which runs to list.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -673,6 +676,9 @@ pub struct Listed {
     /// Which of them came from a file, and can be read but not taken up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub imported: Vec<RunId>,
+    /// Whether there are older ones.
+    #[serde(default)]
+    pub more: bool,
 }
 
 /// `runs.list`
@@ -688,15 +694,18 @@ impl Operation for List {
     type Output = Listed;
 
     async fn run(formwork: &Formwork, _: &Caller, params: ListParams) -> Result<Listed, Error> {
-        let limit = params.limit.unwrap_or(20).clamp(1, 10_000);
-        let runs = formwork.inner.store.runs(params.before, limit).await?;
-        let mut imported = Vec::new();
-        for row in &runs {
-            if formwork.trace().is_imported(row.run).await? {
-                imported.push(row.run);
-            }
-        }
-        Ok(Listed { runs, imported })
+        let limit = params.limit.unwrap_or(20).clamp(1, MAX_LISTED);
+        // One more than is listed tells that there are more.
+        let mut runs = formwork.inner.store.runs(params.before, limit + 1).await?;
+        let more = runs.len() > limit;
+        runs.truncate(limit);
+        // The newest first.
+        let marked = match (runs.last(), runs.first()) {
+            (Some(from), Some(to)) => formwork.trace().imported(from.run..=to.run).await?,
+            _ => BTreeSet::new(),
+        };
+        let imported = runs.iter().map(|row| row.run).filter(|run| marked.contains(run)).collect();
+        Ok(Listed { runs, imported, more })
     }
 }
 

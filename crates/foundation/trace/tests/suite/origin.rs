@@ -1,6 +1,6 @@
 //! What came from elsewhere, and which store this is.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use formwork_protocols::NoSecrets;
 use formwork_trace::{BundleError, Form};
@@ -28,6 +28,8 @@ pub(crate) async fn a_run_that_came_from_a_file_is_known_for_it(place: &Place) {
 
     assert!(to.is_imported(run).await.unwrap() && !to.is_imported(own).await.unwrap());
     assert!(!from.is_imported(run).await.unwrap(), "what was here stays one's own");
+    assert_eq!(to.imported(run..=own).await.unwrap(), BTreeSet::from([run]));
+    assert_eq!(to.imported(own..=own).await.unwrap(), BTreeSet::new());
     to.close().await;
     let again = place.open().await;
     assert!(again.is_imported(run).await.unwrap());

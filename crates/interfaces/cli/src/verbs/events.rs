@@ -27,28 +27,30 @@ pub(super) fn events(
             after: args.after,
             limit: Some(args.limit.unwrap_or(PAGE)),
         };
+        let mut left = args.limit;
         let mut interrupts = args.follow.then(super::run::Interrupts::listen).transpose()?;
         // Watches before it reads, so that nothing is missed between the two.
         let mut woken = args.follow.then(|| formwork.store().watch());
         loop {
             let page = formwork.call::<List>(&caller, params.clone()).await?;
             params.after = page.next;
-            let more = !page.events.is_empty();
             print(terminal, &page)?;
-            let is_full = page.events.len() >= args.limit.unwrap_or(PAGE);
             let (Some(watch), Some(interrupts)) = (&mut woken, &mut interrupts) else {
-                // A run is told to its end, in one document where there can be only one.
-                let is_whole = args.run.is_some() && args.limit.is_none();
-                if is_full && is_whole && terminal.format != Format::Json {
+                left = left.map(|left| left.saturating_sub(page.events.len()));
+                // So many as were asked for, however many a page has, and a run to its end; but where there can be
+                // only one document, in that one, which says whether there are more.
+                let goes_on = left.map_or(args.run.is_some(), |left| left > 0);
+                if page.more && goes_on && terminal.format != Format::Json {
+                    params.limit = Some(left.unwrap_or(PAGE));
                     continue;
                 }
-                if is_full && terminal.format == Format::Text {
+                if page.more && terminal.format == Format::Text {
                     let next = page.next;
-                    complain(&format!("there may be more: --after {next} goes on\n"));
+                    complain(&format!("there are more: --after {next} goes on\n"));
                 }
                 return Ok(OutcomeCode::Completed);
             };
-            if more {
+            if page.more {
                 continue;
             }
             tokio::select! {

@@ -203,10 +203,8 @@ async fn list(
     limit: usize,
     before: Option<RunId>,
 ) -> Result<(), Fault> {
-    let params = ListParams { before, limit: Some(limit.saturating_add(1)) };
-    let mut found = formwork.call::<List>(caller, params).await?;
-    let more = found.runs.len() > limit;
-    found.runs.truncate(limit);
+    let params = ListParams { before, limit: Some(limit) };
+    let found = formwork.call::<List>(caller, params).await?;
     terminal.result(&found, || {
         if found.runs.is_empty() {
             return "no runs yet; `formwork demo` makes one\n".to_owned();
@@ -226,8 +224,12 @@ async fn list(
         }
         text
     })?;
-    if let Some(last) = found.runs.last().filter(|_| more && terminal.format == Format::Text) {
-        complain(&format!("there are more: --before {} shows older ones\n", last.run));
+    if let Some(last) = found.runs.last().filter(|_| found.more && terminal.format == Format::Text)
+    {
+        complain(&format!(
+            "there are more: --before {} shows older ones, -n more of them\n",
+            last.run
+        ));
     }
     Ok(())
 }
@@ -252,7 +254,7 @@ async fn resumable(formwork: &Formwork, caller: &Caller) -> Result<RunId, Fault>
     let mut before = None;
     loop {
         let params = ListParams { before, limit: Some(200) };
-        let Listed { runs: page, imported } = formwork.call::<List>(caller, params).await?;
+        let Listed { runs: page, imported, .. } = formwork.call::<List>(caller, params).await?;
         let Some(last) = page.last() else {
             return Err(Fault::failed(anyhow!("no run of {here} waits to be resumed"))
                 .hint("`formwork runs list` shows them all"));

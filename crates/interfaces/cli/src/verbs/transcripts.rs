@@ -78,11 +78,12 @@ pub(crate) fn found(searched: &Searched) -> String {
             visible(&it.line)
         ));
     }
-    if searched.found.is_empty() {
-        out.push_str("nothing was found\n");
-    } else if searched.more {
-        out.push_str("there may be more\n");
-    }
+    out.push_str(match (searched.found.is_empty(), searched.more) {
+        (true, false) => "nothing was found\n",
+        (true, true) => "nothing was found in the newest runs; older ones were not looked at\n",
+        (false, true) => "there may be more: -n shows more of them\n",
+        (false, false) => "",
+    });
     out
 }
 

@@ -197,7 +197,7 @@ fn what_is_cut_off_says_so_and_nothing_is_cut_to_nothing() {
     let unknown = world.run(&["events", "00000000-0000-0000-0000-000000000000"]);
 
     assert!(runs.stderr.contains("there are more: --before "), "{runs}");
-    assert!(events.stderr.contains("there may be more: --after 2"), "{events}");
+    assert!(events.stderr.contains("there are more: --after 2"), "{events}");
     assert_eq!((all.stderr.as_str(), all.stdout.lines().count()), ("", 2), "{all}");
     assert_eq!((none.code, unknown.code), (64, 1), "{none}\n{unknown}");
 }
