@@ -274,7 +274,7 @@ async fn prepare(database: Database) -> Result<Database, StoreError> {
         Engine::Sqlite => sqlite_version(&database, &mut connection).await?,
         Engine::Postgres => postgres_version(&database, &mut connection).await?,
     };
-    give_back(connection).await;
+    connection.give_back().await;
     if found > known {
         return Err(StoreError::TooNew { at: database.at.to_string(), found, known });
     }
@@ -308,7 +308,7 @@ async fn prepare(database: Database) -> Result<Database, StoreError> {
             connection.forsake();
             return Err(error);
         }
-        give_back(connection).await;
+        connection.give_back().await;
     }
     Ok(database)
 }
@@ -329,13 +329,6 @@ async fn first(database: &Database) -> Result<Connection, StoreError> {
         }
     }
     Err(not_opened(&database.at, &error))
-}
-
-/// Gives a connection back so that whoever asks next finds it and does not open another: a pool takes it in a task
-/// of its own, which has to have its turn.
-pub(crate) async fn give_back(connection: Connection) {
-    drop(connection);
-    tokio::task::yield_now().await;
 }
 
 async fn sqlite_version(

@@ -102,7 +102,6 @@ impl Trace {
     pub async fn open(url: &str, options: Options) -> Result<Self, StoreError> {
         let database = schema::open(url, options.wait.as_duration()).await?;
         let feed = Arc::new(Feed::new(read::head(&database).await?));
-        tokio::task::yield_now().await; // The connection is given back, as in `give_back`.
         let (commands, queue) = mpsc::channel(WAITING);
         let has_wal = database.engine == Engine::Sqlite && !database.single;
         let wal = has_wal.then(|| Arc::new(Wal::default()));
