@@ -1,4 +1,8 @@
 //! What may be written on the command line.
+//!
+//! Only the verb that is asked for is put together, for a start would wait for all the others. What a struct of arguments
+//! says of itself would then stand in the help in place of what its verb says, so it is said in comments.
+#![expect(missing_docs, reason = "see above")]
 
 use std::path::PathBuf;
 
@@ -96,6 +100,7 @@ pub enum When {
 
 /// What to do.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Verb {
     /// Run a workflow, or one task, to its checked end.
     Run(Run),
@@ -175,7 +180,7 @@ pub enum Verb {
     },
 }
 
-/// How a run is carried out.
+// How a run is carried out.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub struct RunOptions {
     /// What agents may do: ask, plan, edit or auto.
@@ -232,7 +237,7 @@ pub enum SandboxArg {
     Off,
 }
 
-/// `formwork run`
+// `formwork run`
 #[derive(Debug, Args)]
 pub struct Run {
     /// A workflow: a file, or a name below .formwork/workflows.
@@ -250,7 +255,7 @@ pub struct Run {
     pub options: RunOptions,
 }
 
-/// `formwork ask`, `formwork edit`
+// `formwork ask`, `formwork edit`
 #[derive(Debug, Args)]
 pub struct OneTask {
     /// The task in words; - reads it from standard input.
@@ -264,7 +269,7 @@ pub struct OneTask {
     pub options: RunOptions,
 }
 
-/// `formwork loop`
+// `formwork loop`
 #[derive(Debug, Args)]
 pub struct Loop {
     /// The task in words; - reads it from standard input.
@@ -326,7 +331,7 @@ pub struct Loop {
     pub record: Option<PathBuf>,
 }
 
-/// `formwork review`
+// `formwork review`
 #[derive(Debug, Args)]
 pub struct Review {
     /// Files and folders; all that was changed where absent.
@@ -355,7 +360,7 @@ pub struct Review {
     pub record: Option<PathBuf>,
 }
 
-/// `formwork chat`
+// `formwork chat`
 #[derive(Debug, Default, Args)]
 pub struct Chat {
     /// Go on with a chat: the one that a turn belongs to, or the newest of this workspace.
@@ -372,7 +377,7 @@ pub struct Chat {
     pub agent: Option<AgentName>,
 }
 
-/// `formwork demo`
+// `formwork demo`
 #[derive(Debug, Args)]
 pub struct Demo {
     /// A scripted model claims success without a fix, and is refused by the evidence.
@@ -391,6 +396,7 @@ pub struct Demo {
 
 /// `formwork runs`
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Runs {
     /// List runs, the newest first.
     List {
@@ -483,7 +489,7 @@ pub enum Runs {
     },
 }
 
-/// `formwork runs pause`, `formwork runs abort`
+// `formwork runs pause`, `formwork runs abort`
 #[derive(Debug, Args)]
 pub struct Stop {
     /// The run.
@@ -498,6 +504,7 @@ pub struct Stop {
 
 /// `formwork tasks`
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Tasks {
     /// List the tasks of a run with their states and costs.
     List {
@@ -515,6 +522,7 @@ pub enum Tasks {
 
 /// `formwork workflows`
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Workflows {
     /// List the workflows of the workspace.
     List,
@@ -542,7 +550,7 @@ pub enum Workflows {
     },
 }
 
-/// `formwork spend`
+// `formwork spend`
 #[derive(Debug, Args)]
 pub struct Spend {
     /// The run; all runs of this workspace where absent.
@@ -552,7 +560,7 @@ pub struct Spend {
     pub all: bool,
 }
 
-/// `formwork tools`
+// `formwork tools`
 #[derive(Debug, Args)]
 pub struct Tools {
     /// What to do; they are listed without a word.
@@ -560,8 +568,9 @@ pub struct Tools {
     pub verb: Option<ToolsVerb>,
 }
 
-/// What `formwork tools` does.
+// What `formwork tools` does.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum ToolsVerb {
     /// List the tools that agents can be given, and those of the workspace that are not trusted yet.
     List,
@@ -572,14 +581,14 @@ pub enum ToolsVerb {
     },
 }
 
-/// `formwork notepad`
+// `formwork notepad`
 #[derive(Debug, Args)]
 pub struct Notepad {
     /// The run.
     pub run: RunId,
 }
 
-/// `formwork undo`
+// `formwork undo`
 #[derive(Debug, Args)]
 pub struct Undo {
     /// The run.
@@ -597,6 +606,7 @@ pub struct Undo {
 
 /// `formwork trash`
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Trash {
     /// List what agents have deleted here, the oldest first.
     List {
@@ -622,6 +632,7 @@ pub enum Trash {
 
 /// `formwork approvals`
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Approvals {
     /// List what is not asked about any more.
     List,
@@ -636,14 +647,14 @@ pub enum Approvals {
     },
 }
 
-/// `formwork replay`
+// `formwork replay`
 #[derive(Debug, Args)]
 pub struct Replay {
     /// The run; the last one where absent.
     pub run: Option<RunId>,
 }
 
-/// `formwork events`
+// `formwork events`
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_precedence_over_arg = true)]
 pub struct Events {
@@ -666,8 +677,9 @@ pub struct Events {
     pub follow: bool,
 }
 
-/// `formwork events fire`
+// `formwork events fire`
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum EventsVerb {
     /// Tell runs that something has happened; tasks that wait for it go on.
     Fire {
@@ -684,6 +696,7 @@ pub enum EventsVerb {
 
 /// `formwork inbox`
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Inbox {
     /// List what waits for an answer; of a run all that it ever asked.
     List {
@@ -720,21 +733,21 @@ pub enum Inbox {
     },
 }
 
-/// `formwork blob`
+// `formwork blob`
 #[derive(Debug, Args)]
 pub struct Blob {
     /// The hash.
     pub hash: BlobHash,
 }
 
-/// `formwork validate`
+// `formwork validate`
 #[derive(Debug, Args)]
 pub struct Validate {
     /// Files or folders; the workspace's own documents where absent.
     pub paths: Vec<PathBuf>,
 }
 
-/// `formwork check`
+// `formwork check`
 #[derive(Debug, Args)]
 pub struct Check {
     /// Only what the next commit would bring, in the very bytes that are staged.
@@ -751,7 +764,7 @@ pub struct Check {
     pub paths: Vec<std::path::PathBuf>,
 }
 
-/// `formwork schema`
+// `formwork schema`
 #[derive(Debug, Args)]
 pub struct Schema {
     /// Which document.
@@ -775,7 +788,7 @@ pub enum Document {
     Event,
 }
 
-/// `formwork models`
+// `formwork models`
 #[derive(Debug, Args)]
 pub struct Models {
     /// What to do; they are listed without a word.
@@ -783,8 +796,9 @@ pub struct Models {
     pub action: Option<ModelsAction>,
 }
 
-/// What to do with models.
+// What to do with models.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum ModelsAction {
     /// List the models that are there and what they cost.
     List,
@@ -800,7 +814,7 @@ pub enum ModelsAction {
     },
 }
 
-/// `formwork doctor`
+// `formwork doctor`
 #[derive(Debug, Args)]
 pub struct Doctor {
     /// Do not ask the endpoints.
@@ -808,7 +822,7 @@ pub struct Doctor {
     pub offline: bool,
 }
 
-/// `formwork init`
+// `formwork init`
 #[derive(Debug, Args)]
 pub struct Init {
     /// Overwrite what is there.
@@ -816,7 +830,7 @@ pub struct Init {
     pub force: bool,
 }
 
-/// `formwork trust`
+// `formwork trust`
 #[derive(Debug, Args)]
 pub struct Trust {
     /// Take the trust back.
@@ -826,6 +840,7 @@ pub struct Trust {
 
 /// `formwork audit`
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Audit {
     /// Check the hash chain and the blobs of a run, or the whole log with its checkpoints.
     Verify {
@@ -844,6 +859,7 @@ pub enum Audit {
 
 /// `formwork db`
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Db {
     /// Make the store.
     Init,
@@ -878,6 +894,7 @@ pub struct Age(pub Span);
 
 /// `formwork config`
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Config {
     /// Print the config that holds.
     Show {
