@@ -1,9 +1,9 @@
 //! Ids that the runtime makes and names that people choose, each parsed once.
 
-use std::{borrow::Cow, fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr, sync::Arc};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::seam::{Clock, Rng};
@@ -140,9 +140,10 @@ fn printable(character: char) -> bool {
 macro_rules! names {
     ($($(#[$doc:meta])* $name:ident, $what:literal, $max:literal, $allowed:literal, $rule:ident, $pattern:literal;)*) => {$(
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
+        // Names stand in every event and every path, so a clone shares the text.
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+        #[serde(try_from = "String")]
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// Parses a name.
@@ -152,7 +153,7 @@ macro_rules! names {
             pub fn parse(text: impl Into<String>) -> Result<Self, NameError> {
                 let text = text.into();
                 check_name($what, &text, $max, $allowed, $rule)?;
-                Ok(Self(text))
+                Ok(Self(text.into()))
             }
 
             /// Returns the name as text.
@@ -177,9 +178,15 @@ macro_rules! names {
             }
         }
 
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
         impl From<$name> for String {
             fn from(name: $name) -> Self {
-                name.0
+                name.0.as_ref().to_owned()
             }
         }
 
@@ -233,12 +240,12 @@ names! {
 impl Principal {
     /// Returns the runtime itself, acting as one of its parts.
     pub fn system(part: &str) -> Self {
-        Self(format!("system:{part}"))
+        Self(format!("system:{part}").into())
     }
 
     /// Returns an agent, acting in a session.
     pub fn agent(name: &AgentName) -> Self {
-        Self(format!("agent:{name}"))
+        Self(format!("agent:{name}").into())
     }
 }
 
