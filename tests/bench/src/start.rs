@@ -32,6 +32,9 @@ pub(crate) struct Options {
     /// How many events the large log has.
     #[arg(long, default_value_t = 1_000_000)]
     events: u64,
+    /// Another agent's program, whose --version is measured beside ours.
+    #[arg(long, env = "FORMWORK_BENCH_PEER", value_name = "FILE")]
+    peer: Option<PathBuf>,
 }
 
 /// How many events each run of the large log has.
@@ -72,10 +75,43 @@ pub(crate) fn run(options: &Options, is_quick: bool, report: &mut Report) -> Res
         }
     }
     tell(&samples, &measures.map(|(name, _)| name), report);
+    if let Some(peer) = &options.peer {
+        against(peer, home.path(), repetitions, &|| formwork(&["--version"]), report)?;
+    }
     let size = fs::metadata(&program)?.len() as f64 / 1e6;
     let target = Target::figure(Limit::AtMost(40.0), None);
     report.add(Figure::new("start size of the program", "MB", vec![size]).aims(target));
     report.noise("start", &noise);
+    Ok(())
+}
+
+/// Measures how another program tells its version, and ours beside it.
+fn against(
+    peer: &Path,
+    home: &Path,
+    repetitions: usize,
+    ours: &dyn Fn() -> Result<Used>,
+    report: &mut Report,
+) -> Result<()> {
+    let theirs = || {
+        let mut measured = Measured::new(peer, home)?;
+        measured.command.arg("--version");
+        measured.run()
+    };
+    let (mut own, mut other) = (Vec::new(), Vec::new());
+    for repetition in 0..=repetitions {
+        for (samples, used) in [(&mut own, ours()?), (&mut other, theirs()?)] {
+            ensure!(used.status.success(), "--version failed: {}", used.status);
+            if repetition > 0 {
+                samples.push(used.wall.as_secs_f64() * 1e3);
+            }
+        }
+    }
+    report.add(
+        Figure::new("start --version against a peer/wall", "ms", own)
+            .against("its own --version", other)
+            .aims(Target::ratio(Limit::AtMost(0.5), Limit::AtMost(0.2))),
+    );
     Ok(())
 }
 
