@@ -83,7 +83,7 @@ fn usage(error: &clap::Error) -> io::Result<()> {
         "errors": [told.strip_prefix("error: ").unwrap_or(told)],
         "hint": null,
     });
-    terminal::bytes(format!("{document}\n").as_bytes())
+    terminal::line(&document)
 }
 
 /// Tells what is wrong and returns the exit code.

@@ -120,8 +120,8 @@ impl Terminal {
     ) -> io::Result<()> {
         match self.format {
             Format::Text | Format::Quiet => tell(&harmless(&text())),
-            Format::Json => tell(&format!("{}\n", serde_json::to_string_pretty(document)?)),
-            Format::Jsonl => tell(&format!("{}\n", serde_json::to_string(document)?)),
+            Format::Json => tell(&format!("{}\n", inert(&serde_json::to_string_pretty(document)?))),
+            Format::Jsonl => tell(&format!("{}\n", inert(&serde_json::to_string(document)?))),
         }
     }
 
@@ -130,8 +130,16 @@ impl Terminal {
     /// # Errors
     /// What the stream says.
     pub(crate) fn line<T: Serialize>(&self, document: &T) -> io::Result<()> {
-        print(&format!("{}\n", serde_json::to_string(document)?))
+        line(document)
     }
+}
+
+/// Prints one line of JSON, before it is known what a terminal is.
+///
+/// # Errors
+/// What the stream says.
+pub(crate) fn line<T: Serialize>(document: &T) -> io::Result<()> {
+    print(&format!("{}\n", inert(&serde_json::to_string(document)?)))
 }
 
 /// Returns a unified diff, with colours where they are wanted.
@@ -215,6 +223,29 @@ pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// Writes JSON so that a terminal that shows it is not driven by it: what could move the cursor, hide itself, end a line
+/// for some readers or turn the direction of writing is escaped. All of these stand in texts, where an escape means the
+/// very character, so the JSON says the same.
+fn inert(json: &str) -> Cow<'_, str> {
+    let is_active = |character: char| match character {
+        '\n' => false, // Between the lines of pretty JSON; those within texts are escaped.
+        '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{FEFF}' => true,
+        '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' => true,
+        character => character.is_control(),
+    };
+    if !json.chars().any(is_active) {
+        return Cow::Borrowed(json);
+    }
+    let mut written = String::with_capacity(json.len() + json.len() / 8);
+    for character in json.chars() {
+        match is_active(character) {
+            true => written.push_str(&format!("\\u{:04x}", u32::from(character))),
+            false => written.push(character),
+        }
+    }
+    Cow::Owned(written)
+}
+
 fn is_harmful(character: char) -> bool {
     match character {
         '\n' | '\t' => false,
@@ -232,7 +263,30 @@ pub(crate) fn complain(text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+
+    #[test]
+    fn json_that_is_shown_drives_no_terminal_and_says_the_same() {
+        let text: String = (0..=0x2_07FF).filter_map(char::from_u32).collect();
+        let value = json!({ "text": text, "\u{9b}31m\u{202e}": ["日本語 \u{1F469}\u{1F680}", 1] });
+
+        for written in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
+            let shown = inert(&written);
+
+            assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value);
+            let active = |c: &char| {
+                *c != '\n'
+                    && (c.is_control() || "\u{202e}\u{2066}\u{2028}\u{200f}\u{feff}".contains(*c))
+            };
+            assert_eq!(shown.chars().find(active), None);
+            assert!(
+                shown.contains("\\u009b31m\\u202e") && shown.contains("日本語 \u{1F469}\u{1F680}")
+            );
+        }
+        assert!(matches!(inert("{\"text\": \"日本語\"}\n"), Cow::Borrowed(_)));
+    }
 
     #[test]
     fn what_is_printed_cannot_redraw_the_screen_and_keeps_its_length() {
