@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use formwork_protocols::{
     Model, ModelRef, Price, Provider, ProviderName,
+    document::nearest_hint,
     model::{ModelInfo, ToolCalls},
 };
 
@@ -165,13 +166,25 @@ impl Catalog {
     /// Returns one model of a chain.
     fn link(&self, model: &ModelRef) -> Result<Link, Error> {
         let info = self.info(model)?;
-        let price = info.price.ok_or_else(|| Error::NoPrice { model: model.clone() })?;
+        let price = info.price.ok_or_else(|| self.no_price(model))?;
         let mut provider = Arc::clone(&self.provider(model)?.provider);
         if info.tool_calls == ToolCalls::Text {
             provider = Arc::new(InText::new(provider));
         }
         let model = model.clone();
         Ok(Link { model, price, max_output_tokens: info.max_output_tokens, provider })
+    }
+
+    /// Says that nobody knows what a model costs, and which one of its provider may be meant.
+    fn no_price(&self, model: &ModelRef) -> Error {
+        let configured = self.configured().filter(|known| known.provider == model.provider);
+        let mut known: Vec<String> = configured.map(ToString::to_string).collect();
+        if let (Some(prices), Ok(of)) = (&self.prices, self.provider(model)) {
+            known.extend(prices.names(of.kind).map(|name| format!("{}/{name}", model.provider)));
+        }
+        let wrong = model.to_string();
+        let others = known.iter().map(String::as_str).filter(|known| *known != wrong);
+        Error::NoPrice { hint: nearest_hint(&wrong, others), model: model.clone() }
     }
 
     /// Returns the names of the providers.
@@ -262,6 +275,21 @@ mod tests {
             error.to_string(),
             "model local/qwen3 has no price: it is not in the catalogue and none is configured"
         );
+    }
+
+    #[test]
+    fn a_model_that_is_misspelt_is_told_with_the_nearest() {
+        let word = ModelOverride { price: Some(Price::LOCAL), ..ModelOverride::default() };
+        let known = catalog().with_model(model("local/qwen3"), word);
+        let hint = |name: &str| {
+            let error = known.model(&model(name)).unwrap_err().to_string();
+            error.split_once("; ").map(|(_, hint)| hint.to_owned())
+        };
+
+        assert_eq!(hint("cloud/gpt5").as_deref(), Some("nearest is \"cloud/gpt-5\""));
+        assert_eq!(hint("local/qwne3").as_deref(), Some("nearest is \"local/qwen3\""));
+        let other = hint("local/something-else");
+        assert_eq!(other.as_deref(), Some("the only valid one is \"local/qwen3\""));
     }
 
     #[test]

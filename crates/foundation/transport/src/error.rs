@@ -40,8 +40,15 @@ pub enum Error {
     #[error("model {model}: its chain of fallbacks names {fallback} twice")]
     RepeatedFallback { model: ModelRef, fallback: ModelRef },
     /// Nothing is known of what the model costs, so it is not called.
-    #[error("model {model} has no price: it is not in the catalogue and none is configured")]
-    NoPrice { model: ModelRef },
+    #[error(
+        "model {model} has no price: it is not in the catalogue and none is configured{}",
+        hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default()
+    )]
+    NoPrice {
+        model: ModelRef,
+        /// The model that may be meant, or those that there are.
+        hint: Option<String>,
+    },
 }
 
 impl From<Diagnostics> for Error {

@@ -104,6 +104,13 @@ impl Prices {
         };
         find(name).or_else(|| find(without_date(name)?))
     }
+
+    /// Returns the names of the models that are known at an endpoint of that kind.
+    pub fn names(&self, kind: ProviderKind) -> impl Iterator<Item = &str> {
+        let of = vendor(kind);
+        let models = self.models.iter().filter(move |model| Some(model.vendor) == of);
+        models.map(|model| model.name.as_str())
+    }
 }
 
 const fn vendor(kind: ProviderKind) -> Option<Vendor> {

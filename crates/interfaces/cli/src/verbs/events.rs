@@ -135,7 +135,8 @@ pub(super) fn blob(global: &Global, terminal: &Terminal, args: Blob) -> Result<O
                 }
                 Ok(OutcomeCode::Completed)
             }
-            None => Err(Fault::failed(anyhow::anyhow!("there is nothing with hash {}", args.hash))),
+            None => Err(Fault::failed(anyhow::anyhow!("there is nothing with hash {}", args.hash))
+                .hint("hashes stand whole in the events of the run that has them: formwork events --jsonl")),
         }
     })
 }
