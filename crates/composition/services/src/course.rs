@@ -116,7 +116,11 @@ impl Course {
         let mut course = Self::default();
         for event in events {
             let Some(path) = event.task.and_then(|task| paths.get(&task)) else { continue };
-            let Some((data, call)) = comparable(&event.body) else { continue };
+            let Some((mut data, call)) = comparable(&event.body) else { continue };
+            // Why something ended may name a task, which has another id in each run.
+            if matches!(event.body, EventBody::AttemptEnded(_) | EventBody::TaskMoved(_)) {
+                name_tasks(&mut data, &paths);
+            }
             if call.is_some_and(|call| void.contains(&call))
                 || again.contains(&event.seq)
                 || asides.contains(&event.seq)
@@ -315,6 +319,20 @@ fn farewells(events: &[Event]) -> Vec<u64> {
         }
     }
     farewells
+}
+
+/// Puts the names of tasks in the place of their ids, wherever a sentence names one.
+fn name_tasks(data: &mut Value, paths: &HashMap<TaskId, String>) {
+    match data {
+        Value::String(text) if text.contains("task ") => {
+            let path = |word: &str| paths.get(&word.parse::<TaskId>().ok()?).map(String::as_str);
+            let words = text.split(' ').map(|word| path(word).unwrap_or(word));
+            *text = words.collect::<Vec<_>>().join(" ");
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| name_tasks(value, paths)),
+        Value::Object(fields) => fields.values_mut().for_each(|value| name_tasks(value, paths)),
+        _ => {}
+    }
 }
 
 /// Returns what of an event can be compared, and the call that it belongs to; nothing of one that says only
