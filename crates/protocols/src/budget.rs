@@ -342,6 +342,13 @@ pub trait Ledger: Send + Sync {
     /// [`OverBudget`] names the budget that cannot bear it; nothing was reserved.
     fn reserve(&self, task: TaskId, hold: HoldId, ask: Ask) -> Result<(), OverBudget>;
 
+    /// Enlarges a reservation of `task` by what a lost try of its call used, so that it holds the worst case of one more
+    /// besides. No round is counted: it is the same call.
+    ///
+    /// # Errors
+    /// [`OverBudget`] names the budget that cannot bear it; the reservation is as large as before.
+    fn extend(&self, task: TaskId, hold: HoldId, lost: Ask) -> Result<(), OverBudget>;
+
     /// Replaces a reservation by what was really used. Returns the lines that were crossed.
     fn settle(&self, hold: HoldId, usage: &Usage, cost: Usd) -> Vec<Crossing>;
 

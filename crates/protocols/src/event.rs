@@ -1,6 +1,6 @@
 //! The one log: facts in order, each bound to the one before by its hash.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, ops::Add, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -781,6 +781,32 @@ pub struct ModelRetried {
     /// How it failed.
     #[schemars(with = "Value")]
     pub error: ProviderError,
+    /// What it used in vain. The call's reservation has grown by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<Lost>,
+}
+
+/// What tries of a model call used that brought no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Lost {
+    /// The tokens.
+    pub usage: Usage,
+    /// What they cost, at the price of the model that was asked.
+    pub cost: Usd,
+    /// Whether any of it was estimated.
+    pub estimated: bool,
+}
+
+impl Add for Lost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            usage: self.usage + other.usage,
+            cost: self.cost.saturating_add(other.cost),
+            estimated: self.estimated || other.estimated,
+        }
+    }
 }
 
 /// Data of `model.fell_back`.
@@ -795,6 +821,9 @@ pub struct ModelFellBack {
     /// How the first failed.
     #[schemars(with = "Value")]
     pub error: ProviderError,
+    /// What its last try used in vain, at its own price. The call's reservation has grown by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<Lost>,
 }
 
 /// Data of `model.completed`.
@@ -810,12 +839,15 @@ pub struct ModelCompleted {
     pub served_by: ServedBy,
     /// Why the answer ended.
     pub stop: StopReason,
-    /// What it used.
+    /// What the answer used.
     pub usage: Usage,
     /// Whether the usage is an estimate.
     pub usage_estimated: bool,
-    /// What it cost.
+    /// What the answer cost.
     pub cost: Usd,
+    /// What the tries before it used in vain, besides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<Lost>,
     /// How many tries it took.
     pub tries: u32,
     /// The time to the first event with content.
@@ -844,6 +876,12 @@ pub struct ModelFailed {
     /// How it failed.
     #[schemars(with = "Value")]
     pub error: ProviderError,
+    /// What all of its tries used in vain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<Lost>,
+    /// Whether another try was to follow that no budget could bear.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unaffordable: bool,
     /// What it had said before it was cancelled: a message, by its hash. It is no part of the conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub said: Option<BlobHash>,
@@ -1187,9 +1225,9 @@ pub struct BudgetSettled {
     pub hold: HoldId,
     /// The model call that it was for.
     pub call: CallId,
-    /// What it cost.
+    /// What it cost, lost tries included.
     pub usd: Usd,
-    /// What it used.
+    /// What it used, lost tries included.
     pub usage: Usage,
 }
 

@@ -1,6 +1,6 @@
 //! A model call: what is asked, what streams back, how it can fail.
 
-use std::{fmt, time::Duration};
+use std::{fmt, ops::Add, time::Duration};
 
 use async_trait::async_trait;
 use futures::{StreamExt as _, stream::BoxStream};
@@ -178,6 +178,36 @@ pub struct Completion {
     pub tries: u32,
     /// How many events of the stream could not be read; they were recorded and left out.
     pub undecodable: u32,
+    /// What the tries before it used in vain, where [`Provider::complete`] collected the answer. A stream tells of each
+    /// with the event that says how it failed, and leaves this empty.
+    pub lost: Option<Used>,
+}
+
+/// What a try used although it brought no answer: providers bill what they have begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Used {
+    /// The tokens.
+    pub usage: Usage,
+    /// Whether any of them were estimated, by what had come, and not told by the provider.
+    pub estimated: bool,
+}
+
+impl Add for Used {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { usage: self.usage + other.usage, estimated: self.estimated || other.estimated }
+    }
+}
+
+impl Used {
+    /// Adds what may be nothing to what may be nothing.
+    fn plus(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        match (one, other) {
+            (Some(one), Some(other)) => Some(one + other),
+            (one, other) => one.or(other),
+        }
+    }
 }
 
 impl Completion {
@@ -291,6 +321,10 @@ pub struct ProviderError {
     pub retry_after: Option<Duration>,
     /// How many tries were made.
     pub tries: u32,
+    /// What the last of them used before it failed, as far as anything shows that it did. What the others used is told
+    /// where they failed, and is in it where [`Provider::complete`] was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<Box<Used>>,
 }
 
 impl fmt::Display for ProviderError {
@@ -323,11 +357,14 @@ pub trait Provider: Send + Sync {
 
     /// Sends `request` and streams the answer; the first error ends the stream.
     ///
+    /// Nothing more is sent before it is asked for: behind [`ModelEvent::Retrying`] and [`ModelEvent::FellBack`] the next
+    /// try begins with the next poll. So whoever pays for it decides, and drops the stream where it cannot be paid.
+    ///
     /// Raising `cancel`, like dropping the stream, closes the connection at once; the provider may
     /// bill what it began.
     fn stream(&self, request: ModelRequest, cancel: Cancel) -> ModelStream;
 
-    /// Sends `request` and returns the whole answer.
+    /// Sends `request` and returns the whole answer, or the error, each with what lost tries used.
     ///
     /// # Errors
     /// The error that ended the stream; [`ProviderFault::Protocol`] where it ended without an answer.
@@ -337,10 +374,19 @@ pub trait Provider: Send + Sync {
         cancel: Cancel,
     ) -> Result<Completion, ProviderError> {
         let mut events = self.stream(request, cancel);
+        let mut lost: Option<Used> = None;
         while let Some(event) = events.next().await {
-            if let ModelEvent::Done(completion) = event? {
-                return Ok(*completion);
-            }
+            let failed = match event {
+                Ok(ModelEvent::Done(completion)) => return Ok(Completion { lost, ..*completion }),
+                Ok(ModelEvent::Retrying { error, .. }) => error.used,
+                Ok(ModelEvent::FellBack(fell)) => fell.error.used,
+                Ok(_) => None,
+                Err(mut error) => {
+                    error.used = Used::plus(lost, error.used.map(|used| *used)).map(Box::new);
+                    return Err(error);
+                }
+            };
+            lost = Used::plus(lost, failed.map(|used| *used));
         }
         Err(ProviderError {
             fault: ProviderFault::Protocol,
@@ -353,6 +399,7 @@ pub trait Provider: Send + Sync {
             body: None,
             retry_after: None,
             tries: 1,
+            used: lost.map(Box::new),
         })
     }
 }

@@ -14,7 +14,7 @@ use formwork_policy::Decision;
 use formwork_protocols::{
     CallId, Cancel, Claim, Completion, Ending, Escalation, Event, EventBody, Journal, Message,
     Model, ModelEvent, ModelRequest, Price, Provider, ProviderError, ProviderName, Role, SessionId,
-    Store, TaskId, TaskName, TaskOutcome, TaskSpec, Tool, ToolCall, ToolClass, ToolError,
+    Span, Store, TaskId, TaskName, TaskOutcome, TaskSpec, Tool, ToolCall, ToolClass, ToolError,
     ToolErrorKind, ToolOutput, ToolSpec, Toolbox,
     check::{Phase, Verdict},
     event::{
@@ -101,9 +101,33 @@ impl Talk {
     }
 }
 
-enum Answer {
-    Said(Box<Completion>),
-    Failed(ProviderError),
+/// How a call ended, behind what was lost of it before.
+struct Answer {
+    lost: Vec<ModelEvent>,
+    end: Result<Box<Completion>, ProviderError>,
+}
+
+/// The tries of calls that used something in vain, until their end is read.
+#[derive(Default)]
+struct Tries(HashMap<CallId, Vec<ModelEvent>>);
+
+impl Tries {
+    /// Notes a try that was lost. One that gave way to another model is told as any other: which one answered stands in
+    /// the answer.
+    fn lose(&mut self, call: CallId, wait: Span, error: &ProviderError) {
+        if error.used.is_none() {
+            return;
+        }
+        let tries = self.0.entry(call).or_default();
+        let attempt = u32::try_from(tries.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let (wait, error) = (wait.as_duration(), Box::new(error.clone()));
+        tries.push(ModelEvent::Retrying { attempt, wait, error });
+    }
+
+    /// Returns what was answered to a call.
+    fn end(&mut self, call: CallId, end: Result<Box<Completion>, ProviderError>) -> Answer {
+        Answer { lost: self.0.remove(&call).unwrap_or_default(), end }
+    }
 }
 
 #[derive(Clone)]
@@ -162,6 +186,7 @@ impl Tape {
         let mut tracks: HashMap<String, Track> = HashMap::new();
         let mut order = Vec::new();
         let (mut same, mut words) = (Same::default(), Words::default());
+        let mut tries = Tries::default();
         let mut reading: HashMap<SessionId, Reading> = HashMap::new();
         let mut made: HashMap<CallId, (SessionId, String)> = HashMap::new();
         for (at, event) in events.iter().enumerate() {
@@ -210,16 +235,29 @@ impl Tape {
                     // It is no message of the conversation, which it sums up.
                     let bytes = store.blob(&answer).await?.unwrap_or_default();
                     let Ok(message) = serde_json::from_slice(&bytes) else { continue };
-                    let answer = Answer::Said(Box::new(completion(done.clone(), message)));
-                    lock(&of.talk.answers).push_back(answer);
+                    let said = Ok(Box::new(completion(done.clone(), message)));
+                    lock(&of.talk.answers).push_back(tries.end(done.call, said));
+                }
+                EventBody::ModelRetried(tried) => {
+                    tries.lose(tried.call, tried.wait, &tried.error);
+                }
+                EventBody::ModelFellBack(fell) => {
+                    tries.lose(fell.call, Span::ZERO, &fell.error);
                 }
                 EventBody::ModelFailed(failed) => {
+                    // Another try that no budget could bear is asked for again, and refused again.
+                    let mut error = failed.error.clone();
+                    if failed.unaffordable {
+                        tries.lose(failed.call, Span::ZERO, &error);
+                        error.used = None;
+                    }
                     let is_answer =
                         failed.error.fault != formwork_protocols::ProviderFault::Cancelled;
                     if let Some(of) =
                         reading.get_mut(&same.of(failed.session)).filter(|_| is_answer)
                     {
-                        lock(&of.talk.answers).push_back(Answer::Failed(failed.error.clone()));
+                        let answer = tries.end(failed.call, Err(error));
+                        lock(&of.talk.answers).push_back(answer);
                     }
                 }
                 EventBody::SessionMessage(said) if said.role == Role::Assistant => {
@@ -228,7 +266,8 @@ impl Tape {
                     let Some(done) = of.answered.take() else { continue };
                     let bytes = store.blob(&said.message).await?.unwrap_or_default();
                     let Ok(message) = serde_json::from_slice(&bytes) else { continue };
-                    let answer = Answer::Said(Box::new(completion(done, message)));
+                    let call = done.call;
+                    let answer = tries.end(call, Ok(Box::new(completion(done, message))));
                     lock(&of.talk.answers).push_back(answer);
                 }
                 // One that only repeats others is refused by the conversation itself.
@@ -496,6 +535,7 @@ fn completion(done: ModelCompleted, message: Message) -> Completion {
         elapsed: done.elapsed.as_duration(),
         tries: done.tries,
         undecodable: done.undecodable,
+        lost: None,
     }
 }
 
@@ -537,8 +577,10 @@ impl Provider for Player {
 
     fn stream(&self, _: ModelRequest, cancel: Cancel) -> ModelStream {
         match lock(&self.talk.answers).pop_front() {
-            Some(Answer::Said(done)) => stream::iter([Ok(ModelEvent::Done(done))]).boxed(),
-            Some(Answer::Failed(error)) => stream::iter([Err(error)]).boxed(),
+            Some(Answer { lost, end }) => {
+                let end = end.map(ModelEvent::Done);
+                stream::iter(lost.into_iter().map(Ok).chain([end])).boxed()
+            }
             None => {
                 let tape = Arc::clone(&self.tape);
                 stream::once(async move { tape.wait(&cancel).await })

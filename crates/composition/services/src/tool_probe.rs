@@ -75,7 +75,11 @@ impl ToolOutcome {
 pub(crate) async fn probe(model: &Model, kind: ProviderKind, cancel: Cancel) -> ToolProbe {
     let takes_tools = model.info.tool_calls != ToolCalls::None;
     let answer = model.provider.complete(request(model, takes_tools), cancel).await;
-    let usage = answer.as_ref().map(|answer| answer.usage).unwrap_or_default();
+    // Tries that broke off are paid for as well.
+    let usage = match &answer {
+        Ok(answer) => answer.usage + answer.lost.unwrap_or_default().usage,
+        Err(error) => error.used.as_ref().map(|used| used.usage).unwrap_or_default(),
+    };
     let (outcome, found) = match &answer {
         Err(error) => (ToolOutcome::Failed, error.to_string()),
         Ok(answer) if !takes_tools => (ToolOutcome::Answered, at(answer, "answered")),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use formwork_protocols::{
     AttemptId, BlobHash, Ending, Event, EventBody, OutcomeCode, Position, RunId, RunState, TaskId,
     TaskState, Timestamp, Usage, Usd,
-    event::{FileChange, ModelCompleted},
+    event::{FileChange, Lost, ModelCompleted, ModelFailed},
 };
 use serde_json::Error;
 
@@ -96,6 +96,18 @@ impl Spent {
         self.cost = self.cost.saturating_add(amount(cost));
     }
 
+    /// Adds an answer, and what the tries before it used in vain.
+    fn add_call(&mut self, data: &ModelCompleted) {
+        self.add(&data.usage, data.cost);
+        self.lose(data.lost);
+    }
+
+    fn lose(&mut self, lost: Option<Lost>) {
+        if let Some(lost) = lost {
+            self.add(&lost.usage, lost.cost);
+        }
+    }
+
     fn args(&self) -> impl Iterator<Item = Arg> {
         self.tokens.iter().chain([&self.cost]).map(|number| Arg::from(*number))
     }
@@ -143,9 +155,10 @@ impl Changes {
             }
             EventBody::ModelCompleted(data) => {
                 run.rounds = run.rounds.saturating_add(1);
-                run.spent.add(&data.usage, data.cost);
+                run.spent.add_call(data);
                 self.called(event, data);
             }
+            EventBody::ModelFailed(data) => run.spent.lose(data.lost),
             EventBody::FileChanged(data) => self.file(event.run, data),
             _ => {}
         }
@@ -160,7 +173,8 @@ impl Changes {
             EventBody::TaskCreated(_)
             | EventBody::TaskMoved(_)
             | EventBody::AttemptStarted(_)
-            | EventBody::ModelCompleted(_) => self.task(event.run, id),
+            | EventBody::ModelCompleted(_)
+            | EventBody::ModelFailed(ModelFailed { lost: Some(_), .. }) => self.task(event.run, id),
             EventBody::AttemptEnded(data) => {
                 let attempt = self.attempts.entry(data.attempt).or_default();
                 attempt.task.get_or_insert(id);
@@ -204,7 +218,8 @@ impl Changes {
                     task.ended = Some(at);
                 }
             }
-            EventBody::ModelCompleted(data) => task.spent.add(&data.usage, data.cost),
+            EventBody::ModelCompleted(data) => task.spent.add_call(data),
+            EventBody::ModelFailed(data) => task.spent.lose(data.lost),
             EventBody::AttemptStarted(data) => {
                 let number = i64::from(data.number);
                 task.attempts = task.attempts.max(number);

@@ -187,7 +187,7 @@ impl MessagesReader {
             output_tokens: known(new.output_tokens, self.counts.output_tokens),
             output_tokens_details: new.output_tokens_details.or(self.counts.output_tokens_details),
         };
-        draft.usage = Some(usage(&self.counts));
+        draft.counted(usage(&self.counts));
     }
 }
 

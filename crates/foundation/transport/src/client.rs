@@ -14,7 +14,8 @@ use std::{
 
 use formwork_protocols::{
     Cancel, ModelRequest, Provider, ProviderError, ProviderFault, ProviderName, Span,
-    model::ModelStream, text,
+    model::{ModelStream, Used},
+    text,
 };
 use futures::StreamExt as _;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
@@ -62,6 +63,8 @@ pub(crate) struct Failure {
     request_id: Option<String>,
     asked: Option<Duration>,
     after: retry::After,
+    /// What it used all the same.
+    used: Option<Used>,
 }
 
 impl Failure {
@@ -70,7 +73,7 @@ impl Failure {
             ProviderFault::Protocol => retry::After::Unusable,
             _ => retry::After::Failure,
         };
-        Self { fault, status: None, request_id: None, asked: None, after }
+        Self { fault, status: None, request_id: None, asked: None, after, used: None }
     }
 }
 
@@ -227,6 +230,7 @@ impl Inner {
                 .map(|body| text::head(&self.scrub(&body), ERROR_BODY).to_owned()),
             retry_after: failure.asked,
             tries,
+            used: failure.used.map(Box::new),
         }
     }
 

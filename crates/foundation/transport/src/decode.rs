@@ -128,6 +128,7 @@ impl Answer {
             elapsed: Duration::ZERO,
             tries: 1,
             undecodable: self.undecodable,
+            lost: None,
         })
     }
 
@@ -162,8 +163,10 @@ impl Answer {
         served_by
     }
 
-    fn error(&self, fault: Fault) -> ProviderError {
+    fn error(&mut self, fault: Fault) -> ProviderError {
+        let used = self.draft.used(&self.request).map(Box::new);
         ProviderError {
+            used,
             fault: fault.fault,
             message: fault.message,
             provider: self.served_by.provider.clone(),

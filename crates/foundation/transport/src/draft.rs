@@ -7,7 +7,7 @@ use std::{collections::VecDeque, mem, ops::Range};
 use formwork_protocols::{
     Message, ModelEvent, ModelRequest, Part, ProviderFault, Role, Usage,
     message::{Provenance, Reasoning},
-    model::StopReason,
+    model::{StopReason, Used},
 };
 
 use crate::{
@@ -29,13 +29,16 @@ pub(crate) struct Draft {
     refused: bool,
     /// How often anything was added.
     changes: u64,
+    /// How many bytes of the answer came, and how many had come when the server counted last.
+    bytes: usize,
+    counted: usize,
     /// Why it ended, once the server has said so.
     pub(crate) stop: Option<StopReason>,
     /// Whether the wire's own end marker came.
     pub(crate) ended: bool,
     /// Whether an event could not be read.
     pub(crate) lost: bool,
-    pub(crate) usage: Option<Usage>,
+    usage: Option<Usage>,
     /// The model, as the server names it.
     pub(crate) model: Option<String>,
     /// The server's id of the answer.
@@ -45,6 +48,7 @@ pub(crate) struct Draft {
     last_words: Option<(Words, usize, usize)>,
     /// The last event whose counts were not read yet, and how they are.
     uncounted: String,
+    uncounted_at: usize,
     count: Option<fn(&str) -> Option<Usage>>,
 }
 
@@ -82,8 +86,11 @@ impl Draft {
             told: VecDeque::new(),
             refused: false,
             changes: 0,
+            bytes: 0,
+            counted: 0,
             last_words: None,
             uncounted: String::new(),
+            uncounted_at: 0,
             count: None,
             stop: None,
             ended: false,
@@ -118,7 +125,25 @@ impl Draft {
     pub(crate) fn count_later(&mut self, data: &str, count: fn(&str) -> Option<Usage>) {
         self.uncounted.clear();
         self.uncounted.push_str(data);
+        self.uncounted_at = self.bytes;
         self.count = Some(count);
+    }
+
+    /// Takes what the server counts of all that has come so far.
+    pub(crate) const fn counted(&mut self, usage: Usage) {
+        self.usage = Some(usage);
+        self.counted = self.bytes;
+    }
+
+    /// Tells whether the server has counted all that came.
+    pub(crate) const fn is_counted(&self) -> bool {
+        self.counted == self.bytes
+    }
+
+    /// Takes it that what has come is counted in the same words as before.
+    #[inline]
+    pub(crate) const fn count_again(&mut self) {
+        self.counted = self.bytes;
     }
 
     /// Reads the counts that were kept.
@@ -128,7 +153,29 @@ impl Draft {
             && let Some(usage) = count(&self.uncounted)
         {
             self.usage = Some(usage);
+            self.counted = self.uncounted_at;
         }
+    }
+
+    /// Returns what was used although no answer comes of it, as far as anything shows that it was: what the server has
+    /// counted, and an estimate of what came behind that count.
+    pub(crate) fn used(&mut self, request: &ModelRequest) -> Option<Used> {
+        self.count_now();
+        let told = self.usage.filter(|usage| usage.total() > 0);
+        if told.is_none() && self.bytes == 0 {
+            return None;
+        }
+        let uncounted = match told {
+            Some(_) => self.bytes.saturating_sub(self.counted),
+            None => self.bytes,
+        };
+        let mut used = Used { usage: told.unwrap_or_default(), estimated: uncounted > 0 };
+        used.usage.output = used.usage.output.saturating_add(usage::tokens(uncounted));
+        if used.usage.total_input() == 0 {
+            used.usage.input = usage::estimate_input(request);
+            used.estimated = true;
+        }
+        Some(used)
     }
 
     /// Takes note of a change that brings no words.
@@ -151,6 +198,7 @@ impl Draft {
             return;
         }
         self.changes += 1;
+        self.bytes += text.len();
         self.last_words = Some((Words::Text, text.as_ptr().addr(), text.len()));
         match self.parts.last_mut() {
             Some(DraftPart::Text(before)) => before.push_str(text),
@@ -170,6 +218,7 @@ impl Draft {
             return;
         }
         self.changes += 1;
+        self.bytes += text.len();
         self.last_words = Some((Words::Reasoning, text.as_ptr().addr(), text.len()));
         match self.parts.last_mut() {
             Some(DraftPart::Reasoning { text: before, signature: None, redacted: false }) => {
@@ -186,6 +235,7 @@ impl Draft {
 
     pub(crate) fn add_call(&mut self, delta: Delta<'_>) {
         self.changed();
+        self.bytes += delta.name.map_or(0, str::len) + delta.arguments.map_or(0, str::len);
         let before = self.calls.len();
         let told = &mut self.told;
         self.calls.take(delta, &mut |step| told.push_back(Told::Call(step)));

@@ -113,7 +113,8 @@ impl Fallback {
         }
         let errors = passed.into_iter().map(|failed| {
             let message = format!("not asked again: {}", failed.error.message);
-            ProviderError { message, tries: 0, ..failed.error.clone() }
+            // What it used was told when it failed.
+            ProviderError { message, tries: 0, used: None, ..failed.error.clone() }
         });
         errors.collect()
     }

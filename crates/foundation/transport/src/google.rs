@@ -208,6 +208,20 @@ impl Reader for GeminiReader {
 
 impl GeminiReader {
     fn take(&mut self, chunk: &Chunk<'_>, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
+        let heard = self.take_candidates(chunk, data, draft);
+        // Counts grow from chunk to chunk; the last ones hold, for all that came, and what failed is billed as well.
+        if let Some(counts) = &chunk.usage_metadata {
+            draft.counted(usage(counts));
+        }
+        heard
+    }
+
+    fn take_candidates(
+        &mut self,
+        chunk: &Chunk<'_>,
+        data: &str,
+        draft: &mut Draft,
+    ) -> Result<Heard, Fault> {
         if chunk.error.is_some() {
             return Err(Fault::of_answer(None, data));
         }
@@ -218,10 +232,6 @@ impl GeminiReader {
             draft.id = chunk.response_id.as_deref().map(str::to_owned);
         }
         let mut heard = Heard::Nothing;
-        // Counts grow from chunk to chunk; the last ones hold.
-        if let Some(counts) = &chunk.usage_metadata {
-            draft.usage = Some(usage(counts));
-        }
         // A prompt that was withheld from the model has no candidate.
         if chunk.prompt_feedback.as_ref().is_some_and(|feedback| feedback.block_reason.is_some()) {
             draft.stop = Some(StopReason::ContentFilter);

@@ -77,6 +77,11 @@
 //! before it is called: a model of one's own is free only by the operator's word, [`Price::LOCAL`]. A budget holds the most
 //! that a call may cost, [`Model::ceiling`], which is the dearest of a chain, and is settled with what it did cost.
 //!
+//! A try that broke off is billed for what it had begun: [`ProviderError::used`] says how much, as the server told it or
+//! estimated by what had come. A stream sends nothing more until it is polled again behind [`ModelEvent::Retrying`] and
+//! [`ModelEvent::FellBack`], so a budget that cannot bear another try is kept by dropping it there;
+//! [`Provider::complete`] adds all of it up ([`Completion::lost`]).
+//!
 //! # Whose reasoning is whose
 //!
 //! A [`Reasoning`] part keeps the provider and model that made it, and its signature unchanged. It is sent back to that
@@ -101,10 +106,12 @@
 //!
 //! [`Cancel`]: formwork_protocols::Cancel
 //! [`Completion`]: formwork_protocols::Completion
+//! [`Completion::lost`]: formwork_protocols::Completion::lost
 //! [`Malformed`]: formwork_protocols::message::Arguments::Malformed
 //! [`Model`]: formwork_protocols::Model
 //! [`Model::ceiling`]: formwork_protocols::Model::ceiling
 //! [`ModelEvent::Done`]: formwork_protocols::ModelEvent::Done
+//! [`ModelEvent::FellBack`]: formwork_protocols::ModelEvent::FellBack
 //! [`ModelEvent::Retrying`]: formwork_protocols::ModelEvent::Retrying
 //! [`ModelEvent::Started`]: formwork_protocols::ModelEvent::Started
 //! [`ModelRequest`]: formwork_protocols::ModelRequest
@@ -113,6 +120,7 @@
 //! [`Provider::complete`]: formwork_protocols::Provider::complete
 //! [`Provider::stream`]: formwork_protocols::Provider::stream
 //! [`ProviderError`]: formwork_protocols::ProviderError
+//! [`ProviderError::used`]: formwork_protocols::ProviderError::used
 //! [`ProviderFault`]: formwork_protocols::ProviderFault
 //! [`Reasoning`]: formwork_protocols::message::Reasoning
 //! [`Usage`]: formwork_protocols::Usage

@@ -159,7 +159,7 @@ impl OllamaReader {
         }
         // A server leaves the first count out for a prompt that it held already; half a count is none.
         if let (Some(input), Some(output)) = (line.prompt_eval_count, line.eval_count) {
-            draft.usage = Some(Usage { input, output, ..Usage::default() });
+            draft.counted(Usage { input, output, ..Usage::default() });
         }
         draft.stop = Some(stop_reason(line.done_reason.as_deref()));
         draft.ended = true;

@@ -57,6 +57,19 @@ impl Reader for ChatReader {
 }
 
 fn take(chunk: &Chunk<'_>, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
+    let heard = take_choices(chunk, data, draft);
+    // Counts grow from chunk to chunk where a server sends them with each; the last ones hold, for all that came, and
+    // what failed is billed as well.
+    let usage = chunk.usage.as_ref().map(usage_of_counts);
+    let usage = usage.filter(|usage| usage.total() > 0);
+    let Some(usage) = usage.or_else(|| chunk.timings.as_ref().map(usage_of_timings)) else {
+        return heard;
+    };
+    draft.counted(usage);
+    heard.map(|_| Heard::Progress)
+}
+
+fn take_choices(chunk: &Chunk<'_>, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
     if chunk.error.is_some()
         || chunk.object.as_ref().is_some_and(|object| object.as_str() == "error")
     {
@@ -69,13 +82,6 @@ fn take(chunk: &Chunk<'_>, data: &str, draft: &mut Draft) -> Result<Heard, Fault
         draft.id = chunk.id.as_ref().map(|id| id.as_str().to_owned());
     }
     let mut heard = Heard::Nothing;
-    // Counts grow from chunk to chunk where a server sends them with each; the last ones hold.
-    let usage = chunk.usage.as_ref().map(usage_of_counts);
-    let usage = usage.filter(|usage| usage.total() > 0);
-    if let Some(usage) = usage.or_else(|| chunk.timings.as_ref().map(usage_of_timings)) {
-        draft.usage = Some(usage);
-        heard = Heard::Progress;
-    }
     // Formwork asks for one choice; another would be a second answer mixed into the first.
     for choice in chunk.choices.iter().filter(|choice| choice.index.unwrap_or(0) == 0) {
         if let Some(error) = choice.error {

@@ -152,6 +152,13 @@ impl Reader for ResponsesReader {
     }
 }
 
+/// Takes the counts of the whole answer, where they are told.
+fn count(response: &Value, draft: &mut Draft) {
+    if let Some(counts) = response.get("usage").filter(|usage| !usage.is_null()) {
+        draft.counted(usage(counts));
+    }
+}
+
 impl ResponsesReader {
     /// Takes the state of the whole answer, which is its end unless it is still being made.
     fn response(
@@ -165,6 +172,7 @@ impl ResponsesReader {
         draft.model = text("model").or(draft.model.take());
         let error = response.get("error").filter(|error| !error.is_null());
         if error.is_some() || kind == "response.failed" {
+            count(response, draft); // What failed is billed as well.
             let error =
                 error.cloned().unwrap_or_else(|| json!({ "message": "the response failed" }));
             return Err(Fault::of_answer(None, &json!({ "error": error }).to_string()));
@@ -187,9 +195,7 @@ impl ResponsesReader {
                 self.end(item, Some(index), draft);
             }
         }
-        if let Some(counts) = response.get("usage").filter(|usage| !usage.is_null()) {
-            draft.usage = Some(usage(counts));
-        }
+        count(response, draft);
         draft.stop = Some(stop);
         draft.ended = true;
         Ok(Heard::End)

@@ -187,6 +187,7 @@ impl Scripted {
             body: None,
             retry_after: None,
             tries: 1,
+            used: None,
         }
     }
 
@@ -256,6 +257,7 @@ impl Scripted {
             elapsed: Duration::ZERO,
             tries: 1,
             undecodable: 0,
+            lost: None,
         };
         events.push(ModelEvent::Done(Box::new(completion)));
         events

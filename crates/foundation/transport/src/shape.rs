@@ -49,6 +49,8 @@ impl Shaped {
             }
             if let Some(count) = self.shape.count {
                 draft.count_later(data, count);
+            } else if self.shape.is_counted {
+                draft.count_again();
             }
             self.shape.tries = 0;
             return Ok(Heard::Progress);
@@ -96,6 +98,8 @@ struct Shape {
     gaps: Vec<Gap>,
     /// How the counts are read, where they may differ.
     count: Option<fn(&str) -> Option<Usage>>,
+    /// Whether each event counts all that came, in the same words.
+    is_counted: bool,
     tries: u8,
 }
 
@@ -162,6 +166,7 @@ impl Shape {
             gaps.extend(values.filter(|(_, what)| *what == What::Number));
             (gaps.len() > unread).then_some(counted.read)
         });
+        self.is_counted = draft.is_counted();
         gaps.sort_by_key(|(at, _)| at.start);
         self.tries += 1;
         self.is_known = self.tries < TRIES;

@@ -46,6 +46,7 @@ fn message(message: &Message) -> u64 {
     parts.sum()
 }
 
-fn tokens(bytes: usize) -> u64 {
+/// Estimates how many tokens so many bytes of text are.
+pub(crate) fn tokens(bytes: usize) -> u64 {
     u64::try_from(bytes.div_ceil(BYTES_PER_TOKEN)).unwrap_or(u64::MAX)
 }

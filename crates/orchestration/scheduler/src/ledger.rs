@@ -116,6 +116,11 @@ impl Accounts {
         }
     }
 
+    /// Takes over from the record what a lost try of a call used, whatever it leaves.
+    pub fn restore_lost(&self, hold: HoldId, lost: Ask) {
+        self.lock().enlarge(hold, lost);
+    }
+
     /// Takes over a tool call from the record, whatever it leaves.
     pub fn restore_tool_call(&self, task: TaskId) {
         let mut book = self.lock();
@@ -235,6 +240,18 @@ impl Book {
         });
         self.holds.insert(hold, (place, ask));
     }
+
+    /// Adds to a reservation. One that is settled stays so.
+    fn enlarge(&mut self, hold: HoldId, more: Ask) {
+        let Some((place, ask)) = self.holds.get_mut(&hold) else { return };
+        ask.usd = ask.usd.saturating_add(more.usd);
+        ask.tokens = ask.tokens.saturating_add(more.tokens);
+        let place = *place;
+        self.each_above(place, |account| {
+            account.held_usd = account.held_usd.saturating_add(more.usd);
+            account.held_tokens = account.held_tokens.saturating_add(more.tokens);
+        });
+    }
 }
 
 impl Account {
@@ -276,7 +293,22 @@ impl Account {
         Some(self.limit.tool_calls?.saturating_sub(self.spent.tool_calls))
     }
 
+    /// Says why a call cannot be made, if it cannot.
     fn refuse(&self, ask: &Ask) -> Option<OverBudget> {
+        self.refuse_more(ask).or_else(|| {
+            let (limit, left) = (self.limit.rounds?, self.left_rounds()?);
+            (left == 0).then(|| OverBudget {
+                task: self.task,
+                cap: Cap::Rounds,
+                limit: limit.to_string(),
+                left: "0".to_owned(),
+                asked: "1".to_owned(),
+            })
+        })
+    }
+
+    /// Says why a call that is made cannot have more, if it cannot.
+    fn refuse_more(&self, ask: &Ask) -> Option<OverBudget> {
         let over = |cap, limit: String, left: String, asked: String| {
             Some(OverBudget { task: self.task, cap, limit, left, asked })
         };
@@ -289,9 +321,6 @@ impl Account {
             && ask.tokens > left
         {
             return over(Cap::Tokens, limit.to_string(), left.to_string(), ask.tokens.to_string());
-        }
-        if let (Some(limit), Some(0)) = (self.limit.rounds, self.left_rounds()) {
-            return over(Cap::Rounds, limit.to_string(), "0".to_owned(), "1".to_owned());
         }
         None
     }
@@ -333,6 +362,19 @@ impl Ledger for Accounts {
         let admitted = book.admit(place, |account| account.refuse(&ask));
         if admitted.is_ok() {
             book.hold(place, hold, ask);
+        }
+        self.tell(&book);
+        admitted
+    }
+
+    fn extend(&self, task: TaskId, hold: HoldId, lost: Ask) -> Result<(), OverBudget> {
+        let mut book = self.lock();
+        let Some(&(place, _)) = book.holds.get(&hold) else {
+            return Err(no_account(task, Cap::Usd, lost.usd.to_string()));
+        };
+        let admitted = book.admit(place, |account| account.refuse_more(&lost));
+        if admitted.is_ok() {
+            book.enlarge(hold, lost);
         }
         self.tell(&book);
         admitted
@@ -578,10 +620,41 @@ mod tests {
         assert_eq!(accounts.unsettled(), []);
     }
 
+    #[test]
+    fn a_lost_try_makes_its_reservation_larger_on_the_whole_path_or_not_at_all() {
+        let rng = SeededRng::new(8);
+        let (root, child) = (task(&rng), task(&rng));
+        let accounts = Accounts::new();
+        accounts.open(root, None, &Budget { rounds: Some(1), tokens: Some(100), ..dollars(100) });
+        accounts.open(child, Some(root), &dollars(90));
+        let id = hold(&rng);
+        accounts.reserve(child, id, ask(40, 40)).unwrap();
+
+        accounts.extend(child, id, ask(30, 30)).unwrap();
+        let own = accounts.extend(child, id, ask(21, 0)).unwrap_err();
+        let above = accounts.extend(child, id, ask(0, 31)).unwrap_err();
+        let left = accounts.remaining(child);
+        accounts.settle(id, &Usage { input: 65, ..Usage::default() }, Usd::from_nanos(65));
+        let late = accounts.extend(child, id, ask(1, 1));
+
+        assert_eq!(
+            (own.task, own.cap, above.task, above.cap),
+            (child, Cap::Usd, root, Cap::Tokens)
+        );
+        assert_eq!((left.usd, left.tokens), (Some(Usd::from_nanos(20)), Some(30)));
+        assert_eq!(accounts.spent(root).rounds, 1);
+        assert_eq!(accounts.remaining(child).usd, Some(Usd::from_nanos(25)));
+        assert_eq!(accounts.remaining(root).usd, Some(Usd::from_nanos(35)));
+        assert!(late.is_err(), "what is settled has no more tries");
+    }
+
     proptest! {
         #[test]
-        fn no_series_of_holds_and_settlements_spends_more_than_any_limit(
-            steps in prop::collection::vec((0_usize..7, 0_i64..200, 0_i64..=100, any::<bool>()), 1..200),
+        fn no_series_of_holds_lost_tries_and_settlements_spends_more_than_any_limit(
+            steps in prop::collection::vec(
+                ((0_usize..7, 0_i64..200, 0_i64..=100, any::<bool>()), prop::collection::vec(0_i64..=100, 0..4)),
+                1..200,
+            ),
             limits in prop::collection::vec(prop::option::of(0_i64..2_000), 7),
         ) {
             let rng = SeededRng::new(9);
@@ -593,10 +666,21 @@ mod tests {
                 accounts.open(tasks[place], parent, &budget);
             }
             let mut open = Vec::new();
-            for (place, most, percent, settles) in steps {
+            for ((place, most, percent, settles), tries) in steps {
                 let id = hold(&rng);
                 if accounts.reserve(tasks[place], id, ask(most, 0)).is_ok() {
-                    open.push((id, Usd::from_nanos(most).percent(u32::try_from(percent).unwrap())));
+                    // Of a call whose try is lost there is another one, where all budgets bear it.
+                    let part = |percent: i64| Usd::from_nanos(most).percent(u32::try_from(percent).unwrap());
+                    let (mut used, mut last) = (Usd::ZERO, part(percent));
+                    for lost in tries.into_iter().map(part) {
+                        used = used.saturating_add(lost);
+                        let more = Ask { usd: lost, tokens: 0 };
+                        if accounts.extend(tasks[place], id, more).is_err() {
+                            last = Usd::ZERO;
+                            break;
+                        }
+                    }
+                    open.push((id, used.saturating_add(last)));
                 }
                 if settles && let Some((id, cost)) = open.pop() {
                     accounts.settle(id, &Usage::default(), cost);

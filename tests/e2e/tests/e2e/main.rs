@@ -35,6 +35,7 @@ mod imported; // A run that came from a file.
 mod interrupt; // Ctrl-C, and the run taken up again.
 mod leaks; // Secrets planted wherever they could be.
 mod log; // The log as a whole: moved, archived, verified.
+mod lost; // Tries that broke off after they had cost something.
 mod made; // Tasks that agents make while they work.
 mod models; // Servers of models: looked at closely, and given one.
 mod modes; // What agents may change.

@@ -76,6 +76,7 @@ impl Provider for Script {
                     elapsed: Duration::from_millis(5),
                     tries: 1,
                     undecodable: 0,
+                    lost: None,
                 }));
                 stream::iter([Ok(text), Ok(done)]).boxed()
             }
@@ -100,6 +101,7 @@ impl Script {
             body: None,
             retry_after: None,
             tries: 1,
+            used: None,
         }
     }
 }

@@ -98,8 +98,9 @@ impl Share {
     }
 }
 
-impl Ledger for Share {
-    fn reserve(&self, task: TaskId, hold: HoldId, ask: Ask) -> Result<(), OverBudget> {
+impl Share {
+    /// Tells whether the dollars and the tokens of the check bear that much more.
+    fn bears(&self, task: TaskId, ask: &Ask) -> Result<(), OverBudget> {
         let left = self.left();
         let over = |cap, limit: String, left: String, asked: String| {
             Err(OverBudget { task, cap, limit, left, asked })
@@ -114,8 +115,16 @@ impl Ledger for Share {
         {
             return over(Cap::Tokens, limit.to_string(), left.to_string(), ask.tokens.to_string());
         }
-        if let (Some(limit), Some(0)) = (self.limit.rounds, left.rounds) {
-            return over(Cap::Rounds, limit.to_string(), "0".to_owned(), "1".to_owned());
+        Ok(())
+    }
+}
+
+impl Ledger for Share {
+    fn reserve(&self, task: TaskId, hold: HoldId, ask: Ask) -> Result<(), OverBudget> {
+        self.bears(task, &ask)?;
+        if let (Some(limit), Some(0)) = (self.limit.rounds, self.left().rounds) {
+            let (limit, left, asked) = (limit.to_string(), "0".to_owned(), "1".to_owned());
+            return Err(OverBudget { task, cap: Cap::Rounds, limit, left, asked });
         }
         self.inner.reserve(task, hold, ask)?;
         let mut used = lock(&self.used);
@@ -123,6 +132,19 @@ impl Ledger for Share {
         used.tokens = used.tokens.saturating_add(ask.tokens);
         used.rounds = used.rounds.saturating_add(1);
         used.holds.insert(hold, ask);
+        Ok(())
+    }
+
+    fn extend(&self, task: TaskId, hold: HoldId, lost: Ask) -> Result<(), OverBudget> {
+        self.bears(task, &lost)?;
+        self.inner.extend(task, hold, lost)?;
+        let mut used = lock(&self.used);
+        used.usd = used.usd.saturating_add(lost.usd);
+        used.tokens = used.tokens.saturating_add(lost.tokens);
+        if let Some(ask) = used.holds.get_mut(&hold) {
+            ask.usd = ask.usd.saturating_add(lost.usd);
+            ask.tokens = ask.tokens.saturating_add(lost.tokens);
+        }
         Ok(())
     }
 
@@ -168,4 +190,36 @@ fn tighter<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use formwork_protocols::{SeededRng, SystemClock};
+    use formwork_scheduler::Accounts;
+
+    use super::*;
+
+    #[test]
+    fn what_a_check_lost_comes_out_of_its_own_share_and_of_its_tasks_budget() {
+        let rng = SeededRng::new(1);
+        let task = TaskId::generate(&SystemClock, &rng);
+        let id = HoldId::generate(&SystemClock, &rng);
+        let dollars = |nanos| Budget { usd: Some(Usd::from_nanos(nanos)), ..Budget::default() };
+        let ask = |nanos| Ask { usd: Usd::from_nanos(nanos), tokens: 0 };
+        let accounts = Arc::new(Accounts::new());
+        accounts.open(task, None, &dollars(100));
+        let inner = Arc::clone(&accounts) as _;
+        let share = Share { inner, limit: dollars(50), used: Mutex::default() };
+
+        share.reserve(task, id, ask(20)).unwrap();
+        share.extend(task, id, ask(20)).unwrap();
+        let over = share.extend(task, id, ask(11)).unwrap_err();
+        let held = (share.left().usd, accounts.remaining(task).usd);
+        share.settle(id, &Usage::default(), Usd::from_nanos(25));
+
+        assert_eq!((over.task, over.cap, over.left.as_str()), (task, Cap::Usd, "0.00000001"));
+        assert_eq!(held, (Some(Usd::from_nanos(10)), Some(Usd::from_nanos(60))));
+        assert_eq!(share.left().usd, Some(Usd::from_nanos(25)));
+        assert_eq!(accounts.remaining(task).usd, Some(Usd::from_nanos(75)));
+    }
 }

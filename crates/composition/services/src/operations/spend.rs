@@ -1,6 +1,6 @@
 //! `spend.report`: where the money went, by task, agent, model, tool and class of token.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use async_trait::async_trait;
 use formwork_protocols::{
@@ -81,8 +81,8 @@ pub struct Report {
     pub runs: u64,
     /// All model calls together.
     pub total: Line,
-    /// What calls cost that brought no answer, because they broke off or their process died: at most, and in
-    /// no list.
+    /// What calls, and tries of them, cost that brought no answer, because they broke off or their process died: at
+    /// most, and in no list.
     pub unanswered: Usd,
     /// By task, as its path in its run.
     pub by_task: Vec<Line>,
@@ -161,7 +161,8 @@ struct Reading {
     cached: HashMap<SessionId, u64>,
     calls: HashMap<CallId, String>,
     settled: HashMap<CallId, Usd>,
-    answered: HashSet<CallId>,
+    /// What answers cost, without the tries before them.
+    answered: HashMap<CallId, Usd>,
     fell_back: HashMap<CallId, ModelRef>,
 }
 
@@ -188,8 +189,10 @@ impl Book {
             self.share_out(cost, &called);
         }
         let Reading { settled, answered, .. } = reading;
-        let lost = settled.into_iter().filter(|(call, _)| !answered.contains(call));
-        self.unanswered = lost.map(|(_, usd)| usd).fold(self.unanswered, Usd::saturating_add);
+        for (call, usd) in settled {
+            let lost = usd.saturating_sub(answered.get(&call).copied().unwrap_or(Usd::ZERO));
+            self.unanswered = self.unanswered.saturating_add(lost.max(Usd::ZERO));
+        }
         self.runs += 1;
         Ok(())
     }
@@ -250,7 +253,7 @@ impl Book {
         path: String,
         data: &ModelCompleted,
     ) {
-        reading.answered.insert(data.call);
+        reading.answered.insert(data.call, data.cost);
         let agent = reading.agents.get(&data.session).map(ToString::to_string).unwrap_or_default();
         let billed = reading.fell_back.remove(&data.call).unwrap_or_else(|| data.model.clone());
         for line in [

@@ -3,30 +3,59 @@
 use std::{ops::ControlFlow, pin::pin};
 
 use formwork_protocols::{
-    Ask, Blob, CallId, Cancel, Completion, EventBody, HoldId, ModelEvent, ModelRequest,
+    Ask, Blob, CallId, Cancel, Completion, EventBody, HoldId, ModelEvent, ModelRequest, OverBudget,
     ProviderError, ProviderFault, Purpose, Span, Usage,
     budget::{Crossing, Remaining},
     event::{
-        BudgetExhausted, BudgetReserved, BudgetSettled, Delta, DeltaKind, ModelCompleted,
+        BudgetExhausted, BudgetReserved, BudgetSettled, Delta, DeltaKind, Lost, ModelCompleted,
         ModelFailed, ModelFellBack, ModelRequested, ModelRetried,
     },
     message::ToolDefinition,
-    model::{FellBack, StopReason, ToolCalls, ToolChoice, left_line},
+    model::{FellBack, StopReason, ToolCalls, ToolChoice, Used, left_line},
 };
 use futures::StreamExt as _;
 
 use super::{END_TASK, Session, mask::may_be_content, with_words};
 use formwork_context::{tokens_of, tool_tokens};
 
-use crate::{Error, hold::Hold, spec::SessionEnd};
+use crate::{
+    Error,
+    hold::{Bill, Hold},
+    spec::SessionEnd,
+};
 
 /// How a stream ended before its answer was whole.
 pub(super) struct Broken {
     pub(super) error: ProviderError,
-    /// What it is thought to have used; nothing where the provider never began.
-    pub(super) used: Usage,
+    /// What its last try used that no reservation knows of yet; nothing where the provider never began.
+    pub(super) used: Used,
     /// What it had said, where it was cancelled.
     pub(super) said: String,
+    /// The budget that cannot bear another try, where one was to follow.
+    pub(super) over: Option<OverBudget>,
+}
+
+/// What came of one try.
+#[derive(Clone, Copy, Default)]
+struct Heard {
+    began: bool,
+    bytes: usize,
+}
+
+impl Heard {
+    /// Estimates what the try used of which no more than this is known.
+    fn used(self, input: u64) -> Used {
+        let output = tokens_of(u64::try_from(self.bytes).unwrap_or(u64::MAX));
+        Used { usage: Usage { input, output, ..Usage::default() }, estimated: true }
+    }
+
+    /// Has the error of a failed try say what it used, by what came of it where the provider does not, and returns it.
+    fn lost(self, error: &mut ProviderError, input: u64) -> Option<Used> {
+        if error.used.is_none() && self.began {
+            error.used = Some(Box::new(self.used(input)));
+        }
+        error.used.as_deref().copied().filter(|used| used.usage.total() > 0)
+    }
 }
 
 /// What one model call is known by.
@@ -95,8 +124,12 @@ impl Session {
                 self.keep(completion, sent, hold).map(|kept| Some(ControlFlow::Continue(kept)))
             }
             Err(broken) => {
+                let over = broken.over.clone();
                 let error = self.fail(broken, sent, hold);
                 self.record.flush().await?;
+                if let Some(over) = over {
+                    return Ok(Some(ControlFlow::Break(SessionEnd::OverBudget(over))));
+                }
                 Ok(Some(ControlFlow::Break(match error.fault {
                     ProviderFault::Cancelled => SessionEnd::Cancelled,
                     // It is made shorter once; a server that refuses that too has another reason.
@@ -179,9 +212,7 @@ impl Session {
         let hold = match Hold::take(&self.seams.ledger, task, id, ask, price) {
             Ok(hold) => hold,
             Err(over) => {
-                let exhausted =
-                    BudgetExhausted { task: over.task, cap: over.cap, detail: over.to_string() };
-                self.record.put(task, EventBody::BudgetExhausted(exhausted));
+                self.put_exhausted(&over);
                 return ControlFlow::Break(SessionEnd::OverBudget(over));
             }
         };
@@ -215,61 +246,60 @@ impl Session {
         let mut events = self.model_for(sent.purpose).provider.stream(request, stop.clone());
         // Only an answer is shown as it comes.
         let shown = sent.purpose.is_turn();
-        let mut began = false;
-        let mut bytes = 0_usize;
+        let mut heard = Heard::default();
         let mut said = String::new();
-        let used = |began: bool, bytes: usize| match began {
-            false => Usage::default(),
-            true => Usage {
-                input: sent.input,
-                output: tokens_of(u64::try_from(bytes).unwrap_or(u64::MAX)),
-                ..Usage::default()
-            },
-        };
         loop {
             let event = tokio::select! {
                 biased;
                 () = &mut cancelled => {
                     let error = self.provider_error(ProviderFault::Cancelled, "the call was cancelled");
                     // The request is with the provider, which bills what it has begun.
-                    return Ok(Err(Broken { error, used: used(true, bytes), said }));
+                    let used = heard.used(sent.input);
+                    return Ok(Err(Broken { error, used, said, over: None }));
                 }
                 event = events.next() => event,
             };
             let event = match event {
                 Some(Ok(event)) => event,
-                Some(Err(error)) => {
-                    let used = used(began, bytes);
-                    return Ok(Err(Broken { error, used, said }));
+                Some(Err(mut error)) => {
+                    let used = heard.lost(&mut error, sent.input).unwrap_or_default();
+                    return Ok(Err(Broken { error, used, said, over: None }));
                 }
                 None => {
-                    let error = self.provider_error(
+                    let mut error = self.provider_error(
                         ProviderFault::Protocol,
                         "the stream ended without an answer",
                     );
-                    return Ok(Err(Broken { error, used: used(began, bytes), said }));
+                    let used = heard.lost(&mut error, sent.input).unwrap_or_default();
+                    return Ok(Err(Broken { error, used, said, over: None }));
                 }
             };
             match event {
                 ModelEvent::Done(completion) => return Ok(Ok(*completion)),
                 ModelEvent::Text { text } => {
-                    bytes = bytes.saturating_add(text.len());
+                    heard.bytes = heard.bytes.saturating_add(text.len());
                     if shown {
                         self.publish(DeltaKind::Text, &text);
                         said.push_str(&text);
                     }
                 }
                 ModelEvent::Reasoning { text } => {
-                    bytes = bytes.saturating_add(text.len());
+                    heard.bytes = heard.bytes.saturating_add(text.len());
                     if shown {
                         self.publish(DeltaKind::Reasoning, &text);
                     }
                 }
-                ModelEvent::ToolCallDelta { text, .. } => bytes = bytes.saturating_add(text.len()),
-                ModelEvent::Retrying { attempt, wait, error } => {
+                ModelEvent::ToolCallDelta { text, .. } => {
+                    heard.bytes = heard.bytes.saturating_add(text.len());
+                }
+                ModelEvent::Retrying { attempt, wait, mut error } => {
                     said.clear();
-                    let wait = Span::from(wait);
-                    let retried = ModelRetried { call: sent.call, attempt, wait, error: *error };
+                    let lost = match lose(hold, std::mem::take(&mut heard), &mut error, sent) {
+                        Ok(lost) => lost,
+                        Err(over) => return Ok(Err(Broken::unaffordable(*error, over))),
+                    };
+                    let (call, error, wait) = (sent.call, *error, Span::from(wait));
+                    let retried = ModelRetried { call, attempt, wait, error, lost };
                     self.record.put(self.task(), EventBody::ModelRetried(retried));
                     // Whoever watches has to know why nothing comes.
                     self.record.flush().await?;
@@ -277,9 +307,14 @@ impl Session {
                 }
                 ModelEvent::FellBack(fell) => {
                     said.clear();
-                    let FellBack { from, to, price, error } = *fell;
+                    let FellBack { from, to, price, mut error } = *fell;
+                    // It is paid at the price of the model that it was lost with.
+                    let lost = match lose(hold, std::mem::take(&mut heard), &mut error, sent) {
+                        Ok(lost) => lost,
+                        Err(over) => return Ok(Err(Broken::unaffordable(error, over))),
+                    };
                     hold.answered_at(price);
-                    let fell = ModelFellBack { call: sent.call, from, to, error };
+                    let fell = ModelFellBack { call: sent.call, from, to, error, lost };
                     self.record.put(self.task(), EventBody::ModelFellBack(fell));
                     self.record.flush().await?;
                     continue;
@@ -287,7 +322,7 @@ impl Session {
                 // `Started`, the beginning of a tool call, and what later versions bring: signs of life.
                 _ => {}
             }
-            began = true;
+            heard.began = true;
         }
     }
 
@@ -318,9 +353,10 @@ impl Session {
     ) {
         let usage = completion.usage;
         let id = hold.id();
-        let (cost, crossings) = hold.settle(&usage);
-        self.totals.usage += usage;
-        self.totals.cost = self.totals.cost.saturating_add(cost);
+        let used = Used { usage, estimated: completion.usage_estimated };
+        let Bill { cost, lost, total, crossings } = hold.settle(used);
+        self.totals.usage += total.usage;
+        self.totals.cost = self.totals.cost.saturating_add(total.cost);
 
         let task = self.task();
         let completed = ModelCompleted {
@@ -332,6 +368,7 @@ impl Session {
             usage,
             usage_estimated: completion.usage_estimated,
             cost,
+            lost,
             tries: completion.tries,
             first_token: completion.first_token.map(Span::from),
             elapsed: Span::from(completion.elapsed),
@@ -341,8 +378,7 @@ impl Session {
         };
         self.record.journal().put([], answer);
         self.record.put(task, EventBody::ModelCompleted(completed));
-        let settled = BudgetSettled { hold: id, call: sent.call, usd: cost, usage };
-        self.record.put(task, EventBody::BudgetSettled(settled));
+        self.put_settled(id, sent.call, &total);
         let warned = crossings.iter().any(|crossing| !crossing.exhausted);
         self.put_crossings(crossings);
         // Who has just said that it is done needs no such word.
@@ -354,11 +390,11 @@ impl Session {
 
     /// Settles a call that brought no answer, and gathers the facts of it.
     pub(super) fn fail(&mut self, broken: Broken, sent: Sent, hold: Hold) -> ProviderError {
-        let Broken { error, used: usage, said } = broken;
+        let Broken { error, used, said, over } = broken;
         let id = hold.id();
-        let (usd, crossings) = hold.settle(&usage);
-        self.totals.usage += usage;
-        self.totals.cost = self.totals.cost.saturating_add(usd);
+        let Bill { total, crossings, .. } = hold.settle(used);
+        self.totals.usage += total.usage;
+        self.totals.cost = self.totals.cost.saturating_add(total.cost);
 
         let task = self.task();
         let model = self.model_for(sent.purpose).info.model.clone();
@@ -370,14 +406,31 @@ impl Session {
             session: self.id,
             model,
             error: error.clone(),
+            lost: (total.usage.total() > 0).then_some(total),
+            unaffordable: over.is_some(),
             said: said.as_ref().map(Blob::hash),
         };
         self.record.journal().put([], said);
         self.record.put(task, EventBody::ModelFailed(failed));
-        let settled = BudgetSettled { hold: id, call: sent.call, usd, usage };
-        self.record.put(task, EventBody::BudgetSettled(settled));
+        self.put_settled(id, sent.call, &total);
         self.put_crossings(crossings);
+        if let Some(over) = over {
+            self.put_exhausted(&over);
+        }
         error
+    }
+
+    /// Gathers what a reservation was settled at.
+    pub(super) fn put_settled(&mut self, hold: HoldId, call: CallId, total: &Lost) {
+        let settled = BudgetSettled { hold, call, usd: total.cost, usage: total.usage };
+        self.record.put(self.task(), EventBody::BudgetSettled(settled));
+    }
+
+    /// Gathers that a budget cannot bear a call, or another try of one.
+    fn put_exhausted(&mut self, over: &OverBudget) {
+        let exhausted =
+            BudgetExhausted { task: over.task, cap: over.cap, detail: over.to_string() };
+        self.record.put(self.task(), EventBody::BudgetExhausted(exhausted));
     }
 
     /// Tells the model what is left for its task, once most of a budget is used.
@@ -431,8 +484,26 @@ impl Session {
             body: None,
             retry_after: None,
             tries: 1,
+            used: None,
         }
     }
+}
+
+impl Broken {
+    /// Ends a call whose next try cannot be paid. What the last one used is known to its reservation already.
+    fn unaffordable(error: ProviderError, over: OverBudget) -> Self {
+        Self { error, used: Used::default(), said: String::new(), over: Some(over) }
+    }
+}
+
+/// Takes what a failed try used in vain, if anything, and makes room for the next in every budget.
+fn lose(
+    hold: &mut Hold,
+    heard: Heard,
+    error: &mut ProviderError,
+    sent: Sent,
+) -> Result<Option<Lost>, OverBudget> {
+    heard.lost(error, sent.input).map(|used| hold.lose(used)).transpose()
 }
 
 /// Says in words what is left, as far as anything is bounded.

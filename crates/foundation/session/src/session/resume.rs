@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use formwork_protocols::{
     AgentName, Blob, BlobHash, CallId, Claim, ContextEdit, EventBody, EventStore, HoldId, Message,
     Position, ProviderFault, Purpose, Role, RunId, SessionId, Span, TaskId, TaskName, ToolCall,
-    ToolClass, ToolErrorKind, Usage, Usd,
+    ToolClass, ToolErrorKind, Usage,
     event::{
-        BudgetSettled, ModelCompleted, ModelFailed, ModelRequested, SessionMessage, ToolCompleted,
-        ToolFailed, ToolRequested,
+        Lost, ModelCompleted, ModelFailed, ModelFellBack, ModelRequested, ModelRetried,
+        SessionMessage, ToolCompleted, ToolFailed, ToolRequested,
     },
     message::Arguments,
     model::StopReason,
@@ -58,6 +58,8 @@ pub(super) struct Found {
     handed_over: bool,
     /// The model call that was sent last, until its end is recorded.
     pending: Option<ModelRequested>,
+    /// What the pending call is known to have used: its lost tries, or all that its reservation was settled at.
+    lost: Option<Lost>,
     /// The calls under way that count as work, by the conversation that made them.
     working: HashMap<CallId, SessionId>,
     /// The reservation that was taken last, until it is settled. Whoever resumes the run may have
@@ -145,7 +147,7 @@ impl Session {
             session.leave_out(&edits_of(&*session.seams.store, id, hash).await?);
         }
         if let Some(pending) = &found.pending {
-            session.give_up(pending, found.hold);
+            session.give_up(pending, found.hold, found.lost);
         }
         if let Some(open) = open {
             session.take_up(open, &found);
@@ -204,29 +206,44 @@ impl Session {
     }
 
     /// Records the end of a model call that was on its way when the process ended.
-    fn give_up(&mut self, pending: &ModelRequested, hold: Option<(CallId, HoldId)>) {
+    fn give_up(
+        &mut self,
+        pending: &ModelRequested,
+        hold: Option<(CallId, HoldId)>,
+        lost: Option<Lost>,
+    ) {
         let task = self.task();
         let error = self.provider_error(
             ProviderFault::Cancelled,
             "the process ended before the answer was recorded",
         );
+        let open = hold.filter(|(call, _)| *call == pending.call);
+        let lost = match open {
+            // Whoever took the run up has settled it, or there was none.
+            None => lost,
+            Some(_) => {
+                let usage = Usage { input: pending.input_tokens_estimated, ..Usage::default() };
+                // Which model of a chain had begun is not known for certain.
+                let cost = self.model_for(pending.purpose).ceiling.cost(&usage);
+                let last = Lost { usage, cost, estimated: true };
+                Some(lost.map_or(last, |before| before + last))
+            }
+        };
         let failed = ModelFailed {
             call: pending.call,
             session: self.id,
             model: pending.model.clone(),
             error,
+            lost,
+            unaffordable: false,
             said: None,
         };
         self.record.put(task, EventBody::ModelFailed(failed));
-        if let Some((call, hold)) = hold.filter(|(call, _)| *call == pending.call) {
-            let usage = Usage { input: pending.input_tokens_estimated, ..Usage::default() };
-            // Which model of a chain had begun is not known for certain.
-            let usd: Usd = self.model_for(pending.purpose).ceiling.cost(&usage);
-            let crossings = self.seams.ledger.settle(hold, &usage, usd);
-            self.totals.usage += usage;
-            self.totals.cost = self.totals.cost.saturating_add(usd);
-            let settled = BudgetSettled { hold, call, usd, usage };
-            self.record.put(task, EventBody::BudgetSettled(settled));
+        if let Some(((call, hold), total)) = open.zip(lost) {
+            let crossings = self.seams.ledger.settle(hold, &total.usage, total.cost);
+            self.totals.usage += total.usage;
+            self.totals.cost = self.totals.cost.saturating_add(total.cost);
+            self.put_settled(hold, call, &total);
             self.put_crossings(crossings);
         }
     }
@@ -485,6 +502,7 @@ impl Found {
                 used.sent = Some((sent.call, sent.measure, sent.purpose));
                 if sent.session == session {
                     self.pending = Some(sent);
+                    self.lost = None;
                 }
             }
             EventBody::ModelCompleted(done) => {
@@ -507,7 +525,17 @@ impl Found {
                     used.overflowed = true;
                 }
             }
+            EventBody::ModelRetried(ModelRetried { call, lost: Some(lost), .. })
+            | EventBody::ModelFellBack(ModelFellBack { call, lost: Some(lost), .. })
+                if self.pending.as_ref().is_some_and(|sent| sent.call == call) =>
+            {
+                self.lost = Some(self.lost.map_or(lost, |before| before + lost));
+            }
             EventBody::BudgetSettled(settled) => {
+                if self.pending.as_ref().is_some_and(|sent| sent.call == settled.call) {
+                    let (usage, cost) = (settled.usage, settled.usd);
+                    self.lost = Some(Lost { usage, cost, estimated: true });
+                }
                 self.hold.take_if(|(call, _)| *call == settled.call);
                 let sent =
                     |used: &&mut Used| used.sent.is_some_and(|(call, ..)| call == settled.call);

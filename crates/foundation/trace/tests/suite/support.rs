@@ -235,6 +235,7 @@ pub(super) fn story(run: RunId) -> Story {
             usage,
             usage_estimated: true,
             cost,
+            lost: None,
             tries: 2,
             first_token: None,
             elapsed: Span::from_millis(1_500),

@@ -159,7 +159,8 @@ impl Call {
         };
         match reading.draft.finish(&self.request, &provenance) {
             Err(fault) => {
-                let failure = reading.failure(fault);
+                let used = reading.draft.used(&self.request);
+                let failure = Failure { used, ..reading.failure(fault) };
                 self.fail(failure)
             }
             Ok(finished) => {
@@ -173,6 +174,7 @@ impl Call {
                     elapsed: self.begun.elapsed(),
                     tries: self.tries,
                     undecodable: reading.undecodable(),
+                    lost: None,
                 };
                 Ok(ModelEvent::Done(Box::new(completion)))
             }
@@ -181,7 +183,10 @@ impl Call {
 
     /// Ends the try: with a wait before another, or with an error.
     fn fail(&mut self, mut failure: Failure) -> Item {
-        self.phase = Phase::Over; // Whatever was open is closed before anything else.
+        // Whatever was open is closed before anything else.
+        if let Phase::Read(mut reading) = std::mem::replace(&mut self.phase, Phase::Over) {
+            failure.used = reading.draft.used(&self.request);
+        }
         let asked = failure.asked;
         let next = if failure.fault.fault.is_retryable() {
             let rng = &*self.inner.seams.rng;

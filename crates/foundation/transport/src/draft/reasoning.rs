@@ -17,6 +17,7 @@ impl Draft {
     /// Adds a signature that stands for itself, because the text that it signs is not shown.
     pub(crate) fn add_signature(&mut self, signed: &str) {
         self.changed();
+        self.bytes += signed.len(); // It is about as long as what it stands for.
         self.parts.push(DraftPart::Reasoning {
             text: String::new(),
             signature: Some(signed.to_owned()),
@@ -27,6 +28,7 @@ impl Draft {
     /// Adds reasoning of which the provider gives only the encrypted form.
     pub(crate) fn add_redacted_reasoning(&mut self, encrypted: &str) {
         self.changed();
+        self.bytes += encrypted.len();
         self.parts.push(DraftPart::Reasoning {
             text: String::new(),
             signature: Some(encrypted.to_owned()),

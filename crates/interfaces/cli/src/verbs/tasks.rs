@@ -258,7 +258,7 @@ fn told(report: &Report) -> String {
     }
     if report.unanswered > Usd::ZERO {
         out.push_str(&format!(
-            "\nat most ${} more went to calls that brought no answer\n",
+            "\nat most ${} more went to calls and tries that brought no answer\n",
             report.unanswered
         ));
     }

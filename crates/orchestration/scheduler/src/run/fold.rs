@@ -10,7 +10,7 @@ use formwork_protocols::{
     Ask, CallId, EventBody, FailureClass, HoldId, Ledger as _, Position, RunId, Span, Store,
     TaskId, TaskName, TaskState, Timestamp, ToolClass,
     check::{CheckKind, Phase},
-    event::Decided,
+    event::{Decided, ModelFellBack, ModelRetried},
     store::Selection,
     tool::AWAIT_TASKS,
 };
@@ -199,6 +199,14 @@ impl Folding {
                     let ask = Ask { usd: reserved.usd, tokens: reserved.tokens };
                     self.accounts.restore_hold(task, reserved.hold, ask);
                     self.calls.insert(reserved.hold, reserved.call);
+                }
+            }
+            EventBody::ModelRetried(ModelRetried { call, lost: Some(lost), .. })
+            | EventBody::ModelFellBack(ModelFellBack { call, lost: Some(lost), .. }) => {
+                let ask = Ask { usd: lost.cost, tokens: lost.usage.total() };
+                let of_call = |(hold, of): (&HoldId, &CallId)| (*of == call).then_some(*hold);
+                if let Some(hold) = self.calls.iter().find_map(of_call) {
+                    self.accounts.restore_lost(hold, ask);
                 }
             }
             EventBody::BudgetSettled(settled) => {

@@ -52,6 +52,7 @@ impl Provider for Diligent {
             elapsed: Duration::ZERO,
             tries: 1,
             undecodable: 0,
+            lost: None,
         };
         stream::iter([Ok(ModelEvent::Done(Box::new(completion)))]).boxed()
     }
