@@ -244,6 +244,9 @@ pub enum ProviderFault {
     ContextOverflow,
     /// The answer could not be understood (HTML, not JSON, empty): may pass.
     Protocol,
+    /// The answer went on and on, past what it may have: final, since a second one is likely to do the same and would
+    /// be billed as well; another model may do.
+    Endless,
     /// The call was cancelled.
     Cancelled,
 }
@@ -263,6 +266,7 @@ impl ProviderFault {
             | Self::ModelNotFound
             | Self::Invalid
             | Self::ContextOverflow
+            | Self::Endless
             | Self::Cancelled => false,
         }
     }
@@ -273,7 +277,7 @@ impl ProviderFault {
     /// was cancelled is wanted from nobody.
     pub const fn concerns_one_model(self) -> bool {
         match self {
-            Self::Quota | Self::ModelNotFound => true,
+            Self::Quota | Self::ModelNotFound | Self::Endless => true,
             Self::Auth | Self::Invalid | Self::ContextOverflow | Self::Cancelled => false,
             fault => fault.is_retryable(),
         }
@@ -293,6 +297,7 @@ impl ProviderFault {
             Self::Invalid => "invalid",
             Self::ContextOverflow => "context_overflow",
             Self::Protocol => "protocol",
+            Self::Endless => "endless",
             Self::Cancelled => "cancelled",
         }
     }

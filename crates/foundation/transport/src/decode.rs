@@ -42,6 +42,7 @@ use crate::{
     draft::Draft,
     fault::Fault,
     frames::Frames,
+    limit,
     shape::Shaped,
     tool_names::ToolNames,
     wire::{self, Heard},
@@ -61,6 +62,7 @@ pub struct Answer {
     reader: Shaped,
     draft: Draft,
     undecodable: u32,
+    received: u64,
     is_over: bool,
 }
 
@@ -82,17 +84,34 @@ impl Answer {
         };
         let draft = Draft::new(&request, ToolNames::new(&request.tools));
         let reader = wire::reader(endpoint);
-        Self { request, served_by, frames, reader, draft, undecodable: 0, is_over: false }
+        let (undecodable, received, is_over) = (0, 0, false);
+        Self { request, served_by, frames, reader, draft, undecodable, received, is_over }
     }
 
     /// Takes the next bytes of the body, cut anywhere. What follows the end of the answer is passed over.
     ///
     /// # Errors
-    /// When the server reports that it failed, or an event is too long; the answer cannot be read on.
+    /// When the server reports that it failed, an event is too long, or the answer has no end; it cannot be read on.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), ProviderError> {
         if self.is_over {
             return Ok(());
         }
+        let room = limit::room(self.received, bytes.len(), &self.request);
+        self.received = self.received.saturating_add(bytes.len() as u64);
+        self.take(bytes.get(..room).unwrap_or_default())?;
+        if room == bytes.len() || self.is_over {
+            return Ok(());
+        }
+        // What comes behind the end of an answer is no part of it.
+        self.is_over = self.draft.stop.is_some();
+        if !self.is_over {
+            let fault = limit::passed(&self.request);
+            return Err(self.error(fault));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> Result<(), ProviderError> {
         self.frames.push(bytes);
         if self.frames.is_waiting() { Ok(()) } else { self.read() }
     }

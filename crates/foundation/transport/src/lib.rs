@@ -56,6 +56,7 @@
 //! | `Throttled`, `Overloaded`, `Timeout`, `Transport`, `Server`, `Protocol` | waiting, or another model: the tries are used up, or the server asks for more patience than [`RetryPolicy::cap`] |
 //! | `Auth`, `Quota` | a person: the key or the account |
 //! | `ModelNotFound` | another model |
+//! | `Endless` | another model, or a smaller limit of tokens: the answer went on past what it may have ([`limit`]) |
 //! | `ContextOverflow` | a shorter conversation; the same one fails again |
 //! | `Invalid` | a corrected request; the server's words are in the message and the body |
 //! | `Cancelled` | nothing: it was asked for |
@@ -67,7 +68,8 @@
 //! They have one owner, the client: whoever calls it does not loop. [`RetryPolicy`] bounds tries and waits (full jitter);
 //! what a server asks for is the floor of a wait. A connection that is refused is tried three times within a second, an
 //! answer that cannot be understood twice. [`Clocks`] bound the connection, the first token, and the time from content
-//! to content, which pings do not stretch; there is none for a whole answer. Waits end at once on cancel.
+//! to content, which pings do not stretch; there is none for a whole answer, whose bytes are bounded instead ([`limit`]).
+//! Waits end at once on cancel.
 //!
 //! # Usage and money
 //!
@@ -141,6 +143,7 @@ mod fault; // What a refusal means.
 mod frames; // Events or lines from bytes.
 mod google;
 mod info; // What a server says of itself and its models.
+pub mod limit; // How large an answer may become.
 mod ollama;
 mod openai_chat;
 mod openai_responses;

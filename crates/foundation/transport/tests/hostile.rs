@@ -1,4 +1,4 @@
-//! Servers that break off what they are paid for.
+//! Servers that break off what they are paid for, and servers that do not stop.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -11,8 +11,9 @@ use formwork_protocols::{
 };
 use formwork_testkit::http::{Reply, Server};
 use formwork_transport::{
-    Client, Endpoint, ProviderKind, RetryPolicy, Seams,
+    Client, Endpoint, ProviderKind, RetryPolicy, Seams, decode,
     fallback::{Fallback, Link},
+    limit,
 };
 use futures::StreamExt as _;
 use serde_json::{Value, json};
@@ -257,4 +258,68 @@ async fn nothing_more_is_sent_behind_a_lost_try_unless_it_is_asked_for() {
     let [Ok(ModelEvent::FellBack(passed))] = &again[..] else { panic!("{again:?}") };
     assert_eq!((passed.error.tries, &passed.error.used), (0, &None));
     assert_eq!(server.requests().len(), 2);
+}
+
+// What does not stop is stopped.
+
+/// More bytes than an answer of one token may have, in events like this one.
+fn flood(event: &str) -> Reply {
+    let most = usize::try_from(limit::ANSWER_BYTES + 2 * limit::BYTES_PER_TOKEN).unwrap();
+    let chunk = event.repeat((64 * 1024_usize).div_ceil(event.len()));
+    let count = most.div_ceil(chunk.len());
+    (0..count).fold(Reply::event_stream(), |reply, _| reply.chunk(&chunk)).stall()
+}
+
+#[tokio::test]
+async fn an_endless_answer_is_ended_at_its_limit_and_not_asked_for_again() {
+    let words = format!("data: {}\n\n", says("and so on "));
+    for event in [words.as_str(), ": ping\n\n", "data: {}\n\n", "x", "event: y\n", "\r"] {
+        let server = server([flood(event), flood(event)]).await;
+        let mut asked = request();
+        asked.max_output_tokens = Some(1);
+
+        let error = client(&server, ProviderKind::OpenAi, 3)
+            .complete(asked, Cancel::new())
+            .await
+            .unwrap_err();
+
+        assert_eq!(
+            (error.fault, error.tries, server.requests().len()),
+            (ProviderFault::Endless, 1, 1)
+        );
+        assert_eq!(
+            error.message,
+            "the answer has no end: more than 4198480 bytes came, which is the most for 1 tokens"
+        );
+        assert_eq!(error.used.is_some(), event == words, "{event:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_endless_answer_in_one_piece_is_ended_at_its_limit() {
+    let most = usize::try_from(limit::ANSWER_BYTES + 2 * limit::BYTES_PER_TOKEN).unwrap();
+    let body = format!("{{\"choices\":[{}", " ".repeat(most));
+    let server = server([Reply::json(200, &body)]).await;
+    let mut asked = request();
+    asked.max_output_tokens = Some(1);
+
+    let error =
+        client(&server, ProviderKind::OpenAi, 3).complete(asked, Cancel::new()).await.unwrap_err();
+
+    assert_eq!((error.fault, server.requests().len()), (ProviderFault::Endless, 1));
+}
+
+#[test]
+fn an_endless_answer_is_ended_without_the_clients_http_too() {
+    let endpoint =
+        Endpoint::new("test".parse().unwrap(), ProviderKind::Ollama, "http://127.0.0.1:1");
+    let mut asked = request();
+    asked.max_output_tokens = Some(1);
+    let mut answer = decode::Answer::new(&endpoint, asked);
+    let line = format!("{}\n", json!({ "message": { "content": "and so on" } }));
+
+    let error = (0..200_000).find_map(|_| answer.push(line.as_bytes()).err()).unwrap();
+
+    assert_eq!(error.fault, ProviderFault::Endless);
+    assert!(error.used.is_some_and(|used| used.usage.output > 100_000 && used.estimated));
 }

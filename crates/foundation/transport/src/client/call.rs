@@ -99,7 +99,7 @@ impl Call {
                 let begun = *begun;
                 opening.poll_unpin(context).map(|answer| self.read(answer?, begun))
             }
-            Phase::Read(reading) => reading.poll_read(context),
+            Phase::Read(reading) => reading.poll_read(&self.request, context),
             Phase::Wait(sleep) => sleep.poll_unpin(context).map(|()| {
                 self.phase = Phase::Try;
                 Ok(())

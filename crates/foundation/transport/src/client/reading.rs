@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use formwork_protocols::{ModelEvent, ProviderFault, model::ServedBy, text};
+use formwork_protocols::{ModelEvent, ModelRequest, ProviderFault, model::ServedBy, text};
 use futures::{FutureExt as _, StreamExt as _, stream::BoxStream};
 use reqwest::header::CONTENT_TYPE;
 use tokio::time::{Instant, Sleep};
@@ -18,6 +18,7 @@ use crate::{
     draft::Draft,
     fault::{Fault, is_html},
     frames::Frames,
+    limit,
     shape::Shaped,
     wire::{self, Heard},
 };
@@ -40,6 +41,8 @@ pub(super) struct Reading {
     told_start: bool,
     over: bool,
     undecodable: u32,
+    /// How many bytes of the body came.
+    received: u64,
 }
 
 /// How the body is cut into events.
@@ -81,6 +84,7 @@ impl Reading {
             told_start: false,
             over: false,
             undecodable: 0,
+            received: 0,
             body: answer.body,
             inner,
         }
@@ -129,13 +133,31 @@ impl Reading {
     }
 
     /// Reads what comes next, within the clocks.
-    pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+    pub(super) fn poll_read(
+        &mut self,
+        request: &ModelRequest,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Failure>> {
         let chunk = match self.body.poll_next_unpin(context) {
             Poll::Ready(chunk) => chunk,
             Poll::Pending => return self.poll_clock(context),
         };
         Poll::Ready(match chunk {
-            Some(Ok(bytes)) => self.take(&bytes),
+            Some(Ok(bytes)) => {
+                let room = limit::room(self.received, bytes.len(), request);
+                self.received = self.received.saturating_add(bytes.len() as u64);
+                let taken = self.take(bytes.get(..room).unwrap_or_default());
+                match taken {
+                    Ok(()) if room == bytes.len() || self.over => Ok(()),
+                    // What comes behind the end of an answer is no part of it.
+                    Ok(()) if self.draft.stop.is_some() => {
+                        self.over = true;
+                        Ok(())
+                    }
+                    Ok(()) => Err(self.failure(limit::passed(request))),
+                    Err(failure) => Err(failure),
+                }
+            }
             // What was cut off after the answer had ended was not part of it.
             Some(Err(_)) if self.draft.stop.is_some() => {
                 self.over = true;
