@@ -257,14 +257,34 @@ impl Inner {
         let status = answer.status;
         let request_id = request_id(&answer.headers);
         let asked = retry::asked(&answer.headers, self.seams.clock.now());
+        let redirect = self.redirect(&answer);
         let body =
             tokio::time::timeout(ERROR_TIME, read(answer, ERROR_READ)).await.unwrap_or_default();
         Failure {
             status: Some(status),
             request_id,
             asked: asked.or_else(|| google::asked(&body)),
-            ..Failure::new(Fault::of_answer(Some(status), &body))
+            ..Failure::new(redirect.unwrap_or_else(|| Fault::of_answer(Some(status), &body)))
         }
+    }
+
+    /// Says where a server would rather be asked, if it answers with that. Nothing is sent there: it would be given the
+    /// key and the conversation by a server that may not be the one that was meant.
+    fn redirect(&self, answer: &Answer) -> Option<Fault> {
+        if answer.status / 100 != 3 {
+            return None;
+        }
+        let location = answer.headers.get(reqwest::header::LOCATION)?.to_str().ok()?;
+        let mut to = self.base.join(location).ok()?;
+        // Credentials, and what was asked, are no part of an address to set.
+        let _ = (to.set_username(""), to.set_password(None));
+        to.set_query(None);
+        to.set_fragment(None);
+        let (to, provider) = (self.named(to.as_str()), &self.endpoint.name);
+        let message = format!(
+            "the server redirects to {to}, where nothing was sent; if that is the server you mean, set base_url of provider {provider} to its address"
+        );
+        Some(Fault::new(ProviderFault::Invalid, message))
     }
 }
 

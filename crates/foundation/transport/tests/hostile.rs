@@ -323,3 +323,22 @@ fn an_endless_answer_is_ended_without_the_clients_http_too() {
     assert_eq!(error.fault, ProviderFault::Endless);
     assert!(error.used.is_some_and(|used| used.usage.output > 100_000 && used.estimated));
 }
+
+#[tokio::test]
+async fn a_redirect_says_where_it_leads_and_what_to_set() {
+    let to = "https://key:secret@api.example.com/v1/chat/completions?key=abc#x"; // formwork:allow password-in-url
+    let server = server([Reply::new(308).header("location", to).body("")]).await;
+
+    let error = client(&server, ProviderKind::OpenAi, 3)
+        .complete(request(), Cancel::new())
+        .await
+        .unwrap_err();
+
+    assert_eq!((error.fault, error.status, error.tries), (ProviderFault::Invalid, Some(308), 1));
+    assert_eq!(
+        error.message,
+        "the server redirects to https://api.example.com/v1/chat/completions, where nothing was sent; if that is the \
+         server you mean, set base_url of provider test to its address"
+    );
+    assert_eq!(server.requests().len(), 1);
+}
