@@ -207,10 +207,7 @@ impl Connection {
     }
 
     /// Runs a statement that has no arguments and returns its rows one by one, also those before an error.
-    pub(crate) fn stream(
-        &mut self,
-        sql: &'static str,
-    ) -> BoxStream<'_, Result<Row, sqlx::Error>> {
+    pub(crate) fn stream(&mut self, sql: &'static str) -> BoxStream<'_, Result<Row, sqlx::Error>> {
         match self {
             Self::Sqlite(connection) => {
                 sqlx::raw_sql(sql).fetch(&mut **connection).map_ok(Row::Sqlite).boxed()

@@ -56,7 +56,9 @@ enum Class {
 fn classify(error: &sqlx::Error) -> Class {
     match error {
         sqlx::Error::PoolClosed => Class::Closed,
-        sqlx::Error::PoolTimedOut => Class::Passing("no connection could be had in time".to_owned()),
+        sqlx::Error::PoolTimedOut => {
+            Class::Passing("no connection could be had in time".to_owned())
+        }
         sqlx::Error::Io(cause) => Class::Passing(cause.to_string()),
         sqlx::Error::Tls(cause) => Class::Passing(cause.to_string()),
         sqlx::Error::WorkerCrashed => Class::Passing("its thread ended".to_owned()),

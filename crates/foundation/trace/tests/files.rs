@@ -139,7 +139,8 @@ async fn a_server_that_refuses_is_told_as_such_and_not_as_a_want_of_time() {
 
     let error = open(&format!("postgres://ada:secret@127.0.0.1:{port}/db")).await.unwrap_err();
 
-    let told = format!("cannot open the store at postgres://127.0.0.1:{port}/db: Connection refused");
+    let told =
+        format!("cannot open the store at postgres://127.0.0.1:{port}/db: Connection refused");
     assert!(error.to_string().starts_with(&told), "{error}");
 }
 

@@ -99,7 +99,8 @@ async fn anthropics_counts_at_the_start_of_a_message_are_in_the_error_of_its_bre
     });
     let input = Usage { input: 300, cache_read: 20, cache_write: 1, output: 2, reasoning: 0 };
 
-    let early = broken(ProviderKind::Anthropic, Reply::sse(sse(&[start.clone()])).cut()).await;
+    let early =
+        broken(ProviderKind::Anthropic, Reply::sse(sse(std::slice::from_ref(&start))).cut()).await;
     let late = broken(ProviderKind::Anthropic, Reply::sse(sse(&[start, delta])).cut()).await;
 
     assert_eq!((early.fault, early.used), (ProviderFault::Transport, used(input, false)));
@@ -112,7 +113,8 @@ async fn the_counts_of_a_chat_are_in_the_error_of_its_break() {
     let chunk = counted("nine by t", 40, 3);
     let told = Usage { input: 40, output: 3, ..Usage::default() };
 
-    let at_it = broken(ProviderKind::OpenAi, Reply::sse(sse(&[chunk.clone()])).cut()).await;
+    let at_it =
+        broken(ProviderKind::OpenAi, Reply::sse(sse(std::slice::from_ref(&chunk))).cut()).await;
     let behind =
         broken(ProviderKind::OpenAi, Reply::sse(sse(&[chunk, says("six by")])).cut()).await;
     let failed = json!({
