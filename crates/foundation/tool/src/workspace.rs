@@ -9,6 +9,7 @@ pub(crate) fn tool_error(error: &FileError) -> ToolError {
         FileError::Refused { .. } | FileError::Unread { .. } | FileError::GitRefused { .. } => {
             ToolErrorKind::Denied
         }
+        FileError::Unwanted { .. } => ToolErrorKind::Cancelled,
         _ => ToolErrorKind::Failed,
     };
     ToolError::new(kind, chain(error))
@@ -28,7 +29,8 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 
 /// Carries out work on files on a thread where blocking is fine.
 ///
-/// A dropped future does not stop the work: a write that has begun ends whole.
+/// A dropped future does not stop the work: a write that has begun ends whole, and one that has not is given up where the
+/// workspace is told so.
 pub(crate) async fn blocking<T, F>(work: F) -> Result<T, ToolError>
 where
     T: Send + 'static,

@@ -34,6 +34,9 @@ pub enum Error {
     /// Another process has held its folder for too long. Nothing was changed.
     #[error("{path:?} lies in a folder that another process keeps to itself")]
     Busy { path: String },
+    /// The work was given up before anything was changed.
+    #[error("{path:?} was not changed: the work was given up")]
+    Unwanted { path: String },
     /// The text to be replaced was not found, or not found once.
     #[error("edit {number} of {path:?}: {miss}", number = .miss.edit + 1)]
     Miss { path: String, miss: Box<Miss> },

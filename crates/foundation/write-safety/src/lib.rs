@@ -45,6 +45,7 @@ mod sweep; // What a killed process leaves behind.
 mod text; // Bytes as text and back.
 mod trash; // Deleted files and why.
 mod tree; // Folders with all that is in them.
+mod wanted; // Whether work is still wanted.
 mod workspace; // Every way to change a file.
 
 pub use {
@@ -65,5 +66,6 @@ pub use {
     },
     text::Encoding,
     trash::{Removal, Trash, Trashed},
+    wanted::Wanted,
     workspace::{Apply, Changed, Content, Workspace},
 };

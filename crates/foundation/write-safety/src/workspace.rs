@@ -13,9 +13,10 @@ use crate::{
     text::{Encoding, Text},
     trash::{Removal, Trash, Trashed},
     tree::{self, Node},
+    wanted::Wanted,
 };
 use rustix::{
-    fd::AsFd,
+    fd::{AsFd, OwnedFd},
     fs::{self, AtFlags, Mode},
     io::Errno,
 };
@@ -41,6 +42,7 @@ pub struct Workspace {
     session: Session,
     /// Where contents are kept that are replaced or written.
     keeps: Option<Arc<Snapshots>>,
+    wanted: Wanted,
 }
 
 /// Whether a change is made or only shown.
@@ -77,6 +79,9 @@ pub struct Changed {
     /// The change as a unified diff; empty where only the name or the mode differs.
     pub diff: String,
 }
+
+/// How many folders are brought to the disk at once.
+const SYNCS: usize = 16;
 
 /// A regular file to git.
 const FILE: u32 = 0o100_000;
@@ -147,7 +152,7 @@ struct Target {
 impl Workspace {
     /// Joins a root, rules and a session.
     pub fn new(root: Arc<Root>, rules: WriteRules, session: Session) -> Self {
-        Self { root, rules, session, keeps: None }
+        Self { root, rules, session, keeps: None, wanted: Wanted::default() }
     }
 
     /// Keeps every content that is replaced, removed or written, so that it can be gone back to whether
@@ -155,6 +160,12 @@ impl Workspace {
     #[must_use]
     pub fn keeping(self, snapshots: Arc<Snapshots>) -> Self {
         Self { keeps: Some(snapshots), ..self }
+    }
+
+    /// Changes something only while `wanted` says so.
+    #[must_use]
+    pub fn while_wanted(self, wanted: Wanted) -> Self {
+        Self { wanted, ..self }
     }
 
     /// Returns the root, for listing and reading what need not be remembered as read.
@@ -337,6 +348,7 @@ impl Workspace {
         self.check_tree(&target)?;
         let spot = self.locate(&target)?;
         self.keep_spot(&spot)?;
+        let _wanted = self.wanted.begin(&target.written)?;
         let trashed = trash.put(&spot, self.root.path(), removal)?;
         self.session.removed(&target.real);
         Ok(trashed)
@@ -350,6 +362,7 @@ impl Workspace {
         let record = trash.get(id)?;
         let target = self.target(&record.original(), Last::Keep)?;
         let _held = self.hold(std::slice::from_ref(&target));
+        let _wanted = self.wanted.begin(&target.written)?;
         self.make_parents(&target)?;
         let spot = self.locate(&target)?;
         if spot.stat.is_some() {
@@ -379,6 +392,7 @@ impl Workspace {
         let from = self.locate(&source)?;
         from.found()?;
         let held = self.held_at(&source.real)?;
+        let _wanted = self.wanted.begin(&source.written)?;
         self.make_parents(&target)?;
         let to = self.locate(&target)?;
         let io = |e: Errno| Error::io(&target.written, "move to", e);
@@ -446,6 +460,7 @@ impl Workspace {
                 let checked = self.rules.check(&changed.path);
                 checked.map_err(|why| Error::refused(written, why))?;
             }
+            let _wanted = self.wanted.begin(written)?;
             rename_new(spot.folder.as_fd(), partial, spot.folder.as_fd(), &spot.name)
                 .and_then(|()| sync_folder(spot.folder.as_fd()))
                 .map_err(|e| Error::io(written, "copy to", e))?;
@@ -474,8 +489,11 @@ impl Workspace {
             above = folder.parent().filter(|parent| !parent.is_root());
             missing.push(folder);
         }
+        let _wanted = self.wanted.begin(&target.written)?;
         self.make_parents(&target)?;
-        self.make_folder(&target.written, &target.real)?;
+        if let Some(above) = self.make_folder(&target.written, &target.real)? {
+            sync_made(&target.written, &[above])?;
+        }
         let made = missing.into_iter().rev().map(|path| Changed {
             after_mode: self.root.stat_link(&path).ok().map(|stat| FOLDER | stat.mode),
             path,
@@ -503,6 +521,7 @@ impl Workspace {
         }
         let bits = Mode::from_raw_mode(replace::mode_bits(mode & 0o777));
         let io = |e: Errno| Error::io(&target.written, "set the mode of", e);
+        let _wanted = self.wanted.begin(&target.written)?;
         fs::fchmod(&old.file, bits).and_then(|()| fs::fsync(&old.file)).map_err(io)?;
         let hash = Some(blake3::hash(&old.bytes));
         Ok(Changed {
@@ -612,21 +631,22 @@ impl Workspace {
         if self.root.stat_link(&parent).is_ok_and(|stat| stat.kind == Kind::Folder) {
             return Ok(());
         }
-        let mut folder = RelPath::root();
+        let (mut folder, mut changed) = (RelPath::root(), Vec::new());
         for name in parent.names() {
             folder = folder.join(name);
             self.rules
                 .check_protected(&folder)
                 .map_err(|why| Error::refused(&target.written, why))?;
-            self.make_folder(&target.written, &folder)?;
+            changed.extend(self.make_folder(&target.written, &folder)?);
         }
-        Ok(())
+        sync_made(&target.written, &changed)
     }
 
-    fn make_folder(&self, written: &str, real: &RelPath) -> Result<(), Error> {
+    /// Makes a folder, and returns the one that holds it if it has to be brought to the disk.
+    fn make_folder(&self, written: &str, real: &RelPath) -> Result<Option<OwnedFd>, Error> {
         let spot = self.locate(&Target { written: written.to_owned(), real: real.clone() })?;
         match spot.stat.map(|stat| stat.kind) {
-            Some(Kind::Folder) => return Ok(()),
+            Some(Kind::Folder) => return Ok(None),
             Some(kind) => {
                 let path = written.to_owned();
                 return Err(Error::Kind { path, wanted: "folder", found: kind.label() });
@@ -638,7 +658,7 @@ impl Workspace {
             Err(Errno::EXIST) => return self.make_folder(written, real),
             Err(e) => return Err(Error::io(written, "make the folder of", e)),
         }
-        sync_folder(spot.folder.as_fd()).map_err(|e| Error::io(written, "sync the folder of", e))
+        Ok(Some(spot.folder))
     }
 
     /// Does all jobs or none.
@@ -772,6 +792,8 @@ impl Workspace {
         };
         let plans: Vec<&Plan> = plans.iter().filter(changing).collect();
         let mut staged = Vec::with_capacity(plans.len());
+        let written = plans.first().map_or("", |plan| plan.target.written.as_str());
+        drop(self.wanted.begin(written)?);
         for plan in &plans {
             self.make_parents(&plan.target)?;
             let spot = self.locate(&plan.target)?;
@@ -780,6 +802,7 @@ impl Workspace {
         replace::sync_all(&staged)?;
         folders.hold(staged.iter().map(Staged::place))?;
         staged.iter().try_for_each(Staged::check)?;
+        let _wanted = self.wanted.begin(written)?;
         for index in 0..staged.len() {
             if let Err(error) = staged.get_mut(index).map_or(Ok(()), Staged::rename) {
                 return Err(self.put_back(plans.get(..index).unwrap_or_default(), error));
@@ -937,6 +960,22 @@ fn new(from: &Target, to: &Target, path: &RelPath, hash: Option<Hash>, mode: u32
         after_mode: Some(mode),
         diff: String::new(),
     }
+}
+
+/// Brings folders to the disk that hold new ones; many at once, as each waits for it.
+fn sync_made(written: &str, folders: &[OwnedFd]) -> Result<(), Error> {
+    let io = |e: Errno| Error::io(written, "sync the folder of", e);
+    if let [one] = folders {
+        return sync_folder(one.as_fd()).map_err(io);
+    }
+    let each = folders.len().div_ceil(SYNCS).max(1);
+    std::thread::scope(|scope| {
+        let sync =
+            |part: &[OwnedFd]| part.iter().try_for_each(|folder| sync_folder(folder.as_fd()));
+        let parts: Vec<_> =
+            folders.chunks(each).map(|part| scope.spawn(move || sync(part))).collect();
+        parts.into_iter().try_for_each(|part| part.join().unwrap_or(Err(Errno::IO))).map_err(io)
+    })
 }
 
 /// Returns a number that no other copy of this process has.

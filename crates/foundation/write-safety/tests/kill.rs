@@ -3,7 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use formwork_write_safety::{Apply, Edit, Reads, Root, Workspace, WriteRules};
+use formwork_write_safety::{
+    Apply, Edit, Isolation, Means, Merged, Reads, Root, Snapshots, Workspace, WriteRules,
+};
 use proptest::prelude::Rng as _;
 use proptest::test_runner::TestRng;
 use std::{
@@ -135,4 +137,67 @@ fn two_hundred_edits_of_several_processes_and_sessions_lose_none() {
         assert_eq!(text, lines.replace("line", "done"), "{file}");
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+/// How many files are merged, more than are put in place at once.
+const MERGED: usize = 130;
+
+fn isolation(folder: &Path) -> Isolation {
+    let snapshots = Arc::new(Snapshots::open(folder.join("kept")).unwrap());
+    Isolation::open(folder.join("own"), snapshots).unwrap()
+}
+
+/// Merges the copy that is there; only another test runs it.
+#[test]
+#[ignore = "the process that is killed"]
+fn merge_until_killed() {
+    let mut own = isolation(Path::new(".")).find("one").unwrap().unwrap();
+    let root = Root::open("ws").unwrap();
+    println!("begins");
+    own.merge(&root, &WriteRules::everything()).unwrap();
+    own.remove().unwrap();
+}
+
+#[test]
+fn a_merge_that_is_killed_is_ended_by_the_next_and_loses_nothing() {
+    for stop in [0, 40, 63, 64, 120] {
+        let folder = tempfile::tempdir().unwrap();
+        let ws = folder.path().join("ws");
+        std::fs::create_dir(&ws).unwrap();
+        let file = |at: usize| format!("f{at:03}");
+        for at in 0..MERGED {
+            std::fs::write(ws.join(file(at)), "1\n2\n3\n").unwrap();
+        }
+        let root = Root::open(&ws).unwrap();
+        let made = isolation(folder.path()).make(&root, "one", Means::Snapshot, &|_| true);
+        let work = made.unwrap().path();
+        for at in 0..MERGED {
+            std::fs::write(work.join(file(at)), "1\n2\nours\n").unwrap();
+        }
+        std::fs::write(ws.join(file(7)), "theirs\n2\n3\n").unwrap();
+
+        let mut child = process("merge_until_killed", folder.path(), 0);
+        let is_merged = || {
+            let text = std::fs::read_to_string(ws.join(file(stop)));
+            text.unwrap().ends_with("ours\n")
+        };
+        while !is_merged() && child.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        let _ = child.kill();
+        child.wait().unwrap();
+        if let Some(mut own) = isolation(folder.path()).find("one").unwrap() {
+            let merged = own.merge(&root, &WriteRules::everything()).unwrap();
+            assert!(matches!(merged, Merged::Done(_)), "{merged:?}");
+            own.remove().unwrap();
+        }
+        // It may have been killed while it removed what was merged.
+        isolation(folder.path()).sweep(&root).unwrap();
+
+        for at in 0..MERGED {
+            let wanted = if at == 7 { "theirs\n2\nours\n" } else { "1\n2\nours\n" };
+            assert_eq!(std::fs::read_to_string(ws.join(file(at))).unwrap(), wanted, "{at}");
+        }
+        assert_eq!(std::fs::read_dir(folder.path().join("own")).unwrap().count(), 0);
+    }
 }

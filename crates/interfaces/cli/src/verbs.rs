@@ -149,8 +149,14 @@ fn block_on<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault>
         .enable_all()
         .build()
         .map_err(|error| Fault::failed(anyhow::Error::from(error).context("cannot start")))?;
-    runtime.block_on(work)
+    let done = runtime.block_on(work);
+    // What was given up may still hold a thread, and changes nothing any more.
+    runtime.shutdown_timeout(LEAVE);
+    done
 }
+
+/// How long a thread is waited for whose work nobody waits for.
+const LEAVE: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Opens Formwork as the settings say.
 async fn open(settings: &Settings) -> Result<Formwork, Fault> {

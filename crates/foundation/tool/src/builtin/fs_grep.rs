@@ -26,6 +26,10 @@ const MOST_LINES: usize = 5_000;
 /// How many bytes of one line are shown: minified files have lines of megabytes.
 const MAX_LINE_BYTES: usize = 400;
 
+/// How large a pattern may be once it is understood: repeats of repeats take seconds to build, and then as long for each
+/// file.
+const MOST_PATTERN_BYTES: usize = 8 << 20;
+
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
@@ -60,6 +64,7 @@ fn search(scene: &Scene, arguments: Arguments) -> Result<ToolOutput, ToolError> 
         // The end of a line is the same to a pattern whether or not a carriage return stands there.
         .crlf(true)
         .multi_line(true)
+        .size_limit(MOST_PATTERN_BYTES)
         .build(&arguments.pattern)
         .map_err(|error| ToolError::new(ToolErrorKind::InvalidArguments, error.to_string()))?;
     let only = arguments.glob.as_deref().map(Only::parse).transpose()?;

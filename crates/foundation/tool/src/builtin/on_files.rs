@@ -8,7 +8,7 @@ use formwork_protocols::{
     Cancel, Tool, ToolError, ToolOutput, ToolSpec,
     tool::{CallContext, named_paths},
 };
-use formwork_write_safety::Workspace;
+use formwork_write_safety::{Wanted, Workspace};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -48,6 +48,15 @@ impl<A> OnFiles<A> {
     }
 }
 
+/// Gives work up when it is dropped.
+struct Until<'a>(&'a Wanted);
+
+impl Drop for Until<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 #[async_trait]
 impl<A: DeserializeOwned + Send + 'static> Tool for OnFiles<A> {
     fn spec(&self) -> &ToolSpec {
@@ -70,12 +79,24 @@ impl<A: DeserializeOwned + Send + 'static> Tool for OnFiles<A> {
         cancel: &Cancel,
     ) -> Result<ToolOutput, ToolError> {
         let arguments: A = schema::read(arguments)?;
+        let wanted = Wanted::default();
         let scene = Scene {
-            workspace: self.workspace.clone(),
+            workspace: self.workspace.clone().while_wanted(wanted.clone()),
             context: context.clone(),
             cancel: cancel.clone(),
         };
         let work = Arc::clone(&self.work);
-        blocking(move || work(&scene, arguments)).await
+        // The thread goes on after a call that is dropped, and then changes nothing any more.
+        let _until = Until(&wanted);
+        let working = blocking(move || work(&scene, arguments));
+        tokio::pin!(working);
+        tokio::select! {
+            biased;
+            done = &mut working => done,
+            () = cancel.cancelled() => {
+                wanted.end();
+                working.await
+            }
+        }
     }
 }

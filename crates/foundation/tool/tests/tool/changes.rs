@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use formwork_protocols::{EventBody, event::FileChange};
+use formwork_protocols::{Cancel, EventBody, event::FileChange, message::Arguments};
 use serde_json::json;
 
 use crate::world::{Setup, World};
@@ -224,4 +224,49 @@ async fn the_record_of_a_change_names_its_paths_before_it_is_made() {
         })
         .collect();
     assert_eq!(paths, [vec!["a.txt".to_owned()], Vec::new()]);
+}
+
+/// Says whether a file stands beside its place and is not in it yet.
+fn is_staged(world: &World) -> bool {
+    let names = fs::read_dir(world.folder()).unwrap().map(|entry| entry.unwrap().file_name());
+    names.into_iter().any(|name| name.to_string_lossy().starts_with(".formwork-tmp-"))
+}
+
+#[tokio::test]
+async fn a_call_that_is_given_up_changes_nothing_later() {
+    let world = World::new();
+    let write = |path: &str| Arguments::Json(json!({ "path": path, "content": "late" }));
+    let staged = async |wanted: bool| {
+        while is_staged(&world) != wanted {
+            tokio::task::yield_now().await;
+        }
+    };
+    // Whoever keeps the folder has the call wait right before it puts the file in place.
+    let folder = fs::File::open(world.folder()).unwrap();
+
+    folder.lock().unwrap();
+    let cancel = Cancel::new();
+    let give_up = async {
+        staged(true).await;
+        cancel.cancel();
+        // The call has to hear of it before the folder is free.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        folder.unlock().unwrap();
+    };
+    let call = world.call_with("fs.write", write("cancelled"), &cancel);
+    let (told, ()) = tokio::join!(call, give_up);
+    folder.lock().unwrap();
+    let cancel = Cancel::new();
+    tokio::select! {
+        biased;
+        _ = world.call_with("fs.write", write("dropped"), &cancel) => panic!("it did not wait"),
+        () = staged(true) => {}
+    }
+    folder.unlock().unwrap();
+    staged(false).await;
+
+    assert!(told.text.starts_with("error (cancelled): "), "{}", told.text);
+    assert!(!world.path("cancelled").exists() && !world.path("dropped").exists());
 }

@@ -179,3 +179,14 @@ async fn a_cancelled_search_ends() {
 
     assert_eq!(told.text, "error (cancelled): cancelled before it was done");
 }
+
+#[tokio::test]
+async fn a_pattern_of_repeats_of_repeats_is_refused_and_not_built() {
+    let world = World::new();
+    world.put("a.txt", "aaaa\n");
+
+    let pattern = "((a{1,100}){1,100}){1,100}";
+    let told = world.fails("fs.grep", json!({ "pattern": pattern })).await;
+
+    assert!(told.starts_with("error (invalid_arguments): ") && told.contains("size"), "{told}");
+}

@@ -516,3 +516,43 @@ fn a_file_that_a_session_cannot_hold_is_refused_by_its_size() {
 
     assert!(matches!(refused, Error::TooLarge { limit: 0x200_0000, .. }), "{refused}");
 }
+
+#[test]
+fn work_that_was_given_up_changes_nothing_any_more() {
+    let place = Place::new().with("ws/f", "one\n").with("ws/d/g", "two\n");
+    let wanted = Wanted::default();
+    let workspace = place.workspace().while_wanted(wanted.clone());
+    workspace.read("f").unwrap();
+    let trashed = workspace.delete("d/g", &place.trash(), &removal()).unwrap().id;
+
+    wanted.end();
+    let edit = [Edit::one("one", "1")];
+    let refused = [
+        workspace.write("f", b"1\n", Apply::Write).map(drop),
+        workspace.write("deep/new", b"1\n", Apply::Write).map(drop),
+        workspace.edit("f", &edit, Apply::Write).map(drop),
+        workspace.delete("f", &place.trash(), &removal()).map(drop),
+        workspace.restore(&place.trash(), &trashed).map(drop),
+        workspace.rename("f", "moved").map(drop),
+        workspace.copy("f", "copied").map(drop),
+        workspace.create_folder("made/deep").map(drop),
+        workspace.set_mode("f", 0o600).map(drop),
+    ];
+
+    for (number, refused) in refused.iter().enumerate() {
+        assert!(matches!(refused, Err(Error::Unwanted { .. })), "{number}: {refused:?}");
+    }
+    assert_eq!(place.names("ws"), ["d", "f"]);
+    assert_eq!(place.text("ws/f"), "one\n");
+    assert_eq!(workspace.read("f").unwrap().bytes, b"one\n");
+}
+
+#[test]
+fn a_file_two_hundred_folders_deep_is_written_with_all_of_them() {
+    let place = Place::new();
+    let path = "d/".repeat(199) + "f";
+
+    place.workspace().write(&path, b"deep\n", Apply::Write).unwrap();
+
+    assert_eq!(place.text(&format!("ws/{path}")), "deep\n");
+}
