@@ -3,7 +3,7 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -26,7 +26,7 @@ use formwork_session::{
     Carried, Farewell, Heard, Limits, Opening, Seams, Session, SessionEnd, SessionSpec,
 };
 use formwork_tool::{
-    Around, Gate, LOAD_TOOLS, Outside, Parts, Pipeline, Registry, builtin,
+    Around, Gate, LOAD_TOOLS, Lookup, Outside, Parts, Pipeline, Registry, builtin,
     custom::{self as written, CustomTool},
 };
 use formwork_write_safety::{Reads, Root, Sealing, Snapshots, Trash, Workspace, WriteRules};
@@ -347,6 +347,10 @@ impl Workshop {
             scrub: Arc::clone(&self.scrub),
             clock: Arc::clone(&self.clock),
             principal: Principal::agent(agent),
+            lookup: Lookup {
+                path: self.environment.get(OsStr::new("PATH")).cloned().unwrap_or_default(),
+                root: self.root.path().to_owned(),
+            },
         })
         .map_err(tools)?;
         if let Some(talk) = talk {
@@ -679,7 +683,7 @@ impl Workshop {
         });
         let finished = self.watched((job.run, job.task, job.token), running).await?;
         Ok(match finished {
-            Err(error) => failed(Escalation::BodyFailed { detail: error.to_string() }),
+            Err(error) => failed(Escalation::BodyFailed { detail: crate::error::chain(&error) }),
             Ok(finished) if finished.exit == Exit::Cancelled => {
                 AttemptEnd::Interrupted { session: None }
             }
@@ -845,6 +849,11 @@ impl Executor for Workshop {
 
     async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict {
         self.look().await;
+        // Who takes a run up may have checks alone left to make.
+        let settle = || self.baselines.settle(job.run, job.token);
+        if let Err(error) = self.settled.get_or_try_init(settle).await {
+            return Verdict::bare(&*job.check.name, false, crate::error::chain(&error));
+        }
         let verdict = self.decided(&job, cancel).await;
         // A command that is run as a check, or that mends one, writes as well as any other.
         match self.planted().await {

@@ -52,16 +52,15 @@ impl Grants {
 }
 
 /// Says whether a call runs where calls run by themselves. Elsewhere the same words start something else.
-fn is_here(arguments: &Value) -> bool {
+pub fn is_here(arguments: &Value) -> bool {
     arguments.get("cwd").is_none_or(|cwd| cwd.is_null() || cwd == "." || cwd == "")
 }
 
 fn reaches(cover: &Cover, call: &Call<'_>) -> bool {
     match cover {
         Cover::Commands { pattern } => match (call.class, call.argv) {
-            (ToolClass::Exec | ToolClass::Shell, Some(argv)) => {
-                CommandPatterns::parse([pattern]).is_ok_and(|it| it.check(argv).is_ok())
-            }
+            (ToolClass::Exec | ToolClass::Shell, Some(argv)) => CommandPatterns::parse([pattern])
+                .is_ok_and(|it| it.check(argv, call.meaning).is_ok()),
             _ => false,
         },
         Cover::Host { host } => {

@@ -1,6 +1,6 @@
 //! Which programs may be run, and with which arguments.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use crate::Error;
 
@@ -29,6 +29,16 @@ const DEEPEST: usize = 8;
 /// known: `uv run *` or `python3 *` cover whatever those run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandPatterns(Arc<[Pattern]>);
+
+/// What the words of a command mean where it runs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Meaning<'a> {
+    /// Whether it runs in another folder than the one from which patterns name programs by where they lie.
+    pub elsewhere: bool,
+    /// The programs that are found by their name alone and are files of the workspace, each with where it lies. Whoever
+    /// works there can put one in the place of the program that a pattern means.
+    pub within: Option<&'a BTreeMap<String, String>>,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pattern {
@@ -62,16 +72,25 @@ impl CommandPatterns {
     ///
     /// # Errors
     /// Why it may not be run, for the model.
-    pub fn check(&self, argv: &[String]) -> Result<(), String> {
-        Judge { patterns: &self.0, texts: true, moved: false }.check(argv)
+    pub fn check(&self, argv: &[String], meaning: Meaning<'_>) -> Result<(), String> {
+        self.judge(true, meaning).check(argv)
     }
 
     /// Checks a program and its arguments, where text of a shell is only run if a pattern spells it out.
     ///
     /// # Errors
     /// Why it may not be run, for the model.
-    pub(crate) fn check_without_shell(&self, argv: &[String]) -> Result<(), String> {
-        Judge { patterns: &self.0, texts: false, moved: false }.check(argv)
+    pub(crate) fn check_without_shell(
+        &self,
+        argv: &[String],
+        meaning: Meaning<'_>,
+    ) -> Result<(), String> {
+        self.judge(false, meaning).check(argv)
+    }
+
+    fn judge<'a>(&'a self, texts: bool, meaning: Meaning<'a>) -> Judge<'a> {
+        let Meaning { elsewhere, within } = meaning;
+        Judge { patterns: &self.0, texts, moved: elsewhere, within }
     }
 
     /// Returns the files that redirections of shell text in a command would write, where they are known.
@@ -91,8 +110,10 @@ struct Judge<'a> {
     patterns: &'a [Pattern],
     /// Whether text of a shell may be run that no pattern spells out.
     texts: bool,
-    /// Whether shell text has gone to another folder before, where the same name is another file.
+    /// Whether it runs elsewhere, or shell text has gone to another folder before: the same name is another file there.
     moved: bool,
+    /// The programs that are files of the workspace although only their name is given.
+    within: Option<&'a BTreeMap<String, String>>,
 }
 
 impl Judge<'_> {
@@ -109,7 +130,11 @@ impl Judge<'_> {
         if starts.len() > DEEPEST {
             return Err(format!("{} starts too many programs through one another", shown(argv)));
         }
+        self.is_itself(name)?;
         let is_whole = || self.patterns.iter().any(|pattern| pattern.is(argv));
+        if let Program::Shell(_) | Program::Starts(_) = program::of(name) {
+            self.stays(name)?;
+        }
         match program::of(name) {
             Program::Refused(reason) => Err(format!("{name} {reason}")),
             // Nothing is left to guess in a command that a pattern spells out whole.
@@ -193,6 +218,17 @@ impl Judge<'_> {
         match is_bound && name.contains('/') && !name.starts_with('/') {
             true => Err(elsewhere(name)),
             false => Ok(()),
+        }
+    }
+
+    /// Refuses a program that is named as one of the system and is a file of the workspace.
+    fn is_itself(self, name: &str) -> Result<(), String> {
+        match self.within.and_then(|within| within.get(name)) {
+            Some(place) if !self.all_may_run() => Err(format!(
+                "{name} is {place} here, a file of the workspace, and no pattern by its name alone means that: call it by \
+                 its path, which a pattern has to name"
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -288,7 +324,7 @@ fn split(text: &str) -> Result<Vec<(String, bool)>, &'static str> {
 
 fn elsewhere(name: &str) -> String {
     format!(
-        "{name} may be another file once the shell text has gone to another folder; do without cd"
+        "{name} may be another file in another folder than the top of the workspace; do without cd and cwd"
     )
 }
 

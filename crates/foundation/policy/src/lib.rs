@@ -48,8 +48,8 @@ mod kept; // A file of the user's own.
 mod error;
 
 pub use {
-    approvals::{ApprovalBook, Grants, Unattended, alike, exact},
-    command::CommandPatterns,
+    approvals::{ApprovalBook, Grants, Unattended, alike, exact, is_here},
+    command::{CommandPatterns, Meaning},
     denials::Denials,
     error::Error,
     hook::{Answer, Hook, HookCall, HookFault, Hooks, Said},

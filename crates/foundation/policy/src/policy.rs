@@ -7,7 +7,7 @@ use std::{
 
 use formwork_protocols::{PermissionMode, ToolClass, ToolName};
 
-use crate::{CommandPatterns, HostPatterns, PathPatterns};
+use crate::{CommandPatterns, HostPatterns, Meaning, PathPatterns};
 
 /// What is allowed to one agent. What is `None` is left to the rules around these.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,6 +67,8 @@ pub struct Call<'a> {
     pub class: ToolClass,
     /// The program and its arguments, for a tool that runs one.
     pub argv: Option<&'a [String]>,
+    /// What those words mean where it runs.
+    pub meaning: Meaning<'a>,
     /// The paths that it names, from the root of the workspace.
     pub paths: &'a [&'a str],
     /// Where it would connect to, each as `host:port`.
@@ -78,7 +80,8 @@ pub struct Call<'a> {
 impl<'a> Call<'a> {
     /// Returns a call of a tool that names nothing.
     pub const fn new(tool: &'a ToolName, class: ToolClass) -> Self {
-        Self { tool, class, argv: None, paths: &[], hosts: &[], secrets: &[] }
+        let meaning = Meaning { elsewhere: false, within: None };
+        Self { tool, class, argv: None, meaning, paths: &[], hosts: &[], secrets: &[] }
     }
 }
 
@@ -248,8 +251,8 @@ fn by_commands(rules: &Rules, listed: bool, call: &Call<'_>) -> Decision {
     };
     let patterns = rules.commands.clone().unwrap_or_else(CommandPatterns::everything);
     let checked = match rules.shell {
-        true => patterns.check(argv),
-        false => patterns.check_without_shell(argv),
+        true => patterns.check(argv, call.meaning),
+        false => patterns.check_without_shell(argv, call.meaning),
     };
     match checked {
         Err(why) => deny(why),

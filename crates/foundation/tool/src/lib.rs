@@ -30,6 +30,7 @@ pub mod custom; // Tools that are written down as data.
 mod deferred; // What is listed by name alone.
 mod error;
 mod fetch; // Requests over HTTP, for whatever tool sends them.
+mod lookup; // Which file a program's name means.
 mod pipeline; // The way of every call.
 mod registry;
 mod schema;
@@ -41,6 +42,7 @@ pub use {
     deferred::LOAD_TOOLS,
     error::Error,
     fetch::HttpRules,
+    lookup::Lookup,
     pipeline::{Around, Gate, Outside, PREVIEW_BYTES, Parts, Pipeline},
     registry::Registry,
 };

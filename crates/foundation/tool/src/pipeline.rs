@@ -25,6 +25,7 @@ use formwork_protocols::{
 use serde_json::Value;
 
 use crate::{
+    Lookup,
     deferred::{LoadTools, Loaded},
     schema::{self, Validator},
 };
@@ -74,6 +75,8 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Who acts.
     pub principal: Principal,
+    /// Knows which file a program's name means.
+    pub lookup: Lookup,
 }
 
 /// Looks at the world around a call that may change it without telling how: before it begins and after it has

@@ -26,7 +26,7 @@ use formwork_scheduler::Accounts;
 use formwork_session::{
     Error, Farewell, Group, Heard, Limits, Opening, Seams, Session, SessionEnd, SessionSpec, Via,
 };
-use formwork_tool::{Parts, Pipeline};
+use formwork_tool::{Lookup, Parts, Pipeline};
 use formwork_trace::{Options, Trace};
 use futures::{FutureExt as _, StreamExt as _, stream};
 use serde_json::{Value, json};
@@ -290,6 +290,7 @@ impl World {
             scrub: Arc::new(NoSecrets),
             clock: Arc::new(SystemClock),
             principal: Principal::system("test"),
+            lookup: Lookup::default(),
         })
         .unwrap();
         Seams {

@@ -2,7 +2,7 @@ use super::*;
 
 fn check(patterns: &[&str], command: &str) -> Result<(), String> {
     let argv: Vec<String> = split(command).unwrap().into_iter().map(|(word, _)| word).collect();
-    CommandPatterns::parse(patterns).unwrap().check(&argv)
+    CommandPatterns::parse(patterns).unwrap().check(&argv, Meaning::default())
 }
 
 #[track_caller]
@@ -219,14 +219,14 @@ proptest::proptest! {
         argv.extend(["rm".to_owned(), "-rf".to_owned()]);
         let patterns = CommandPatterns::parse(["env *", "nice *", "timeout *", "nohup *"]).unwrap();
 
-        proptest::prop_assert!(patterns.check(&argv).is_err(), "{:?}", argv);
+        proptest::prop_assert!(patterns.check(&argv, Meaning::default()).is_err(), "{:?}", argv);
     }
 }
 
 /// Judges shell text as `bash -lc TEXT` by these patterns.
 fn text(patterns: &[&str], text: &str) -> Result<(), String> {
     let argv = ["bash", "-lc", text].map(str::to_owned);
-    CommandPatterns::parse(patterns).unwrap().check(&argv)
+    CommandPatterns::parse(patterns).unwrap().check(&argv, Meaning::default())
 }
 
 #[test]
@@ -345,3 +345,38 @@ proptest::proptest! {
 }
 
 mod attacks;
+
+#[test]
+fn a_program_named_by_where_it_lies_is_another_one_elsewhere() {
+    let patterns = CommandPatterns::parse(["./check *", "cargo test *", "bash run.sh"]).unwrap();
+    let judged = |elsewhere, command: &str| {
+        let argv: Vec<String> = command.split(' ').map(str::to_owned).collect();
+        patterns.check(&argv, Meaning { elsewhere, within: None }).is_ok()
+    };
+
+    assert_eq!([judged(false, "./check x"), judged(true, "./check x")], [true, false]);
+    assert_eq!([judged(false, "bash run.sh"), judged(true, "bash run.sh")], [true, false]);
+    assert!(judged(true, "cargo test x"));
+    let all = CommandPatterns::everything();
+    assert!(all.check(&["./x".to_owned()], Meaning { elsewhere: true, within: None }).is_ok());
+}
+
+#[test]
+fn a_file_of_the_workspace_stands_in_for_no_program_that_a_pattern_names() {
+    let within = [("cargo".to_owned(), "bin/cargo".to_owned())].into();
+    let meaning = Meaning { elsewhere: false, within: Some(&within) };
+    let patterns = ["cargo test *", "bin/cargo *", "nice *", "cargo check"];
+    let patterns = CommandPatterns::parse(patterns).unwrap();
+    let judged = |command: &str| {
+        let argv: Vec<String> = command.split(' ').map(str::to_owned).collect();
+        patterns.check(&argv, meaning)
+    };
+
+    for command in ["cargo test x", "cargo check", "nice cargo test x", "nice -n 5 cargo check"] {
+        assert!(judged(command).unwrap_err().starts_with("cargo is bin/cargo here"), "{command}");
+    }
+    assert_eq!(judged("bin/cargo test"), Ok(()));
+    let text = ["bash", "-c", "true | cargo test x"].map(str::to_owned);
+    assert!(patterns.check(&text, meaning).is_err());
+    assert_eq!(CommandPatterns::everything().check(&["cargo".to_owned()], meaning), Ok(()));
+}

@@ -1,6 +1,6 @@
 //! What the rules say of a call, and who is asked where they leave it open.
 
-use formwork_policy::{Answer, Call, Decision, HookCall, alike, exact};
+use formwork_policy::{Answer, Call, Decision, HookCall, Meaning, alike, exact, is_here};
 use formwork_protocols::{
     Approval, ApprovalRequest, Blob, Cancel, Cover, EventBody, Journal, NewEvent, Principal, Span,
     ToolCall, ToolClass, ToolError, ToolErrorKind,
@@ -10,6 +10,7 @@ use formwork_protocols::{
 use serde_json::Value;
 
 use super::{Offered, Pipeline, shorten};
+use crate::Lookup;
 
 /// A call that is to be judged.
 #[derive(Clone, Copy)]
@@ -22,12 +23,14 @@ pub(super) struct Question<'a> {
 
 impl Question<'_> {
     /// Describes the call to the policy.
-    fn with_call<T>(&self, work: impl FnOnce(&Call<'_>) -> T) -> T {
+    fn with_call<T>(&self, lookup: &Lookup, work: impl FnOnce(&Call<'_>) -> T) -> T {
         let spec = self.offered.tool.spec();
         let argv = match spec.class {
             ToolClass::Exec | ToolClass::Shell => self.offered.tool.command(self.arguments),
             _ => None,
         };
+        let within = argv.as_ref().map(|_| lookup.within());
+        let meaning = Meaning { elsewhere: !is_here(self.arguments), within: within.as_ref() };
         let hosts = self.offered.tool.hosts(self.arguments);
         let mut secrets = formwork_secrets::placeholders(self.arguments);
         secrets.extend(self.offered.tool.secrets());
@@ -37,6 +40,7 @@ impl Question<'_> {
             tool: &spec.definition.name,
             class: spec.class,
             argv: argv.as_deref(),
+            meaning,
             paths: &paths,
             hosts: &hosts,
             secrets: &secrets,
@@ -114,7 +118,7 @@ impl Pipeline {
     }
 
     fn by_rules(&self, question: &Question<'_>) -> Decision {
-        question.with_call(|call| self.parts.policy.decide(call))
+        question.with_call(&self.parts.lookup, |call| self.parts.policy.decide(call))
     }
 
     /// Does what a decision says: goes on, asks, or refuses.
@@ -135,7 +139,7 @@ impl Pipeline {
             Decision::Deny { why } => Err(ToolError::new(ToolErrorKind::Denied, why)),
             Decision::Ask { why } => {
                 // Whoever approved calls alike knew nothing of what was read since.
-                let covered = question.with_call(|call| match is_labelled {
+                let covered = question.with_call(&self.parts.lookup, |call| match is_labelled {
                     true => grants.cover_exactly(call, question.arguments),
                     false => grants.cover(call, question.arguments),
                 });
@@ -156,8 +160,8 @@ impl Pipeline {
     ) -> Result<(), ToolError> {
         let Question { context, call: made, offered, arguments } = question;
         let spec = offered.tool.spec();
-        let (exact, alike) =
-            question.with_call(|call| (exact(call, arguments), alike(call, arguments)));
+        let (exact, alike) = question
+            .with_call(&self.parts.lookup, |call| (exact(call, arguments), alike(call, arguments)));
         // What covers more than the call is recorded, and a secret is not.
         let alike = alike.filter(|cover| !is_labelled && !self.holds_secret(cover));
         let mut shown = (*arguments).clone();

@@ -1,8 +1,12 @@
 //! Who may call what, in which order things are recorded, and what a refused call is told.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use async_trait::async_trait;
@@ -151,6 +155,26 @@ async fn a_denial_is_recorded_with_its_reason() {
     };
     assert_eq!(requested.decision, Decided::Refused { reason: failed.message.clone() });
     assert_eq!(format!("error (denied): {}", failed.message), told);
+}
+
+#[tokio::test]
+async fn a_file_of_the_workspace_does_not_stand_in_for_a_program_of_the_list() {
+    let list = &["greet *", "./greet *"];
+    let world = World::with(Setup { commands: Some(list), path: &["bin"], ..Setup::default() });
+    let greets = |who: &str| format!("#!/bin/sh\necho {who}\n");
+    for (place, who) in [("greet", "top"), ("sub/greet", "another"), ("bin/greet", "stand-in")] {
+        world.put(place, greets(who));
+        fs::set_permissions(world.path(place), PermissionsExt::from_mode(0o755)).unwrap();
+    }
+
+    let by_path = world.done("exec", json!({ "command": ["./greet", "x"] })).await;
+    let elsewhere = json!({ "command": ["./greet", "x"], "cwd": "sub" });
+    let elsewhere = world.fails("exec", elsewhere).await;
+    let by_name = world.fails("exec", json!({ "command": ["greet", "x"] })).await;
+
+    assert_eq!(by_path, "exit code 0\ntop\n");
+    assert!(elsewhere.contains("may be another file"), "{elsewhere}");
+    assert!(by_name.contains("greet is bin/greet here, a file of the workspace"), "{by_name}");
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ use formwork_protocols::{
 use formwork_sandbox::{Environment, Protection, Sandbox};
 use formwork_secrets::{Registry as Secrets, SecretName};
 use formwork_tool::{
-    Around, Gate, HttpRules, Parts, Pipeline, Registry,
+    Around, Gate, HttpRules, Lookup, Parts, Pipeline, Registry,
     builtin::{self, Builtins},
 };
 use formwork_write_safety::{Reads, Root, Trash, Workspace, WriteRules};
@@ -54,6 +54,8 @@ pub(crate) struct Setup {
     pub(crate) private: Vec<String>,
     pub(crate) secret_to: Vec<String>,
     pub(crate) sinks: &'static [&'static str],
+    /// Folders of the workspace in which programs are looked for before those of the system.
+    pub(crate) path: &'static [&'static str],
 }
 
 impl Default for Setup {
@@ -75,6 +77,7 @@ impl Default for Setup {
             private: Vec::new(),
             secret_to: Vec::new(),
             sinks: &[],
+            path: &[],
         }
     }
 }
@@ -127,8 +130,9 @@ impl World {
         let trash = Arc::new(Trash::open(home.path().join("trash")).unwrap());
         let log = Arc::new(Log::default());
         let tasks = Arc::new(Tasks::active());
-        let path = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
-        let sandbox = Arc::new(Sandbox::new(Environment::new(path), home.path()));
+        let own = setup.path.iter().map(|below| format!("{}:", folder.join(below).display()));
+        let path = [("PATH", own.collect::<String>() + "/usr/local/bin:/usr/bin:/bin")];
+        let sandbox = Arc::new(Sandbox::new(Environment::new(path.clone()), home.path()));
 
         let mut registry = Registry::new();
         let parts = Builtins {
@@ -180,6 +184,7 @@ impl World {
             scrub,
             clock: Arc::new(Noon),
             principal: Principal::agent(&context.agent),
+            lookup: Lookup { path: path[0].1.clone().into(), root: folder.clone() },
         })
         .unwrap();
         Self { _home: home, folder, trash, log, tasks, pipeline, context }

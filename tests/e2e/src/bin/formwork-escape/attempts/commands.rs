@@ -84,7 +84,16 @@ pub(super) fn all() -> Vec<Attempt> {
             Ok(scene.looking(only_refused))
         })
     });
-    by_exec.chain(by_shell).collect()
+    let by_place =
+        attempt("the program of a pattern, in another folder", "exec", by::POLICY, |place| {
+            place.trap("src/tools/check")?;
+            let command = json!({ "command": ["./tools/check", "x"], "cwd": "src" });
+            let mut scene = Scene::new(vec![vec![("exec", command)]], &["may be another file"]);
+            scene.config =
+                "[permissions]\nmode = \"auto\"\nexec = [\"./tools/check *\"]\n".to_owned();
+            Ok(scene.looking(only_refused))
+        });
+    by_exec.chain(by_shell).chain([by_place]).collect()
 }
 
 const REFUSED: &[&str] = &[
