@@ -1,6 +1,9 @@
 //! What would break a run, found before it does, with what to do about it.
 
-use std::process::{Command, Stdio};
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use formwork_agent::ModelChoice;
 use formwork_protocols::{Cancel, Model, ModelRef, ProviderFault, Usd};
@@ -13,7 +16,7 @@ use crate::{
     config::SandboxMode,
     models::DEFAULT_CATEGORY,
     operations::models::{EndpointModels, How, ModelRow, Servers, lists_what_it_holds},
-    setup, tool_probe,
+    private, setup, tool_probe,
 };
 
 /// How grave a finding is.
@@ -63,7 +66,7 @@ impl Finding {
 /// Looks at everything that a run needs. With `ask`, each endpoint is asked what it holds, and each model that agents
 /// ask for is asked for one call of a harmless tool, which is paid for.
 pub async fn examine(formwork: &Formwork, ask: bool) -> Vec<Finding> {
-    let mut findings = vec![store(formwork).await, git(), sandbox(formwork)];
+    let mut findings = vec![store(formwork).await, state(formwork), git(), sandbox(formwork)];
     match formwork.agents() {
         Ok(agents) => {
             let found = format!("{} agents", agents.names().count());
@@ -85,6 +88,23 @@ async fn store(formwork: &Formwork) -> Finding {
             Finding::new("store", Grade::Sound, found, None)
         }
         Err(error) => Finding::of("store", &Error::from(error)),
+    }
+}
+
+/// Looks whether others than its owner can read what runs have read, said and written.
+fn state(formwork: &Formwork) -> Finding {
+    let state = formwork.inner.state.as_path();
+    let log = Path::new(formwork.trace().at());
+    let open = |path| private::open_to_others(path).map(|mode| (path, mode));
+    // Nobody gets past a folder that is closed.
+    let found = open(state).or_else(|| (!log.starts_with(state)).then(|| open(log)).flatten());
+    match found {
+        None => Finding::new("state", Grade::Sound, "only its owner can read it", None),
+        Some((path, mode)) => {
+            let found = format!("others can get at {}: its mode is {mode:o}", path.display());
+            let advice = format!("chmod -R go= {}", state.display());
+            Finding::new("state", Grade::Weak, found, Some(&advice))
+        }
     }
 }
 

@@ -51,6 +51,7 @@ mod models; // From config to models.
 mod observers; // Programs that are told what happens.
 mod outside; // What came from outside.
 mod presence; // Who still works.
+mod private; // What nobody but its owner reads.
 pub mod project; // How a project is tested and linted.
 mod repository; // What a repository tells agents.
 mod run_tests; // The project's own tests as a tool.

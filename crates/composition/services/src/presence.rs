@@ -30,7 +30,7 @@ impl Presence {
         let folder = folder(state);
         let path = folder.join(owner);
         let mark = || {
-            fs::create_dir_all(&folder)?;
+            crate::private::folder(&folder)?;
             let lock = File::create_new(&path)?;
             lock.lock()?;
             Ok(lock)

@@ -9,7 +9,7 @@ use crate::Error;
 /// The file that remembers them, in the state folder and never within a project.
 fn store(state: &Path, file: &Path) -> Result<TrustStore, Error> {
     let folder = file.parent().unwrap_or(file);
-    std::fs::create_dir_all(state).map_err(|source| Error::State {
+    crate::private::folder(state).map_err(|source| Error::State {
         action: "make the folder",
         path: state.to_owned(),
         source,

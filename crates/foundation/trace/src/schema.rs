@@ -168,6 +168,9 @@ fn sqlite(url: &str, wait: Duration, make: Make) -> Result<Database, StoreError>
         if single { Arc::from("memory") } else { Arc::from(file.to_string_lossy().as_ref()) };
     if !single && make == Make::IfMissing {
         has_folder(&at, &file)?;
+        if !read_only {
+            make_private(&file);
+        }
     }
     // A file that is only read keeps the mode it has.
     let options = if single || read_only || make == Make::Never {
@@ -190,6 +193,20 @@ fn sqlite(url: &str, wait: Duration, make: Make) -> Result<Database, StoreError>
         place: None,
     };
     Ok(database)
+}
+
+/// Makes the file for its owner alone, where there is none: SQLite would let others read it, and gives the files beside it
+/// the same rights.
+fn make_private(file: &Path) {
+    let mut options = std::fs::File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        options.mode(0o600);
+    }
+    // Why it cannot be made is told by SQLite, which is about to try.
+    let _ = options.open(file);
 }
 
 /// SQLite says only that it cannot open a file; the folder is the usual cause.
