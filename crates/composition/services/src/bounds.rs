@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use formwork_protocols::PermissionMode;
-use formwork_sandbox::{Command, Limits, Protection};
+use formwork_sandbox::{Beyond, Command, Limits, Protection};
 use formwork_write_safety::{RelPath, Sealing, Writable, WriteRules};
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +26,10 @@ const CACHES: [&str; 11] = [
 
 /// Where programs share memory by name.
 const SHARED: &str = "/dev/shm";
+
+/// More roots are not mounted one by one, so that what describes the other files is left to their owner: it takes tens of
+/// microseconds for each, and the kernel has a limit for all.
+const MOUNTED: usize = 2_000;
 
 /// What a program of a task is held to.
 #[derive(Debug, Clone)]
@@ -71,6 +75,7 @@ impl Workshop {
         let mut limits = limits.clone();
         limits.write_roots.push(self.temporary.clone());
         limits.sealed = vec![place.clone()];
+        limits.beyond = Beyond::Nothing;
         let command = Command::new(["true"], &place, Protection::Restricted(limits));
         let tried = Box::pin(self.sandbox.run(command, CancellationToken::new(), None)).await;
         let _ = std::fs::remove_dir(&folder);
@@ -117,6 +122,9 @@ fn bound(
         Sealing::Had => {
             let shared = limits.write_roots.iter().filter(|granted| *granted == Path::new(SHARED));
             limits.private = shared.cloned().collect();
+            if limits.write_roots.len() <= MOUNTED {
+                limits.beyond = Beyond::Nothing;
+            }
         }
         Sealing::Missing => limits.write_roots.retain(|granted| granted != Path::new(SHARED)),
     }

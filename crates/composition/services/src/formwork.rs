@@ -28,6 +28,7 @@ use crate::{
     Error, baseline,
     config::{Config, SandboxMode},
     models::{Keys, Models},
+    private,
 };
 
 /// Puts something around a log.
@@ -223,7 +224,7 @@ impl Builder {
             move |source| Error::State { action, path, source }
         };
         let temporary = state.join("tmp");
-        fs::create_dir_all(&temporary).map_err(made("make the folder", &temporary))?;
+        private::folder(&temporary).map_err(made("make the folder", &temporary))?;
         if own {
             // What Formwork keeps within a workspace is not part of it.
             let ignore = state.join(".gitignore");
@@ -240,10 +241,8 @@ impl Builder {
             ..Options::default()
         };
         let trace = Trace::open(&url, options).await?;
-        let mut variables = self.environment.clone();
-        // A folder of one's own, so that processes need no right to write where others do.
-        variables.insert("TMPDIR".into(), temporary.clone().into());
-        let mut sandbox = Sandbox::new(Environment::new(variables), &temporary);
+        let environment = Environment::new(self.environment.clone());
+        let mut sandbox = Sandbox::new(environment, &temporary).with_temporary(&temporary);
         if let Some(launcher) = &self.launcher {
             sandbox = sandbox.with_launcher(Launcher::new(launcher));
         }

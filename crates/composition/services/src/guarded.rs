@@ -22,16 +22,9 @@ pub(crate) fn guarded(
                 || (stem != shape && glob.ends_with(&format!("/{stem}")))
         })
     };
-    let own = below(root, state);
-    let mut globs = Vec::new();
-    for shape in SHAPES.into_iter().filter(|shape| !names(shape)) {
-        // Programs have their temporary folder within the state.
-        match own.as_deref().and_then(|own| own.strip_prefix(shape)?.strip_prefix('/')) {
-            Some(within) => globs.extend(but(shape, within.split('/').next().unwrap_or(within))),
-            None => globs.push(shape.to_owned()),
-        }
-    }
-    globs.extend(own.iter().flat_map(|own| but(&plain(own), "tmp")));
+    let mut globs: Vec<String> =
+        SHAPES.into_iter().filter(|shape| !names(shape)).map(str::to_owned).collect();
+    globs.extend(below(root, state).map(|path| plain(&path)));
     globs.extend(besides.and_then(|path| below(root, path)).map(|path| plain(&path)));
     globs
 }
@@ -46,22 +39,6 @@ fn below(root: &Path, path: &Path) -> Option<String> {
     let root = root.canonicalize().ok()?;
     let below = there.strip_prefix(root).ok()?.to_str()?;
     (!below.is_empty()).then(|| below.trim_end_matches('/').to_owned())
-}
-
-/// Returns globs of all that lies in a folder, but for one name: each takes the names that differ from it first at one
-/// of its characters, or that end there or go on behind it.
-fn but(folder: &str, name: &str) -> Vec<String> {
-    let mut globs = Vec::new();
-    let mut before = String::new();
-    for (at, character) in name.char_indices() {
-        if at > 0 {
-            globs.push(format!("{folder}/{}", plain(&before)));
-        }
-        globs.push(format!("{folder}/{}[!{character}]*", plain(&before)));
-        before.push(character);
-    }
-    globs.push(format!("{folder}/{}?*", plain(&before)));
-    globs
 }
 
 /// Returns a path as a glob that means it alone.
@@ -105,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folders_of_formwork_within_a_workspace_are_protected_but_for_programs_temporary_one() {
+    fn the_folders_of_formwork_within_a_workspace_are_protected() {
         let root = tempfile::tempdir().unwrap();
         let state = root.path().join("home [1]/state");
         std::fs::create_dir_all(&state).unwrap();
@@ -116,21 +93,16 @@ mod tests {
         let paths = [
             "home [1]/state/formwork.db",
             "home [1]/state/trust.json",
-            "home [1]/state/tm",
-            "home [1]/state/tmpx",
-            "home [1]/config/config.toml",
             "home [1]/state/tmp/a",
+            "home [1]/config/config.toml",
+            "home [1]/statex",
             "home 1/state/trust.json",
         ];
-        assert_eq!(refused(&globs, &paths), [true, true, true, true, true, false, false]);
+        assert_eq!(refused(&globs, &paths), [true, true, true, true, false, false]);
         let embedded = root.path().join(".formwork/state");
         let globs = guarded(root.path(), &embedded, None, None);
-        let paths = [
-            ".formwork/agents/a.toml",
-            ".formwork/stat",
-            ".formwork/state/formwork.db",
-            ".formwork/state/tmp/a",
-        ];
-        assert_eq!(refused(&globs, &paths), [true, true, true, false]);
+        let paths =
+            [".formwork/agents/a.toml", ".formwork/state/formwork.db", ".formwork/state/tmp/a"];
+        assert_eq!(refused(&globs, &paths), [true; 3]);
     }
 }

@@ -209,7 +209,7 @@ pub(crate) fn own_rules<'a>(
 }
 
 /// Returns what a process of the run may reach: it reads the system and the tools of its languages,
-/// and writes the workspace and a temporary folder. It has no network.
+/// and writes the workspace, besides a folder of its own that the sandbox gives it. It has no network.
 ///
 /// # Errors
 /// [`Error::Protection`] when confinement is asked for and this machine does not have it.
@@ -217,7 +217,6 @@ pub(crate) fn protection(
     config: &Config,
     has_launcher: bool,
     workspace: &Path,
-    temporary: &Path,
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Protection, Error> {
     let mode = config.sandbox.unwrap_or_default();
@@ -234,7 +233,7 @@ pub(crate) fn protection(
     });
     match (missing, mode) {
         (None, _) => {
-            let mut limits = limits(workspace, temporary, variable);
+            let mut limits = limits(workspace, variable);
             hold(&mut limits, config.programs.unwrap_or_default(), probe_counts(&found));
             Ok(Protection::Restricted(limits))
         }
@@ -299,7 +298,7 @@ fn is_hidden_in(home: Option<&Path>, folder: &Path) -> bool {
 }
 
 /// The folders that a build needs. Those that do not exist are left out.
-fn limits(workspace: &Path, temporary: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Limits {
+fn limits(workspace: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Limits {
     let home = variable("HOME").map(std::path::PathBuf::from);
     let below_home = |name: &str| home.as_ref().map(|home| home.join(name));
     let named = |name: &str| variable(name).map(std::path::PathBuf::from);
@@ -340,7 +339,7 @@ fn limits(workspace: &Path, temporary: &Path, variable: &dyn Fn(&str) -> Option<
         "/dev/tty",
         "/dev/shm",
     ];
-    let mut write = vec![workspace.to_owned(), temporary.to_owned()];
+    let mut write = vec![workspace.to_owned()];
     write.extend(named("CARGO_TARGET_DIR"));
     write.extend(devices.into_iter().map(std::path::PathBuf::from));
     write.retain(|folder| folder.exists());
@@ -385,7 +384,7 @@ mod tests {
             _ => None,
         };
 
-        let limits = limits(Path::new("/nowhere"), Path::new("/nowhere"), &variable);
+        let limits = limits(Path::new("/nowhere"), &variable);
 
         let below_home: Vec<_> =
             limits.read_roots.iter().filter_map(|it| it.strip_prefix(&own).ok()).collect();
@@ -406,7 +405,7 @@ mod tests {
             _ => None,
         };
 
-        let limits = limits(Path::new("/nowhere"), Path::new("/nowhere"), &variable);
+        let limits = limits(Path::new("/nowhere"), &variable);
 
         let below_home: Vec<_> =
             limits.read_roots.iter().filter(|folder| folder.starts_with(home.path())).collect();

@@ -36,6 +36,9 @@ pub enum Error {
     /// A folder or file in the limits is not there. Nothing was run.
     #[error("program {program} was not run: {root} in its limits cannot be opened")]
     RootMissing { program: String, root: PathBuf, source: io::Error },
+    /// The command's own folder for what it needs for a while could not be made. Nothing was run.
+    #[error("program {program} was not run: its temporary folder cannot be made")]
+    Temporary { program: String, source: io::Error },
     /// The launcher could not be started.
     #[error("launcher {path} could not be started")]
     LauncherNotStarted { path: PathBuf, source: io::Error },

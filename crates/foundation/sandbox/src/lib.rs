@@ -44,6 +44,7 @@ mod protection;
 mod capture;
 mod finished;
 mod sandbox;
+mod temporary;
 
 mod group;
 pub mod launcher;
@@ -63,6 +64,6 @@ pub use {
     error::Error,
     finished::{Exit, Finished, Resource},
     launcher::Launcher,
-    protection::{Limits, Network, Protection, Protections, Status, probe},
+    protection::{Beyond, Limits, Network, Protection, Protections, Status, probe},
     sandbox::Sandbox,
 };

@@ -16,21 +16,26 @@ pub enum Protection {
 /// What a confined command may reach.
 ///
 /// Paths are enforced by Landlock, which judges opening, making, moving and deleting files by where
-/// they really are. It does not judge the change of a file's mode, owner, times or attributes.
+/// they really are. It does not judge the change of a file's mode, owner, times or attributes: see [`Beyond`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Folders and files that may be read and run.
+    #[serde(with = "crate::wire::paths")]
     pub read_roots: Vec<PathBuf>,
     /// Folders and files that may also be written.
+    #[serde(with = "crate::wire::paths")]
     pub write_roots: Vec<PathBuf>,
-    /// Folders and files below those that may be read and run all the same, and not written, moved or deleted. They
-    /// exist and are no links.
-    #[serde(default)]
+    /// Folders and files below those that may be read and run all the same, and not written, moved or deleted, but for
+    /// write roots that lie below them. They exist and are no links.
+    #[serde(default, with = "crate::wire::paths")]
     pub sealed: Vec<PathBuf>,
     /// Folders in whose place it sees an empty one of its own, in memory, which goes with it: for what programs keep
     /// where all of a user's programs do. They exist, and are read and written as the roots say.
-    #[serde(default)]
+    #[serde(default, with = "crate::wire::paths")]
     pub private: Vec<PathBuf>,
+    /// What of files beyond the write roots it may change.
+    #[serde(default)]
+    pub beyond: Beyond,
     /// Which sockets it may open.
     pub network: Network,
     /// Bytes of memory of the whole tree, by what is resident for each of its processes alone. What is only reserved
@@ -57,6 +62,7 @@ impl Limits {
             write_roots: write_roots.into_iter().map(Into::into).collect(),
             sealed: Vec::new(),
             private: Vec::new(),
+            beyond: Beyond::Described,
             network: Network::Off,
             memory: None,
             processes: None,
@@ -94,6 +100,17 @@ impl Limits {
         ];
         ROOTS.iter().map(PathBuf::from).filter(|root| root.exists()).collect()
     }
+}
+
+/// What a confined command may change of files that it may not write.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Beyond {
+    /// What describes them, as far as its user may: mode, owner, times, attributes.
+    #[default]
+    Described,
+    /// Nothing: all but the write roots is mounted read-only for it. On macOS this is so anyway.
+    Nothing,
 }
 
 /// Which sockets a confined command may open. Pairs of connected sockets are always allowed.

@@ -25,6 +25,7 @@ use crate::{
     capture::Recorder,
     group::{Group, MARK, Tree},
     launcher::MARKER,
+    temporary::OwnFolder,
     wire::{CANCEL, Report, Spec},
 };
 
@@ -38,19 +39,28 @@ const STUCK: Duration = Duration::from_secs(15);
 pub struct Sandbox {
     environment: Environment,
     spool: PathBuf,
+    temporary: Option<PathBuf>,
     launcher: Option<Launcher>,
 }
 
 impl Sandbox {
     /// Runs commands whose parent has `environment`; long output goes to temporary files in `spool`.
     pub fn new(environment: Environment, spool: impl Into<PathBuf>) -> Self {
-        Self { environment, spool: spool.into(), launcher: None }
+        Self { environment, spool: spool.into(), temporary: None, launcher: None }
     }
 
     /// Runs commands below `launcher`, which [`Protection::Restricted`] needs on Linux.
     #[must_use]
     pub fn with_launcher(mut self, launcher: Launcher) -> Self {
         self.launcher = Some(launcher);
+        self
+    }
+
+    /// Gives each command a folder of its own below `folder` for what it needs for a while, named by `TMPDIR`. It may be
+    /// written whatever the limits say, no other command can reach it, and it is gone once the command has ended.
+    #[must_use]
+    pub fn with_temporary(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.temporary = Some(folder.into());
         self
     }
 
@@ -67,12 +77,20 @@ impl Sandbox {
     /// runs any more.
     pub async fn run(
         &self,
-        command: Command,
+        mut command: Command,
         cancel: CancellationToken,
         watcher: Option<mpsc::Sender<Chunk>>,
     ) -> Result<Finished, Error> {
         check(&command)?;
         let mut environment = self.environment.of(&command)?;
+        let own = self.temporary.as_deref().map(|within| {
+            let source = |source| Error::Temporary { program: command.program(), source };
+            OwnFolder::make(within).map_err(source)
+        });
+        let own = own.transpose()?;
+        if let Some(own) = &own {
+            own.give(&mut command, &mut environment);
+        }
         let mark = Uuid::new_v4().to_string();
         environment.insert(MARK.into(), mark.clone().into());
         let mut recorder = Recorder::new(command.caps, &self.spool, watcher);
@@ -84,6 +102,10 @@ impl Sandbox {
             Box::pin(self.report(run, &mut recorder)).await?
         };
 
+        if let Some(own) = own {
+            // Nothing of the command runs any more, and a large folder takes a while.
+            let _ = tokio::task::spawn_blocking(move || drop(own)).await;
+        }
         let Report::Ended { exit, duration, stragglers, unkillable } = report else {
             return Err(Error::LauncherLost { program: command.program() });
         };

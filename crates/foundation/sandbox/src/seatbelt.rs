@@ -53,6 +53,13 @@ pub fn profile(limits: &Limits) -> Result<String, String> {
         let path = quoted(path)?;
         let _ = writeln!(text, "(deny file-write* (subpath {path}))");
     }
+    // The last rule that fits decides.
+    for root in &limits.write_roots {
+        if limits.sealed.iter().any(|path| root != path && root.starts_with(path)) {
+            let root = quoted(root)?;
+            let _ = writeln!(text, "(allow file-write* (subpath {root}))");
+        }
+    }
     text.push_str(match limits.network {
         Network::Off => "",
         Network::Unix => "(allow network* (local unix-socket) (remote unix-socket))\n",
@@ -94,6 +101,18 @@ mod tests {
 (allow file-read* file-map-executable process-exec file-write* (subpath "/private/tmp/it"))
 "#;
         assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn what_is_sealed_is_not_written_but_for_roots_below_it() {
+        let sealed = vec!["/w/kept".into()];
+        let limits = Limits { sealed, ..Limits::new([""; 0], ["/w", "/w/kept/tmp/one"]) };
+
+        let text = profile(&limits).unwrap();
+
+        let last: Vec<&str> = text.lines().rev().take(2).collect();
+        let allowed = r#"(allow file-write* (subpath "/w/kept/tmp/one"))"#;
+        assert_eq!(last, [allowed, r#"(deny file-write* (subpath "/w/kept"))"#]);
     }
 
     #[test]

@@ -93,6 +93,30 @@ impl Spec {
     }
 }
 
+/// Paths as they are, which need not be UTF-8.
+pub(crate) mod paths {
+    use std::{
+        ffi::{OsStr, OsString},
+        path::PathBuf,
+    };
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        paths: &[PathBuf],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(paths.iter().map(AsRef::<OsStr>::as_ref))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<PathBuf>, D::Error> {
+        let paths = Vec::<OsString>::deserialize(deserializer)?;
+        Ok(paths.into_iter().map(PathBuf::from).collect())
+    }
+}
+
 #[cfg(target_os = "linux")]
 fn exactly(from: &mut impl io::Read, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();

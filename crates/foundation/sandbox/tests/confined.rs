@@ -7,10 +7,10 @@
 
 mod support;
 
-use std::{path::Path, time::Duration};
+use std::{os::unix::fs::MetadataExt as _, path::Path, time::Duration};
 
 use formwork_sandbox::{
-    Command, Error, Exit, Finished, Limits, Network, Protection, Resource, Status, probe,
+    Beyond, Command, Error, Exit, Finished, Limits, Network, Protection, Resource, Status, probe,
 };
 use support::{alone, launched, run};
 
@@ -69,6 +69,79 @@ async fn a_sealed_part_of_a_writable_folder_is_read_and_not_written_moved_or_del
     assert_eq!(std::fs::read_to_string(root.join("a/alone")).unwrap(), "alone");
     assert_eq!(std::fs::read_to_string(root.join("top")).unwrap(), "made\n");
     assert!(root.join("a/new").exists());
+}
+
+#[tokio::test]
+async fn what_describes_a_file_beyond_the_write_roots_is_not_changed_either() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    for folder in ["own/sealed/open", "beside", "own/deep"] {
+        std::fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    for file in ["beside/file", "own/file", "own/sealed/file", "own/sealed/open/file"] {
+        std::fs::write(root.join(file), "kept").unwrap();
+    }
+    let mut limits = limits(&root.join("own"));
+    limits.read_roots.push(root.clone());
+    limits.write_roots.push(root.join("own/sealed/open"));
+    limits.sealed = vec![root.join("own/sealed")];
+    limits.beyond = Beyond::Nothing;
+    let before = std::fs::metadata(root.join("beside/file")).unwrap();
+    let script = "for it in beside/file beside own/sealed own/sealed/file /etc/passwd /usr; do \
+            chmod 777 $it 2> /dev/null && echo escaped: chmod $it; \
+            touch -d 2001-01-01 $it 2> /dev/null && echo escaped: touch $it; \
+            chown 1:1 $it 2> /dev/null && echo escaped: chown $it; done; \
+        for it in own/file own/deep own/sealed/open/file; do \
+            chmod 700 $it && touch -d 2001-01-01 $it || echo kept from $it; done; \
+        echo new > own/sealed/open/new; echo x > /dev/null; echo done";
+
+    let finished = sh(script, &root, limits).await;
+
+    assert_eq!(finished.combined.preview(), "done\n");
+    let after = std::fs::metadata(root.join("beside/file")).unwrap();
+    assert_eq!((before.mode(), before.mtime()), (after.mode(), after.mtime()));
+    assert_eq!(std::fs::metadata(root.join("own/deep")).unwrap().mode() & 0o777, 0o700);
+    assert!(root.join("own/sealed/open/new").exists());
+}
+
+#[tokio::test]
+async fn a_command_is_confined_in_folders_whose_names_are_no_text() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap().join(std::ffi::OsStr::from_bytes(b"w\xff"));
+    std::fs::create_dir(&root).unwrap();
+    std::fs::write(root.join("kept"), "").unwrap();
+    let limits = Limits { sealed: vec![root.join("kept")], ..limits(&root) };
+
+    let finished = sh("echo x > made; echo x > kept; ls", &root, limits).await;
+
+    assert_eq!(finished.stdout.preview(), "kept\nmade\n", "{}", finished.combined.preview());
+}
+
+#[tokio::test]
+async fn each_command_has_a_temporary_folder_of_its_own_that_goes_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    for folder in ["work", "temporary/copy-of-another", "temporary/kept"] {
+        std::fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    let sandbox = launched(&root).with_temporary(root.join("temporary"));
+    let script = "echo x > $TMPDIR/x && cat $TMPDIR/x; for it in temporary temporary/copy-of-another; do \
+        echo y > ../$it/y && echo escaped; ls ../$it && echo escaped; done; echo $TMPDIR";
+    let command = || {
+        let limits = limits(&root.join("work"));
+        Command::new(["sh", "-c", script], root.join("work"), Protection::Restricted(limits))
+    };
+
+    let (one, other) = (run(&sandbox, command()).await, run(&sandbox, command()).await);
+
+    let told = [one, other].map(|finished| finished.unwrap().stdout.preview());
+    let lines: Vec<_> = told.iter().map(|text| text.lines().collect::<Vec<_>>()).collect();
+    assert_eq!((lines[0][0], lines[1][0]), ("x", "x"));
+    assert_eq!((lines[0].len(), lines[1].len()), (2, 2));
+    assert_ne!(lines[0][1], lines[1][1]);
+    let left = std::fs::read_dir(root.join("temporary")).unwrap();
+    assert_eq!(left.count(), 2);
 }
 
 #[tokio::test]

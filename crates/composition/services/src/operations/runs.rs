@@ -458,7 +458,6 @@ fn workshop(
         &setup.config,
         inner.has_launcher,
         inner.root.path(),
-        &inner.state.join("tmp"),
         &lookup(&inner.environment),
     )?;
     let baselines = Arc::new(Baselines::new(

@@ -1,28 +1,35 @@
-//! Makes paths below the write roots read-only for one command, and shared folders its own, by a view of the file system
-//! of its own.
+//! Makes paths below the write roots read-only for one command, or all that is beyond them, and shared folders its own,
+//! by a view of the file system of its own.
 //!
 //! Landlock grants a folder with all that is below it and takes nothing back, so that a part of a writable folder
 //! cannot be kept from writing by it. A mount can: the part is mounted upon itself, read-only, where nobody but the
 //! command sees it. The folders on the way to it are mounted upon themselves as well, since a mount point cannot be
 //! moved out of the way. A working folder entered before lies below these mounts, where nothing is sealed, so that it is
 //! entered again.
+//!
+//! Nor does Landlock judge who changes what describes a file. A mount that is read-only does, so that each one beyond the
+//! write roots is made so, and each root is mounted upon itself before to be a mount of its own.
 
 use std::{
     collections::BTreeSet,
-    ffi::CString,
+    ffi::{CString, OsString},
     fs,
+    os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
 };
 
 use rustix::{
     fs::StatVfsMountFlags,
     io::Errno,
-    mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change, mount_remount},
+    mount::{
+        MountFlags, MountPropagationFlags, mount, mount_bind, mount_bind_recursive, mount_change,
+        mount_remount,
+    },
     thread::UnshareFlags,
 };
 
 use crate::{
-    Limits,
+    Beyond, Limits,
     wire::{NotRun, Protecting},
 };
 
@@ -30,7 +37,7 @@ use crate::{
 /// works in `cwd`, and what it starts.
 pub(super) fn apply(limits: &Limits, cwd: &Path) -> Result<(), NotRun> {
     let (paths, roots) = (&limits.sealed, &limits.write_roots);
-    if paths.is_empty() && limits.private.is_empty() {
+    if paths.is_empty() && limits.private.is_empty() && limits.beyond == Beyond::Described {
         return Ok(());
     }
     if !cwd.is_absolute() {
@@ -41,11 +48,22 @@ pub(super) fn apply(limits: &Limits, cwd: &Path) -> Result<(), NotRun> {
     for folder in &limits.private {
         own_folder(folder, limits.memory).map_err(|errno| failed(folder, errno))?;
     }
+    if limits.beyond == Beyond::Nothing {
+        close_beyond(roots)?;
+    }
     for folder in ways(paths, roots) {
         mount_bind(&folder, &folder).map_err(|errno| failed(&folder, errno))?;
     }
+    // What may be written although it lies below a sealed path has a mount of its own, which comes along.
+    let is_below = |root: &Path, path: &Path| root != path && root.starts_with(path);
+    let open: Vec<&PathBuf> =
+        roots.iter().filter(|root| paths.iter().any(|path| is_below(root, path))).collect();
+    for root in &open {
+        mount_bind(root.as_path(), root.as_path()).map_err(|errno| failed(root, errno))?;
+    }
     for path in paths {
-        seal(path).map_err(|errno| failed(path, errno))?;
+        let below = open.iter().any(|root| is_below(root, path));
+        seal(path, below).map_err(|errno| failed(path, errno))?;
     }
     // Only a way from the top crosses the mounts just made.
     rustix::process::chdir(cwd).map_err(|errno| failed(cwd, errno))
@@ -69,6 +87,56 @@ fn own_view() -> Result<(), Errno> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
 }
 
+/// Makes every mount read-only but for those at and below the roots.
+fn close_beyond(roots: &[PathBuf]) -> Result<(), NotRun> {
+    // A root within another one stays part of its mount, so that files can be moved between them.
+    let is_outermost =
+        |root: &&PathBuf| !roots.iter().any(|other| other != *root && root.starts_with(other));
+    for root in roots.iter().filter(is_outermost) {
+        // What is mounted below it comes along, as writable as it is.
+        mount_bind_recursive(root.as_path(), root.as_path())
+            .map_err(|errno| failed(root, errno))?;
+    }
+    // A root is known here by where it really is.
+    let roots: Vec<PathBuf> = roots.iter().filter_map(|root| root.canonicalize().ok()).collect();
+    let table = Path::new("/proc/self/mountinfo");
+    let mounts = fs::read(table)
+        .map_err(|error| failed(table, Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+    for place in mounts.split(|&byte| byte == b'\n').filter_map(place_of) {
+        if roots.iter().any(|root| place.starts_with(root)) {
+            continue;
+        }
+        match super::spawn::make_read_only(&place) {
+            // It lies below another mount, where no path leads to it, or its folder is gone.
+            Ok(()) | Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => {}
+            // Nor does any path lead there for the command, which has no more rights than this process.
+            Err(Errno::ACCESS) => {}
+            Err(errno) => return Err(failed(&place, errno)),
+        }
+    }
+    Ok(())
+}
+
+/// Reads where a mount is from a line of proc(5)'s `mountinfo`, in which some characters are written as octal numbers.
+fn place_of(line: &[u8]) -> Option<PathBuf> {
+    let field = line.split(|&byte| byte == b' ').nth(4)?;
+    let mut place = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        let number = after.get(..3).filter(|_| byte == b'\\');
+        let number = number.and_then(|digits| std::str::from_utf8(digits).ok());
+        match number.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(number) => {
+                place.push(number);
+                rest = after.get(3..).unwrap_or_default();
+            }
+            None => place.push(byte),
+        }
+    }
+    Some(OsString::from_vec(place).into())
+}
+
 /// Mounts an empty folder upon another one, which may hold so many bytes, or half of the machine's memory.
 fn own_folder(folder: &Path, bytes: Option<u64>) -> Result<(), Errno> {
     let size = bytes.map(|bytes| format!(",size={bytes}")).unwrap_or_default();
@@ -89,12 +157,16 @@ fn ways(paths: &[PathBuf], roots: &[PathBuf]) -> BTreeSet<PathBuf> {
     ways
 }
 
-fn seal(path: &Path) -> Result<(), Errno> {
+/// Makes a path read-only, but for what has a mount of its own below it if there is such.
+fn seal(path: &Path, has_open: bool) -> Result<(), Errno> {
     // A link's target would be mounted in place of the link, which stays as writable as it was.
     if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
         return Err(Errno::LOOP);
     }
-    mount_bind(path, path)?;
+    match has_open {
+        true => mount_bind_recursive(path, path)?,
+        false => mount_bind(path, path)?,
+    }
     let found = rustix::fs::statvfs(path)?.f_flag;
     let mut flags = MountFlags::BIND | MountFlags::RDONLY;
     // What the mount below forbids may not be allowed again.
@@ -119,4 +191,17 @@ fn missing(what: &str, errno: Errno) -> NotRun {
 
 fn failed(path: &Path, errno: Errno) -> NotRun {
     missing(&path.display().to_string(), errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_table_tells_where_a_mount_is() {
+        let line = br"36 35 98:0 /mnt1 /a\040b\134c/d rw,noatime master:1 - ext3 /dev/root rw";
+
+        assert_eq!(place_of(line), Some(PathBuf::from(r"/a b\c/d")));
+        assert_eq!(place_of(b""), None);
+    }
 }

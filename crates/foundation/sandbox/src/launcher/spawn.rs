@@ -1,16 +1,20 @@
 //! Starts a command that is set up between fork and exec: the one module with `unsafe` code.
 
 use std::{
+    ffi::CString,
     io::{self, Read, Write},
-    os::unix::process::CommandExt,
+    os::unix::{ffi::OsStrExt, process::CommandExt},
     path::Path,
     process::Command,
 };
 
-use rustix::{process::Pid, thread::UnshareFlags};
+use rustix::{io::Errno, process::Pid, thread::UnshareFlags};
 
 use super::restrict::Setup;
 use crate::{program, wire::NotRun};
+
+/// `MOUNT_ATTR_RDONLY` of mount_setattr(2).
+const READ_ONLY: u64 = 1;
 
 /// Leaves what this process shares with others: its view of the file system, its user.
 pub(super) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
@@ -19,6 +23,37 @@ pub(super) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
     // that parts open files.
     unsafe {
         rustix::thread::unshare_unsafe(flags)
+    }
+}
+
+/// What mount_setattr(2) is to change.
+#[repr(C)]
+struct MountChange {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    user_namespace: u64,
+}
+
+/// Makes the mount at `place`, and none below it, read-only.
+pub(super) fn make_read_only(place: &Path) -> rustix::io::Result<()> {
+    let place = CString::new(place.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
+    let change = MountChange { set: READ_ONLY, clear: 0, propagation: 0, user_namespace: 0 };
+    #[expect(unsafe_code, reason = "no library that is used here has this call")]
+    // SAFETY: the kernel reads a text that ends with NUL and a structure of the size that is told, and keeps neither.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            place.as_ptr(),
+            0_u32,
+            &raw const change,
+            size_of::<MountChange>(),
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
     }
 }
 
@@ -69,5 +104,5 @@ pub(super) fn spawn(mut command: Command, file: &Path, setup: Setup) -> Result<P
     i32::try_from(child.id())
         .ok()
         .and_then(Pid::from_raw)
-        .ok_or(NotRun::NotStarted { errno: rustix::io::Errno::SRCH.raw_os_error() })
+        .ok_or(NotRun::NotStarted { errno: Errno::SRCH.raw_os_error() })
 }

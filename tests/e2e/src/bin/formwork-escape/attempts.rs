@@ -29,6 +29,7 @@ mod by {
     pub(super) const SETTINGS: &str = "settings put in place of the repository's";
     pub(super) const POLICY: &str = "the rules of commands";
     pub(super) const TRUST: &str = "trust by content";
+    pub(super) const UNASKED: &str = "the look at what git would run";
 }
 
 /// Returns every attempt, in the order of the table.

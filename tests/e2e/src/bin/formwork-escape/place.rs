@@ -115,6 +115,11 @@ impl Place {
         self.outside.path().join(file).display().to_string()
     }
 
+    /// Returns a path where the program keeps what it needs for a while: its own, and that of the programs it runs.
+    pub(crate) fn temporary(&self, file: &str) -> String {
+        self.home.path().join("state/tmp").join(file).display().to_string()
+    }
+
     /// Returns the same path from the repository upwards.
     pub(crate) fn upwards(&self, file: &str) -> String {
         let name = self.outside.path().file_name().unwrap_or_default().to_string_lossy();

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     io::{self, Read as _, Write as _},
+    os::unix::fs::PermissionsExt as _,
     process::Command,
 };
 
@@ -40,6 +41,32 @@ pub(crate) fn remove(path: &str) -> Tried {
         fs::remove_file(path)?;
     }
     Ok(format!("removed {path}"))
+}
+
+/// Changes the mode of a file, which takes no opening of it.
+pub(crate) fn mode(path: &str) -> Tried {
+    let mode = fs::metadata(path)?.permissions().mode() ^ 0o022;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    Ok(format!("changed the mode of {path}"))
+}
+
+/// Makes a file as old as time.
+pub(crate) fn times(path: &str) -> Tried {
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+    let old = Timespec { tv_sec: 1, tv_nsec: 0 };
+    let times = Timestamps { last_access: old, last_modification: old };
+    utimensat(CWD, path, &times, AtFlags::empty())?;
+    Ok(format!("changed the times of {path}"))
+}
+
+/// Makes a repository that starts a program once somebody uses git there; whoever asked has to notice.
+pub(crate) fn repository(path: &str) -> Tried {
+    for folder in ["objects", "refs"] {
+        fs::create_dir_all(format!("{path}/{folder}"))?;
+    }
+    fs::write(format!("{path}/HEAD"), "ref: refs/heads/main\n")?;
+    fs::write(format!("{path}/config"), "[core]\n\tfsmonitor = touch started\n")?;
+    Err(io::Error::other("a repository was made, and whoever asked has to notice it"))
 }
 
 pub(crate) fn device(path: &str) -> Tried {

@@ -36,10 +36,11 @@ const WAYS: [Way; 8] = [
 /// What is tried by all of them: a name, who refuses, and the words of the hostile program.
 type Common = (&'static str, &'static str, fn(&Place) -> Result<Vec<String>>);
 
-const COMMON: [Common; 5] = [
+const COMMON: [Common; 6] = [
     ("reading outside", by::KERNEL, |it| Ok(owned(&["read", &it.outside("secret")]))),
     ("writing outside", by::KERNEL, |it| Ok(owned(&["write", &it.outside("kept")]))),
     ("writing `.git`", by::KERNEL, |_| Ok(owned(&["write", ".git/config"]))),
+    ("the mode of a file outside", by::KERNEL, |it| Ok(owned(&["mode", &it.outside("kept")]))),
     ("a connection by TCP", by::FILTER, |it| Ok(owned(&["tcp", &it.tcp()?]))),
     ("the environment of others", by::KERNEL, |it| {
         Ok(owned(&["environment-of", &it.victim().to_string()]))
@@ -113,7 +114,7 @@ impl Way {
 /// What a program can do to files beyond its own, once more by one way.
 fn beyond() -> Vec<Attempt> {
     type Words = fn(&Place) -> Vec<String>;
-    const TRIED: [(&str, Words); 13] = [
+    const TRIED: [(&str, Words); 18] = [
         ("`..`", |it| owned(&["read", &it.upwards("secret")])),
         ("`/proc/self/root`", |it| {
             owned(&["read", &format!("/proc/self/root{}", it.outside("secret"))])
@@ -130,12 +131,29 @@ fn beyond() -> Vec<Attempt> {
         ("moving `.git` away", |_| owned(&["rename", ".git", "git"])),
         ("removing `.git`", |_| owned(&["remove", ".git"])),
         ("memory that programs share", |it| owned(&["read", &it.shared()])),
+        ("the mode of git's own folder", |_| owned(&["mode", ".git"])),
+        ("the times of a file outside", |it| owned(&["times", &it.outside("kept")])),
+        ("the mode of a file of the system", |_| owned(&["mode", "/etc/hostname"])),
+        ("the temporary files of others, read", |it| owned(&["list", &it.temporary("")])),
+        ("the temporary files of others, written", |it| owned(&["write", &it.temporary("new")])),
         ("a device of its own", |_| owned(&["device", "disk"])),
     ];
     let described = |(name, words): (&'static str, Words)| {
         super::exec(name, by::KERNEL, move |place| Ok(words(place)))
     };
     let mut all: Vec<Attempt> = TRIED.into_iter().map(described).collect();
+    // Its program may make one, and the work is refused.
+    all.extend(["src/.git", "bare"].map(|path| {
+        attempt(
+            format!("a repository that starts a program, `{path}`"),
+            "exec",
+            by::UNASKED,
+            move |_| {
+                let words = owned(&["repository", path]);
+                Ok(Scene::new(vec![vec![escapee(&words)]], &["git would run it unasked"]))
+            },
+        )
+    }));
     // What it writes there is its own and goes with it.
     all.push(attempt("leaving memory to other programs", "exec", by::KERNEL, |place| {
         let words = owned(&["leave", &format!("{}-new", place.shared())]);
