@@ -109,6 +109,8 @@ pub enum CheckKind {
     Contract(ContractCheck),
     /// A suite of tests passes, and what failed before the task began is told apart from what fails since.
     Suite(SuiteCheck),
+    /// What was done in a workspace of the task's own is brought into the run's.
+    Merged,
     /// The workspace is in no state that it was in after an earlier attempt at the task, or before the first.
     Progress,
 }

@@ -64,9 +64,34 @@ pub struct TaskSpec {
     /// What it must not touch, as globs from the root of the workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub protected_paths: Vec<String>,
+    /// Whether it works in the workspace of the run or in one of its own.
+    #[serde(default, skip_serializing_if = "Isolation::is_none")]
+    pub isolation: Isolation,
     /// What binds it besides, where another task has made it while the run went on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<Box<Made>>,
+}
+
+/// Where a task works. In a workspace of its own it begins with what the run's holds at that moment, nobody sees what it
+/// does before its checks have passed, and then that is brought into the run's workspace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Isolation {
+    /// In the workspace of the run.
+    #[default]
+    None,
+    /// In a folder with the same files, which is no repository.
+    Snapshot,
+    /// In a worktree of git's with the same files, on what is committed.
+    Worktree,
+}
+
+impl Isolation {
+    /// Says whether it works in the workspace of the run.
+    pub const fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
 }
 
 /// What binds a task that was made while its run went on: it may do no more than whoever made it, and no more
@@ -108,6 +133,7 @@ impl TaskSpec {
             budget: Budget::default(),
             write_paths: Vec::new(),
             protected_paths: Vec::new(),
+            isolation: Isolation::None,
             made: None,
         }
     }

@@ -83,6 +83,12 @@ impl Baselines {
         }
     }
 
+    /// Returns the same for a task that works in a workspace of its own.
+    pub(crate) fn apart(&self, root: Arc<Root>) -> Self {
+        let (snapshots, store) = (Arc::clone(&self.snapshots), Arc::clone(&self.store));
+        Self::new(root, snapshots, store, Arc::clone(&self.clock), self.writes)
+    }
+
     /// Keeps what the workspace holds before the run does anything, so that it can be gone back to.
     ///
     /// # Errors

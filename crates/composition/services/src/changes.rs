@@ -11,7 +11,7 @@ use std::{
 };
 
 use formwork_protocols::{
-    BlobHash, CallId, EventBody, Position, RunId, Store, ToolErrorKind,
+    BlobHash, CallId, EventBody, Position, RunId, Store, TaskId, ToolErrorKind,
     event::{Decided, FileChange},
     store::Selection,
 };
@@ -153,6 +153,7 @@ pub(crate) fn is_alike(one: Option<State>, other: Option<State>) -> bool {
 impl Told {
     async fn read(store: &dyn Store, run: RunId) -> Result<Self, Error> {
         let kinds = [
+            "task.created",
             "file.changed",
             "workspace.snapshot",
             "tool.requested",
@@ -169,8 +170,7 @@ impl Told {
             let Some(last) = events.last() else { return Ok(reader.finish()) };
             after = last.position;
             for event in events {
-                let of_run = event.task.is_none();
-                reader.take(event.position, of_run, event.body);
+                reader.take(event.position, event.task, event.body);
             }
         }
     }
@@ -228,11 +228,24 @@ struct Reader {
     /// Work that is told by its snapshots, whatever files are told of besides.
     by_snapshots: BTreeSet<CallId>,
     calls: BTreeMap<CallId, Vec<String>>,
+    /// The tasks that work in a workspace of their own, and those below them. What they change there is no change of
+    /// this one before it is merged, which is told of the run.
+    apart: BTreeSet<TaskId>,
 }
 
 impl Reader {
-    fn take(&mut self, at: Position, of_run: bool, body: EventBody) {
+    fn take(&mut self, at: Position, task: Option<TaskId>, body: EventBody) {
+        if task.is_some_and(|task| self.apart.contains(&task)) {
+            return;
+        }
+        let of_run = task.is_none();
         match body {
+            EventBody::TaskCreated(created) => {
+                let is_below = created.parent.is_some_and(|parent| self.apart.contains(&parent));
+                if is_below || !created.spec.isolation.is_none() {
+                    self.apart.extend(task);
+                }
+            }
             EventBody::WorkspaceSnapshot(taken) => match (taken.around, taken.snapshot) {
                 (None, Some(id)) if of_run => drop(self.told.began.get_or_insert(id)),
                 (None, _) => {}

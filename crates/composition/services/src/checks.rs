@@ -123,6 +123,7 @@ impl Workshop {
             CheckKind::Agent(check) => self.review(job, check, cancel).await,
             CheckKind::Suite(check) => self.suite(job, check, began, cancel).await,
             CheckKind::Progress => self.progress(job, began).await,
+            CheckKind::Merged => self.merged(job).await,
             CheckKind::Native(NativeCheck { function }) => {
                 let deciding = self.natives.check(job.clone(), function, cancel);
                 Ok(self.watched(within, deciding).await?)

@@ -67,6 +67,7 @@ impl Finding {
 /// ask for is asked for one call of a harmless tool, which is paid for.
 pub async fn examine(formwork: &Formwork, ask: bool) -> Vec<Finding> {
     let mut findings = vec![store(formwork).await, state(formwork), git(), sandbox(formwork)];
+    findings.extend(apart(formwork));
     match formwork.agents() {
         Ok(agents) => {
             let found = format!("{} agents", agents.names().count());
@@ -106,6 +107,16 @@ fn state(formwork: &Formwork) -> Finding {
             Finding::new("state", Grade::Weak, found, Some(&advice))
         }
     }
+}
+
+/// Names what tasks left in workspaces of their own that did not come to be merged, or are at work.
+fn apart(formwork: &Formwork) -> Option<Finding> {
+    let folder = formwork.inner.state.join(crate::apart::FOLDER);
+    let count = std::fs::read_dir(&folder).ok()?.count();
+    let noun = if count == 1 { "workspace" } else { "workspaces" };
+    let found =
+        format!("{count} {noun} of tasks with work that is not merged, in {}", folder.display());
+    (count > 0).then(|| Finding::new("apart", Grade::Sound, found, None))
 }
 
 fn git() -> Finding {

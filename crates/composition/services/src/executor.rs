@@ -18,7 +18,10 @@ use formwork_protocols::{
     AgentName, Approver, Body, CallId, Cancel, Claim, Clock, Escalation, EventBody, Model,
     PermissionMode, Position, Principal, ProviderFault, Rng, RunId, Scrub, SessionId, Span, Store,
     StuckPattern, TaskId, TaskName, TaskSpec, TaskState, Tool, ToolClass, ToolName, ToolSpec,
-    Toolbox, check::Verdict, model::ToolCalls, store::Selection,
+    Toolbox,
+    check::{Phase, Verdict},
+    model::ToolCalls,
+    store::Selection,
 };
 use formwork_sandbox::{Command, Exit, Protection, Sandbox};
 use formwork_scheduler::{AttemptEnd, AttemptJob, CheckJob, Executor, LastWords, Natives};
@@ -36,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Error,
+    apart::Home,
     approval::{Taped, approved},
     baseline::{Baselines, around},
     bounds::Bounds,
@@ -83,9 +87,10 @@ pub(crate) struct Aside<'a> {
 }
 
 /// What a run works with.
+#[derive(Clone)]
 pub(crate) struct Workshop {
-    pub(crate) setup: RunSetup,
-    pub(crate) models: Models,
+    pub(crate) setup: Arc<RunSetup>,
+    pub(crate) models: Arc<Models>,
     pub(crate) root: Arc<Root>,
     pub(crate) reads: Reads,
     pub(crate) trash: Arc<Trash>,
@@ -95,7 +100,7 @@ pub(crate) struct Workshop {
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) protection: Protection,
     /// Whether parts of writable folders can be kept from programs.
-    pub(crate) sealing: OnceCell<Sealing>,
+    pub(crate) sealing: Arc<OnceCell<Sealing>>,
     pub(crate) baselines: Arc<Baselines>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) secrets: Arc<formwork_secrets::Registry>,
@@ -106,25 +111,29 @@ pub(crate) struct Workshop {
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     pub(crate) natives: Natives,
     /// What git would run, when the first task of this process began.
-    pub(crate) unasked: OnceCell<Unasked>,
+    pub(crate) unasked: Arc<OnceCell<Unasked>>,
     /// Whether what a process left open that died was looked at.
-    pub(crate) settled: OnceCell<()>,
+    pub(crate) settled: Arc<OnceCell<()>>,
     /// What from outside the run has read.
-    pub(crate) outside: OnceCell<Arc<Outside>>,
+    pub(crate) outside: Arc<OnceCell<Arc<Outside>>>,
     /// What the checks may use of the budgets of their tasks.
-    pub(crate) shares: Shares,
+    pub(crate) shares: Arc<Shares>,
     /// A folder for what is needed for a while.
     pub(crate) temporary: PathBuf,
     /// The agents that were asked for anything in this process.
-    pub(crate) asked: Mutex<BTreeSet<AgentName>>,
+    pub(crate) asked: Arc<Mutex<BTreeSet<AgentName>>>,
     /// The conversations that wait for what their checks say.
-    pub(crate) waiting: Mutex<HashMap<SessionId, Session>>,
+    pub(crate) waiting: Arc<Mutex<HashMap<SessionId, Session>>>,
     /// Is asked about what the rules leave open.
     pub(crate) approver: Arc<dyn Approver>,
     /// The folder of the person's own config.
     pub(crate) configured: Option<PathBuf>,
     /// What was answered before, where a run is carried out again without anybody to ask.
     pub(crate) tape: Option<Arc<Tape>>,
+    /// The tasks that work in workspaces of their own, each with all that it works with there.
+    pub(crate) apart: Arc<tokio::sync::Mutex<HashMap<TaskId, Arc<Workshop>>>>,
+    /// The workspace of the run, where this is one of a task's own.
+    pub(crate) home: Option<Arc<Home>>,
 }
 
 /// Returns the names from the root to the task of an attempt.
@@ -306,7 +315,8 @@ impl Workshop {
         let hooks = &self.setup.config.hooks;
         let mut gate: Option<Arc<dyn Gate>> = None;
         if talk.is_none()
-            && let Some(gates) = Gates::new(hooks, (&self.sandbox, bounded), self.root.path())?
+            // What a hook is stands in the workspace of the run, whoever is asked about.
+            && let Some(gates) = Gates::new(hooks, (&self.sandbox, bounded), self.top())?
         {
             gate = Some(Arc::new(gates));
         }
@@ -825,6 +835,12 @@ impl Workshop {
 #[async_trait]
 impl Executor for Workshop {
     async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> AttemptEnd {
+        let within = (job.run, job.task, job.token);
+        match Box::pin(self.own_place(within, &job.spec)).await {
+            Ok(Some(own)) => return Box::pin(own.attempt(job, cancel)).await,
+            Ok(None) => {}
+            Err(error) => return broken(&error),
+        }
         self.look().await;
         let entered = async {
             let settle = || self.baselines.settle(job.run, job.token);
@@ -848,6 +864,17 @@ impl Executor for Workshop {
     }
 
     async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict {
+        let within = (job.run, job.task, job.token);
+        // What comes before its work, and what follows once that is merged, has the run's workspace.
+        if matches!(job.phase, Phase::Exit | Phase::Retry) {
+            match Box::pin(self.own_place(within, &job.spec)).await {
+                Ok(Some(own)) => return Box::pin(own.check(job, cancel)).await,
+                Ok(None) => {}
+                Err(error) => {
+                    return Verdict::bare(&*job.check.name, false, crate::error::chain(&error));
+                }
+            }
+        }
         self.look().await;
         // Who takes a run up may have checks alone left to make.
         let settle = || self.baselines.settle(job.run, job.token);

@@ -32,6 +32,7 @@ pub mod documents; // What is written in a workspace.
 pub mod reading; // How files are read that others may have put there.
 pub mod trust; // What of it may take effect.
 
+mod apart; // Tasks with a workspace of their own.
 mod approval; // Who answers for what the rules leave open.
 mod bounds; // What a program may write.
 

@@ -92,6 +92,10 @@ impl Makes for Maker {
         name: TaskName,
         wanted: Wanted,
     ) -> Result<TaskSpec, ToolError> {
+        if !self.spec.isolation.is_none() {
+            let told = "a task with a workspace of its own makes no others: they would not see what it does";
+            return Err(denied(told.to_owned()));
+        }
         let agent = wanted.agent.clone().unwrap_or_else(|| context.agent.clone());
         let Some(most) = self.agents.get(&agent) else {
             let known: Vec<&str> = self.agents.keys().map(AgentName::as_str).collect();

@@ -7,6 +7,7 @@ mod session; // A conversation over the real pipeline and the real log.
 mod watched; // A log that tells what reaches it together.
 
 mod answers;
+mod apart; // Tasks that work in a workspace of their own.
 mod approvals; // What a model says, in the bytes of a real server.
 mod world; // A workspace, a provider and the real program.
 

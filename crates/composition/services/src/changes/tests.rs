@@ -38,7 +38,7 @@ impl Place {
     fn resolve(&self, bodies: Vec<EventBody>) -> Changes {
         let mut reader = Reader::default();
         for (at, body) in (1..).zip(bodies) {
-            reader.take(Position(at), true, body);
+            reader.take(Position(at), None, body);
         }
         reader.finish().resolve(&self.ground).unwrap()
     }

@@ -49,7 +49,9 @@ impl State {
     /// Returns what a task claims while it works.
     pub(crate) fn claimed(&self, task: TaskIndex) -> &[String] {
         let node = self.node(task);
-        if node.spec.write_paths.is_empty() || node.kind == Kind::Wait {
+        // What is written in a workspace of its own meets nobody.
+        let is_apart = !node.spec.isolation.is_none();
+        if node.spec.write_paths.is_empty() || node.kind == Kind::Wait || is_apart {
             return &[];
         }
         let mut above = node.parent.get();

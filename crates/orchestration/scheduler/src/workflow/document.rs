@@ -6,7 +6,7 @@ use formwork_protocols::{
     AgentName, Budget, EventName, Span, TaskName, VariableName, WorkflowName,
     check::{DiffCheck, Expect, GitChange, Parser, Severity},
     document::{DocumentType, Reserved},
-    spec::{OnFailure, Retries},
+    spec::{Isolation, OnFailure, Retries},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -136,6 +136,10 @@ pub struct TaskDocument {
     /// when it ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub protected_paths: Vec<String>,
+    /// Whether it works in the workspace of the run or in one of its own, from which what it did is brought back once its
+    /// checks have passed.
+    #[serde(default, skip_serializing_if = "Isolation::is_none")]
+    pub isolation: Isolation,
 }
 
 /// An event that a task waits for; `formwork events fire NAME` fires one.
@@ -310,7 +314,6 @@ pub enum ControlWord {
 /// The keys of the format whose ability does not exist yet.
 const RESERVED: &[Reserved] = &[
     Reserved::key("services"),
-    Reserved::key("tasks.**.isolation"),
     Reserved::key("tasks.**.target"),
     Reserved::key("tasks.**.output"),
     Reserved::key("tasks.**.prechecks.*.workflow"),

@@ -44,6 +44,7 @@ impl Reader<'_> {
         let mut one = TaskSpec::new(spec.name.clone(), spec.body);
         one.retries = std::mem::take(&mut spec.retries);
         one.before_retry = std::mem::take(&mut spec.before_retry);
+        one.isolation = std::mem::take(&mut spec.isolation);
         let of_output = |check: &CheckSpec| matches!(check.kind, CheckKind::Output(_));
         (one.postchecks, spec.postchecks) = spec.postchecks.into_iter().partition(of_output);
         let on_failure = match task.on_item_failure {

@@ -415,6 +415,11 @@ impl Reader<'_> {
             self.expression(&format!("{place}/when"), when, levels, Side::Around);
         }
         let body = self.body(place, task, levels, budget)?;
+        let works = matches!(body, Body::Agent { .. } | Body::Command { .. } | Body::Native { .. });
+        if !task.isolation.is_none() && !works {
+            let message = "isolation belongs to a task that works itself";
+            self.fault(&format!("{place}/isolation"), message, None);
+        }
         let spec = TaskSpec {
             description: task.description.clone(),
             depends_on: task.depends_on.clone(),
@@ -429,6 +434,7 @@ impl Reader<'_> {
             budget: task.budget.clone(),
             write_paths: task.write_paths.clone(),
             protected_paths: task.protected_paths.clone(),
+            isolation: task.isolation,
             ..TaskSpec::new(task.name.clone(), body)
         };
         let spec = match &task.spec {

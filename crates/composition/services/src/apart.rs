@@ -1,0 +1,214 @@
+//! Tasks that work in a workspace of their own, and how what they did comes into the run's.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::{Arc, Weak},
+};
+
+use formwork_protocols::{
+    CallId, RunId, TaskId, TaskSpec, check::Verdict, spec::Isolation as Where,
+};
+use formwork_sandbox::Protection;
+use formwork_scheduler::CheckJob;
+use formwork_write_safety::{Conflict, Isolated, Isolation, Means, Merged, Reads, RelPath, Root};
+
+use crate::{
+    Error,
+    baseline::{Baselines, around, blocking},
+    executor::Workshop,
+};
+
+/// The folder of such workspaces, within that of state.
+pub(crate) const FOLDER: &str = "apart";
+
+/// What is built anew in a workspace of one's own, in whatever folder it stands: builds write there. All else that git
+/// ignores is linked, since a build needs what was fetched.
+const BUILT: [&str; 9] = [
+    ".cache",
+    ".gradle",
+    ".mypy_cache",
+    ".next",
+    ".nox",
+    ".pytest_cache",
+    ".ruff_cache",
+    "__pycache__",
+    "target",
+];
+
+/// How many conflicts are told one by one.
+const TOLD: usize = 20;
+
+/// The workspace of the run, as a task sees it that works beside it.
+pub(crate) struct Home {
+    root: Arc<Root>,
+    baselines: Arc<Baselines>,
+    /// Where the workspace of the task's own is, and by what name.
+    isolation: Isolation,
+    name: String,
+    /// Where the run looks for it.
+    apart: Weak<tokio::sync::Mutex<HashMap<TaskId, Arc<Workshop>>>>,
+}
+
+impl Workshop {
+    /// Returns the top of the run's workspace, wherever this works.
+    pub(crate) fn top(&self) -> &Path {
+        self.home.as_ref().map_or(self.root.path(), |home| home.root.path())
+    }
+
+    /// Returns what a task works with that has a workspace of its own. It is made when it is first asked for, and is found
+    /// again by whoever takes up a run that was killed.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] when it cannot be made, and what a look at the run's can fail by.
+    pub(crate) async fn own_place(
+        &self,
+        (run, task, token): (RunId, TaskId, Option<u64>),
+        spec: &TaskSpec,
+    ) -> Result<Option<Arc<Self>>, Error> {
+        let means = match spec.isolation {
+            _ if self.home.is_some() => return Ok(None),
+            Where::Snapshot => Means::Snapshot,
+            Where::Worktree => Means::Worktree,
+            _ => return Ok(None),
+        };
+        // Held while one is made: git takes one after the other.
+        let mut apart = self.apart.lock().await;
+        if let Some(known) = apart.get(&task) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        self.settled.get_or_try_init(|| self.baselines.settle(run, token)).await?;
+        // What the run began with is in the run's workspace.
+        self.baselines.begin(run, token).await?;
+        let state = self.temporary.parent().unwrap_or(&self.temporary).to_owned();
+        let (root, snapshots) = (Arc::clone(&self.root), Arc::clone(&self.snapshots));
+        let name = format!("{run}-{task}");
+        let made = blocking(move || {
+            let isolation = Isolation::open(state.join(FOLDER), snapshots)?;
+            let own = match isolation.find(&name)? {
+                Some(own) => own,
+                None => {
+                    let links = |path: &RelPath| is_linked(&root, &state, path);
+                    isolation.make(&root, &name, means, &links)?
+                }
+            };
+            Ok((isolation, own))
+        });
+        let (isolation, own) = made.await?;
+        let made = Arc::new(self.moved(isolation, &own)?);
+        apart.insert(task, Arc::clone(&made));
+        Ok(Some(made))
+    }
+
+    /// Returns the same for work in another workspace.
+    fn moved(&self, isolation: Isolation, own: &Isolated) -> Result<Self, Error> {
+        // What is linked leads into the run's, which is read as well.
+        let root = Arc::new(Root::open(own.path())?.trust(self.root.path())?);
+        let mut protection = self.protection.clone();
+        if let Protection::Restricted(limits) = &mut protection {
+            limits.write_roots.retain(|granted| granted != self.root.path());
+            limits.write_roots.push(root.path().to_owned());
+            limits.read_roots.push(self.root.path().to_owned());
+        }
+        let home = Home {
+            root: Arc::clone(&self.root),
+            baselines: Arc::clone(&self.baselines),
+            isolation,
+            name: own.name().to_owned(),
+            apart: Arc::downgrade(&self.apart),
+        };
+        Ok(Self {
+            baselines: Arc::new(self.baselines.apart(Arc::clone(&root))),
+            root,
+            protection,
+            reads: Reads::new(),
+            unasked: Arc::default(),
+            apart: Arc::default(),
+            home: Some(Arc::new(home)),
+            ..self.clone()
+        })
+    }
+
+    /// Brings what a task did in its own workspace into the run's, and removes the former. With a conflict nothing is
+    /// brought: what changed in the run's meanwhile comes into the task's, for it to resolve.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] and [`Error::Store`].
+    pub(crate) async fn merged(&self, job: &CheckJob) -> Result<Verdict, Error> {
+        let verdict = |passed, reason: String| Ok(Verdict::bare(&*job.check.name, passed, reason));
+        let Some(home) = &self.home else {
+            return verdict(true, "the task works in the workspace of the run".to_owned());
+        };
+        let rules = self.rules(&job.spec)?;
+        // As a piece of work of the run's: whoever takes the run up finds what a killed merge left.
+        let work = CallId::generate(&*self.clock, &*self.rng);
+        let before = home.baselines.before().await?;
+        if let Some(before) = &before {
+            let begun = vec![around(before, work)];
+            home.baselines.append(job.run, None, job.token, begun, Vec::new()).await?;
+        }
+        let (root, isolation, name) =
+            (Arc::clone(&home.root), home.isolation.clone(), home.name.clone());
+        let merging = move || {
+            let Some(mut own) = isolation.find(&name)? else { return Ok(Came::Before) };
+            match own.merge(&root, &rules)? {
+                Merged::Done(paths) => own.remove().map(|()| Came::All(paths.len())),
+                Merged::Conflicts(mut met) => {
+                    met.extend(own.catch_up(&root)?);
+                    Ok(Came::Nothing(met))
+                }
+            }
+        };
+        let came = blocking(merging).await;
+        if let Some(before) = before {
+            let found = home.baselines.after(before, work).await?;
+            home.baselines.append(job.run, None, job.token, found, Vec::new()).await?;
+        }
+        let (passed, reason) = match came? {
+            Came::Before => (true, "it was merged before".to_owned()),
+            Came::Nothing(met) => return verdict(false, told(met)),
+            Came::All(1) => (true, "1 path merged into the workspace of the run".to_owned()),
+            Came::All(count) => {
+                (true, format!("{count} paths merged into the workspace of the run"))
+            }
+        };
+        if let Some(apart) = home.apart.upgrade() {
+            apart.lock().await.remove(&job.task);
+        }
+        verdict(passed, reason)
+    }
+}
+
+/// What came of the work into the workspace of the run.
+enum Came {
+    /// All, and so many paths of it.
+    All(usize),
+    /// All, when it was merged by a process before this one, or at an earlier look.
+    Before,
+    /// Nothing: these stand against it.
+    Nothing(Vec<Conflict>),
+}
+
+/// Tells what stands against a merge, and what to do about it.
+fn told(mut all: Vec<Conflict>) -> String {
+    all.sort_by(|one, other| one.path.cmp(&other.path));
+    all.dedup_by(|one, other| one.path == other.path);
+    let list: Vec<String> = all.iter().take(TOLD).map(ToString::to_string).collect();
+    let more = match all.len().saturating_sub(TOLD) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    format!(
+        "the workspace was changed meanwhile, and nothing was merged: {}{more}. What was changed there is in the files here \
+         by now, with <<<<<<< and >>>>>>> around what clashes: read them again and make of each what both changes want",
+        list.join("; ")
+    )
+}
+
+/// Says whether something that git ignores is linked into a workspace of one's own.
+fn is_linked(root: &Root, state: &Path, path: &RelPath) -> bool {
+    let place = root.path().join(path.as_path());
+    let is_built = || path.names().any(|name| BUILT.iter().any(|built| name == *built));
+    // Formwork's own state is no business of a task's.
+    !state.starts_with(&place) && !place.starts_with(state) && !is_built()
+}
