@@ -241,7 +241,7 @@ impl Workshop {
                 .setup
                 .agents
                 .iter()
-                .map(|(name, own)| (name.clone(), own.agent.document().budget.clone()))
+                .map(|(name, own)| (name.clone(), making::Hand::of(&own.agent)))
                 .collect(),
             ledger: Arc::clone(&job.ledger),
         };

@@ -12,7 +12,8 @@ use formwork_protocols::{
     spec::{Made, Retries},
     tool::{CREATE_TASK, CallContext},
 };
-use formwork_tool::builtin::{Makes, Wanted};
+use formwork_scheduler::workflow::output_check;
+use formwork_tool::builtin::{Makes, Role, Wanted};
 use formwork_write_safety::WriteRules;
 use serde_json::Value;
 
@@ -39,17 +40,39 @@ pub(crate) struct Maker {
     /// The tools that it may use.
     pub(crate) tools: Vec<ToolSpec>,
     /// Who can be asked, and what each may use at the most.
-    pub(crate) agents: BTreeMap<AgentName, Budget>,
+    pub(crate) agents: BTreeMap<AgentName, Hand>,
     pub(crate) ledger: Arc<dyn Ledger>,
+}
+
+/// Somebody who can be asked.
+pub(crate) struct Hand {
+    /// The most that it may use.
+    budget: Budget,
+    /// Whether it has the tool by which more than words is handed over.
+    hands_over: bool,
+}
+
+impl Hand {
+    pub(crate) fn of(agent: &Agent) -> Self {
+        Self {
+            budget: agent.document().budget.clone(),
+            hands_over: names(agent, END_TASK, "lifecycle"),
+        }
+    }
 }
 
 /// Tells whether an agent may make tasks.
 pub(crate) fn may_make(agent: &Agent) -> bool {
+    names(agent, CREATE_TASK, "tasks")
+}
+
+/// Tells whether the allow-list of an agent names a tool, by its name or its tag.
+fn names(agent: &Agent, tool: &str, tag: &str) -> bool {
     let tools = &agent.document().tools;
     let patterns = tools.allow.iter().chain(&tools.deferred);
-    let name = ToolName::parse(CREATE_TASK).expect("the names of built-in tools follow the rule");
+    let name = ToolName::parse(tool).expect("the names of built-in tools follow the rule");
     let parsed = ToolPatterns::parse(patterns.map(String::as_str));
-    parsed.is_ok_and(|patterns| patterns.matches(&name, &["tasks".to_owned()]))
+    parsed.is_ok_and(|patterns| patterns.matches(&name, &[tag.to_owned()]))
 }
 
 /// Narrows what an agent may do to what the task allows that another has made.
@@ -96,8 +119,12 @@ impl Makes for Maker {
             let told = "a task with a workspace of its own makes no others: they would not see what it does";
             return Err(denied(told.to_owned()));
         }
-        let agent = wanted.agent.clone().unwrap_or_else(|| context.agent.clone());
-        let Some(most) = self.agents.get(&agent) else {
+        let agent = match (wanted.agent.clone(), wanted.role) {
+            (Some(agent), _) => agent,
+            (None, Some(role)) => self.who_does(role)?,
+            (None, None) => context.agent.clone(),
+        };
+        let Some(hand) = self.agents.get(&agent) else {
             let known: Vec<&str> = self.agents.keys().map(AgentName::as_str).collect();
             let told =
                 format!("agent: there is no agent {agent} here; there are {}", known.join(", "));
@@ -113,12 +140,23 @@ impl Makes for Maker {
         self.patterns(wanted.tools.as_deref().unwrap_or_default())?;
         WriteRules::parse(&wanted.write_paths, &[])
             .map_err(|error| invalid(format!("write_paths: {error}")))?;
-        let budget = self.budget(context, &wanted, most)?;
+        let budget = self.budget(context, &wanted, &hand.budget)?;
         let checks = wanted.checks.iter().map(|argv| self.check(argv));
-        let postchecks: Vec<CheckSpec> = checks.collect::<Result<_, _>>()?;
+        let mut postchecks: Vec<CheckSpec> = checks.collect::<Result<_, _>>()?;
+        if let Some(schema) = wanted.output_schema.clone() {
+            if !hand.hands_over {
+                return Err(invalid(format!(
+                    "output_schema: agent {agent} has no {END_TASK}, and hands over nothing but words"
+                )));
+            }
+            let output = output_check(Value::Object(schema));
+            // What has not the form that was asked for is put right before anything else is looked at.
+            postchecks.insert(0, output.map_err(|why| invalid(format!("output_schema: {why}")))?);
+        }
         let prompt = prompt(&wanted.depends_on);
         let own = self.spec.made.as_deref().cloned().unwrap_or_default();
-        let mut made = Made { mode: wanted.mode.or(own.mode), ..own };
+        let asked = wanted.mode.into_iter().chain(wanted.role.and_then(Role::most)).min();
+        let mut made = Made { mode: asked.into_iter().chain(own.mode).min(), ..own };
         if made.by.last() != Some(&context.agent) {
             made.by.push(context.agent.clone());
         }
@@ -143,6 +181,22 @@ impl Makes for Maker {
 }
 
 impl Maker {
+    /// Returns the agent that does work of a kind: the project's own of that name, else the one that comes with the
+    /// program.
+    fn who_does(&self, role: Role) -> Result<AgentName, ToolError> {
+        let names = [role.as_str(), role.built_in()];
+        let found =
+            names.iter().find_map(|name| self.agents.keys().find(|known| known.as_str() == *name));
+        found.cloned().ok_or_else(|| {
+            let known: Vec<&str> = self.agents.keys().map(AgentName::as_str).collect();
+            let [own, built_in] = names;
+            invalid(format!(
+                "role: neither agent {own} nor agent {built_in} can work here; there are {}",
+                known.join(", ")
+            ))
+        })
+    }
+
     /// Holds the tools that are wanted against those that there are.
     fn patterns(&self, wanted: &[String]) -> Result<(), ToolError> {
         let parsed = ToolPatterns::parse(wanted.iter().map(String::as_str));

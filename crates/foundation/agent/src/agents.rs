@@ -10,11 +10,18 @@ use crate::load::{self, Checks};
 use crate::{Agent, AgentDocument, Source};
 
 /// The agents that come with the program: file name, document, prompt.
-const BUILT_IN: [(&str, &str, &str); 4] = [
+const BUILT_IN: [(&str, &str, &str); 7] = [
     ("coder.toml", include_str!("builtin/coder.toml"), include_str!("builtin/coder.md")),
+    ("lead.toml", include_str!("builtin/lead.toml"), include_str!("builtin/lead.md")),
     ("partner.toml", include_str!("builtin/partner.toml"), include_str!("builtin/partner.md")),
     ("reader.toml", include_str!("builtin/reader.toml"), include_str!("builtin/reader.md")),
+    (
+        "researcher.toml",
+        include_str!("builtin/researcher.toml"),
+        include_str!("builtin/researcher.md"),
+    ),
     ("reviewer.toml", include_str!("builtin/reviewer.toml"), include_str!("builtin/reviewer.md")),
+    ("tester.toml", include_str!("builtin/tester.toml"), include_str!("builtin/tester.md")),
 ];
 
 /// The agents that tasks can ask for, by name.
@@ -25,7 +32,8 @@ impl Agents {
     /// Returns the agents that come with the program.
     ///
     /// `coder` changes code and proves the change; `partner` talks with a person at work; `reader` answers questions and
-    /// changes nothing.
+    /// changes nothing; `reviewer` judges a change. `lead` has work done by others; `researcher` and `tester` are there
+    /// for it.
     #[must_use]
     pub fn built_in() -> Self {
         let agents = BUILT_IN.map(|(file, text, prompt)| {

@@ -19,6 +19,19 @@ fn a_coder_may_end_its_task_and_a_reader_can_change_nothing() {
     let looks = "fs.read fs.list_dir fs.glob fs.grep fs.stat git output.read";
     assert_eq!(allowed("reviewer"), looks);
     assert_eq!(allowed("reader"), format!("{looks} skill.load"));
+    assert_eq!(
+        allowed("researcher"),
+        format!("{looks} skill.load notepad.add notepad.read end_task")
+    );
+    // Whoever has work done must itself be allowed what it hands out.
+    for (role, own) in [("coder", "start_task"), ("tester", ""), ("researcher", "fs.stat")] {
+        let lead = agents.get(&"lead".parse().unwrap()).unwrap().document().tools.clone();
+        let has = |name: &&str| lead.allow.iter().chain(&lead.deferred).any(|own| own == name);
+        let allowed = allowed(role);
+        let missing: Vec<&str> =
+            allowed.split(' ').filter(|name| !has(name) && *name != own).collect();
+        assert_eq!(missing, [""; 0], "{role}");
+    }
 }
 
 #[test]

@@ -35,7 +35,7 @@ use formwork_write_safety::{Changed, Trash, Workspace};
 use schemars::JsonSchema;
 
 pub use git_commit::Commits;
-pub use made::{Makes, Wanted};
+pub use made::{Makes, Role, Wanted};
 pub(crate) use {
     exec::run,
     http::{destination, told},

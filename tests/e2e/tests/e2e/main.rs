@@ -48,6 +48,7 @@ mod proofs; // Checks that are not got around.
 mod recorded; // A run carried out again without its server.
 mod replay; // Runs carried out again without anybody to ask.
 mod review; // A change judged before it is taken.
+mod roles; // Sub-agents by their roles, beside each other.
 mod rounds; // Edit, test, lint, review, until all of it passes.
 mod rules; // What agents are held to.
 mod secrets; // Where keys never are.

@@ -11,7 +11,7 @@ use formwork_protocols::{
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::schema;
 
@@ -29,6 +29,7 @@ pub struct Wanted {
     pub title: String,
     pub prompt: String,
     pub agent: Option<AgentName>,
+    pub role: Option<Role>,
     pub depends_on: Vec<TaskName>,
     /// Commands that have to succeed before it counts as done.
     pub checks: Vec<Vec<String>>,
@@ -40,6 +41,53 @@ pub struct Wanted {
     pub rounds: Option<u32>,
     pub tool_calls: Option<u32>,
     pub timeout: Option<Span>,
+    /// The JSON Schema of what it hands over.
+    pub output_schema: Option<Map<String, Value>>,
+}
+
+/// What kind of work a task is: it says who does it, where nobody is named, and the most that it may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum Role {
+    /// Looks and answers.
+    Research,
+    /// Changes what is asked.
+    Code,
+    /// Proves with tests.
+    Test,
+    /// Judges.
+    Review,
+}
+
+impl Role {
+    /// Returns its name, which is that of the agent that does such work where the project has one.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Research => "research",
+            Self::Code => "code",
+            Self::Test => "test",
+            Self::Review => "review",
+        }
+    }
+
+    /// Returns the built-in agent that does such work elsewhere.
+    pub const fn built_in(self) -> &'static str {
+        match self {
+            Self::Research => "researcher",
+            Self::Code => "coder",
+            Self::Test => "tester",
+            Self::Review => "reviewer",
+        }
+    }
+
+    /// Returns the most that such work may do, whoever does it: to look and to note changes no file.
+    pub const fn most(self) -> Option<PermissionMode> {
+        match self {
+            Self::Research | Self::Review => Some(PermissionMode::Plan),
+            Self::Code | Self::Test => None,
+        }
+    }
 }
 
 /// Says what a task is that a model wants, within what the model itself may do.
@@ -68,7 +116,9 @@ struct CreateArguments {
     /// A line for people.
     #[serde(default)]
     title: String,
-    /// Who does it; one like you where absent.
+    /// What kind of work it is. It says who does it; research and review change nothing.
+    role: Option<Role>,
+    /// Who does it; one of its role where absent, and one like you without a role.
     agent: Option<String>,
     /// Created tasks that come before it. It is shown their results.
     #[serde(default)]
@@ -90,6 +140,8 @@ struct CreateArguments {
     tool_calls: Option<u32>,
     /// As in 10m
     timeout: Option<String>,
+    /// JSON Schema of an object that it has to hand over beside its words.
+    output_schema: Option<Map<String, Value>>,
 }
 
 /// Describes `create_task`.
@@ -140,6 +192,7 @@ impl CreateArguments {
             title: self.title,
             prompt: self.prompt,
             agent: agent.map_err(|error| invalid("agent", error))?,
+            role: self.role,
             depends_on: names("depends_on", self.depends_on)?,
             checks: self.checks,
             tools: self.tools,
@@ -149,6 +202,7 @@ impl CreateArguments {
             rounds: self.rounds,
             tool_calls: self.tool_calls,
             timeout: timeout.map_err(|error| invalid("timeout", error))?,
+            output_schema: self.output_schema,
         };
         Ok((name, wanted))
     }

@@ -41,7 +41,7 @@ fn a_gate_holds_although_nobody_reads_what_it_found() {
 fn every_built_in_agent_can_be_planned_with() {
     let world = World::new();
     scripted(&world);
-    for agent in ["coder", "partner", "reader", "reviewer"] {
+    for agent in ["coder", "lead", "partner", "reader", "researcher", "reviewer", "tester"] {
         let workflow = format!(
             "format_version = 1\nname = \"w\"\n[[tasks]]\nname = \"a\"\nagent = \"{agent}\"\nprompt = \"Do it.\"\n"
         );

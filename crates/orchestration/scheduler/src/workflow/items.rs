@@ -66,10 +66,13 @@ impl Reader<'_> {
     pub(super) fn output(&mut self, place: &str, task: &TaskDocument) -> Option<CheckSpec> {
         let schema = Value::Object(task.output_schema.clone()?);
         let place = format!("{place}/output_schema");
-        if let Err(fault) = Form::of(&schema) {
-            self.fault(&place, format!("it is no JSON Schema: {fault}"), None);
-            return None;
-        }
+        let check = match output_check(schema.clone()) {
+            Ok(check) => check,
+            Err(fault) => {
+                self.fault(&place, fault, None);
+                return None;
+            }
+        };
         let is_object = schema.get("type").is_none_or(|kind| kind == "object");
         if task.agent.is_some() && !is_object {
             let message = "what an agent hands over is an object";
@@ -80,8 +83,7 @@ impl Reader<'_> {
             let message = "subtasks hand over what each of them does, by name";
             self.fault(&place, message, Some("give output_schema to the subtasks".to_owned()));
         }
-        let kind = CheckKind::Output(OutputCheck { schema });
-        Some(CheckSpec::new("output", kind, TIMEOUT))
+        Some(check)
     }
 
     /// Reads what is run around the attempts of a task.
@@ -114,4 +116,13 @@ impl Reader<'_> {
             self.template(&format!("{place}/{at}"), word, levels, side);
         }
     }
+}
+
+/// Makes the check that holds what a task hands over to a schema.
+///
+/// # Errors
+/// What is wrong with the schema, in one line.
+pub fn output_check(schema: Value) -> Result<CheckSpec, String> {
+    Form::of(&schema).map_err(|fault| format!("it is no JSON Schema: {fault}"))?;
+    Ok(CheckSpec::new("output", CheckKind::Output(OutputCheck { schema }), TIMEOUT))
 }

@@ -21,5 +21,6 @@ pub use {
         ExecutionDocument, FixDocument, OnItemFailure, TaskDocument, VariableDocument,
         WaitForDocument, WorkflowDocument,
     },
+    items::output_check,
     plan::{Known, Plan, ProjectCommands, SingleTask},
 };
