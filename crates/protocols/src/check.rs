@@ -9,7 +9,8 @@ use crate::{
     budget::Budget,
     contract::ContractCheck,
     event::BlobHash,
-    id::{AgentName, SessionId},
+    id::{AgentName, SessionId, TaskId, WorkflowName},
+    spec::{OnFailure, TaskSpec},
     time::Span,
 };
 
@@ -113,6 +114,25 @@ pub enum CheckKind {
     Merged,
     /// The workspace is in no state that it was in after an earlier attempt at the task, or before the first.
     Progress,
+    /// A tree of tasks below the task completes.
+    Workflow(Box<WorkflowCheck>),
+}
+
+/// A check by a workflow: its tasks are done below the task that is checked, and paid from its budget.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkflowCheck {
+    /// The workflow's name.
+    pub workflow: WorkflowName,
+    /// Its tasks.
+    pub tasks: Vec<TaskSpec>,
+    /// What becomes of the others when one fails.
+    pub on_failure: OnFailure,
+    /// The values of its variables.
+    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
+    pub variables: serde_json::Map<String, serde_json::Value>,
+    /// The caps of each run of it.
+    #[serde(default, skip_serializing_if = "is_uncapped")]
+    pub budget: Budget,
 }
 
 /// A suite of tests. As an entry check it only finds out what fails before the task begins, and lets the task in
@@ -398,6 +418,9 @@ pub struct Evidence {
     /// The conversation in which it was decided, for a check by an agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
+    /// The task below which it was decided, for a check by a workflow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskId>,
     /// What an agent has looked at, for a check by one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub review: Option<Box<Reviewed>>,

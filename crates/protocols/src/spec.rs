@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// What was asked: one body, its checks, its limits. Written into the log when the task is created.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskSpec {
     /// Its name among its siblings.
     pub name: TaskName,
@@ -111,6 +111,18 @@ pub struct Made {
     /// The tools that it was given, as patterns of an allow-list. It has only what each of the lists names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Vec<String>>,
+    /// The check of the task above that it decides, for the uppermost task of a check by a workflow. It is no part
+    /// of what the task above does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decides: Option<CheckPlace>,
+}
+
+/// A check of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the type's sentence and its fields' names say it")]
+pub struct CheckPlace {
+    pub phase: Phase,
+    pub index: u32,
 }
 
 impl TaskSpec {
@@ -138,6 +150,11 @@ impl TaskSpec {
         }
     }
 
+    /// Returns the check of the task above that it decides, where it was made for that alone.
+    pub fn decides(&self) -> Option<CheckPlace> {
+        self.made.as_deref().and_then(|made| made.decides)
+    }
+
     /// Returns what is run in a phase, in order.
     pub fn checks(&self, phase: Phase) -> &[CheckSpec] {
         match phase {
@@ -150,7 +167,7 @@ impl TaskSpec {
 }
 
 /// What a task does: exactly one of these.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Body {
@@ -212,7 +229,7 @@ impl Body {
 }
 
 /// The same task once for each item of a list.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ForEach {
     /// The list, as an expression in CEL over `vars` and `tasks`.
     pub items: String,

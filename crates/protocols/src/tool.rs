@@ -365,6 +365,17 @@ pub trait TaskControl: Send + Sync {
         Err("no task was made here".to_owned())
     }
 
+    /// Has a tree of tasks decide a check of `task`, and returns how it ended. What was begun for that by a process
+    /// that is gone is taken up. While it waits, `task` takes no place from those that work.
+    ///
+    /// Cancel safe: a dropped future waits no more; the tree ends with its task.
+    ///
+    /// # Errors
+    /// The reason why not: a cap of the tree, a task that is not checked now.
+    async fn probe(&self, _task: TaskId, _spec: TaskSpec) -> Result<TaskOutcome, String> {
+        Err("no tasks can decide here".to_owned())
+    }
+
     /// Tells whether the body of `task` may say that it is done: all that it has made has ended, and it was told
     /// of what failed.
     ///

@@ -1,5 +1,6 @@
 //! How a check is decided: where it has to fail first, its runs, and what mends it in between.
 
+mod by_workflow; // What a tree of tasks says of the work.
 mod copy; // The workspace as it was, beside the one that is.
 mod diff; // A diff as a reviewer is shown it.
 mod review; // What an agent says of the work.
@@ -124,6 +125,7 @@ impl Workshop {
             CheckKind::Suite(check) => self.suite(job, check, began, cancel).await,
             CheckKind::Progress => self.progress(job, began).await,
             CheckKind::Merged => self.merged(job).await,
+            CheckKind::Workflow(check) => self.by_workflow(job, check, cancel).await,
             CheckKind::Native(NativeCheck { function }) => {
                 let deciding = self.natives.check(job.clone(), function, cancel);
                 Ok(self.watched(within, deciding).await?)

@@ -106,6 +106,7 @@ impl Course {
         let mut again = void_checks(events);
         again.extend(farewells(events));
         let asides = asides(events);
+        let deciding = deciding(events);
         let calls: HashMap<CallId, &ToolRequested> = events
             .iter()
             .filter_map(|event| match &event.body {
@@ -115,7 +116,11 @@ impl Course {
             .collect();
         let mut course = Self::default();
         for event in events {
-            let Some(path) = event.task.and_then(|task| paths.get(&task)) else { continue };
+            // What counts of tasks that decide a check is its verdict.
+            let counts = |task: &TaskId| !deciding.contains(task);
+            let Some(path) = event.task.filter(counts).and_then(|task| paths.get(&task)) else {
+                continue;
+            };
             let Some((mut data, call)) = comparable(&event.body) else { continue };
             // Why something ended may name a task, which has another id in each run.
             if matches!(event.body, EventBody::AttemptEnded(_) | EventBody::TaskMoved(_)) {
@@ -256,6 +261,20 @@ pub(crate) fn void_checks(events: &[Event]) -> HashSet<u64> {
         }
     }
     void
+}
+
+/// Lists the tasks that decide checks, with all below them.
+pub(crate) fn deciding(events: &[Event]) -> HashSet<TaskId> {
+    let mut found = HashSet::new();
+    for event in events {
+        if let (EventBody::TaskCreated(created), Some(task)) = (&event.body, event.task)
+            && (created.spec.decides().is_some()
+                || created.parent.is_some_and(|parent| found.contains(&parent)))
+        {
+            found.insert(task);
+        }
+    }
+    found
 }
 
 /// Lists what was said and done in the conversations of checks, by its places in the run: what counts of

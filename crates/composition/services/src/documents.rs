@@ -10,9 +10,12 @@ use formwork_agent::{AgentDocument, Agents, Checks, ModelChoice};
 use formwork_policy::{CommandPatterns, ToolPatterns};
 use formwork_protocols::{
     AgentName, Clock, Event, ModelRef, NoSecrets, Rng, Scrub, SystemClock, SystemRng, ToolName,
+    WorkflowName,
     document::{self, Diagnostic, Diagnostics, DocumentType},
 };
-use formwork_scheduler::workflow::{Known, Plan, TaskDocument, WorkflowDocument, contract};
+use formwork_scheduler::workflow::{
+    Known, Plan, TaskDocument, WorkflowDocument, WrittenWorkflow, contract,
+};
 use formwork_tool::custom::ToolDocument;
 use formwork_transport::Script;
 use serde_json::{Map, Value};
@@ -26,6 +29,9 @@ use crate::{
 
 /// The folder of a workspace's agents.
 const AGENTS: &str = ".formwork/agents";
+
+/// The folder of its workflows.
+pub(crate) const WORKFLOWS: &str = ".formwork/workflows";
 
 /// A kind of document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,9 +129,16 @@ fn workflow(source: &str, text: &str, workspace: &Path) -> Result<(), Diagnostic
         project: crate::project::commands(workspace),
         contracts: contracts_of(source, text, workspace),
         tools: tools([]),
+        workflows: workflows_for(text, workspace),
         ..Known::default()
     };
     natives(&parsed.value.tasks, &mut known);
+    for WrittenWorkflow { file, text } in known.workflows.clone().into_values() {
+        if let Some(read) = document::salvage::<WorkflowDocument>(&file, &text) {
+            natives(&read.value.tasks, &mut known);
+        }
+        known.contracts.extend(contracts_of(&file, &text, workspace));
+    }
     let unset = parsed.value.variables.iter().filter(|(_, variable)| variable.required);
     let values: Map<String, Value> =
         unset.map(|(name, _)| (name.to_string(), Value::String(String::new()))).collect();
@@ -319,6 +332,25 @@ pub(crate) fn agents_of(source: &str, text: &str) -> BTreeSet<AgentName> {
         collect(&parsed.value.tasks, &mut found);
     }
     found
+}
+
+/// Reads the workflows that the checks of one may name: all of the workspace, where its text speaks of any.
+pub(crate) fn workflows_for(
+    text: &str,
+    workspace: &Path,
+) -> BTreeMap<WorkflowName, WrittenWorkflow> {
+    if !text.contains("workflow") {
+        return BTreeMap::new();
+    }
+    let entries = std::fs::read_dir(workspace.join(WORKFLOWS)).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let name = entry.file_name().to_str()?.strip_suffix(".toml")?.to_owned();
+            let text = crate::reading::document_of(workspace, &entry.path()).ok()?;
+            let file = format!("{WORKFLOWS}/{name}.toml");
+            Some((WorkflowName::parse(name).ok()?, WrittenWorkflow { file, text }))
+        })
+        .collect()
 }
 
 /// The most bytes of a contract.

@@ -148,7 +148,7 @@ impl Verifier {
                 };
                 (decision, None)
             }
-            CheckKind::Agent(_) | CheckKind::Native(_) => {
+            CheckKind::Agent(_) | CheckKind::Native(_) | CheckKind::Workflow(_) => {
                 (Decision::fail("such a check needs more than a workspace to run"), None)
             }
             _ => (Decision::fail("this version does not know such a check"), None),

@@ -91,6 +91,8 @@ pub struct CheckJob {
     pub variables: Arc<Map<String, Value>>,
     /// The results of other tasks that its prompts may name.
     pub results: Map<String, Value>,
+    /// Has tasks of their own decide.
+    pub control: Arc<dyn TaskControl>,
     /// Holds the budgets of the run.
     pub ledger: Arc<dyn Ledger>,
     /// The token of the run's lease.

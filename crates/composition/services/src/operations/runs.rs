@@ -29,7 +29,7 @@ use formwork_protocols::{
 };
 use formwork_scheduler::{
     Executor, Report, Scheduler, Setup, Signals,
-    workflow::{Known, Plan, SingleTask},
+    workflow::{Known, Plan, SingleTask, WrittenWorkflow},
 };
 use formwork_write_safety::Reads;
 use schemars::JsonSchema;
@@ -368,7 +368,7 @@ pub(super) fn workflow(
     let workspace = formwork.workspace();
     let mut faults = Diagnostics::default();
     let agents = documents::agents(workspace).map_err(|found| faults.merge(found));
-    let known = Known {
+    let mut known = Known {
         agents: match &agents {
             Ok(agents) => agents.names().cloned().collect(),
             Err(()) => documents::agent_names(workspace),
@@ -378,7 +378,12 @@ pub(super) fn workflow(
         project: crate::project::commands(workspace),
         contracts: documents::contracts_of(source, text, workspace),
         tools: known_tools(formwork),
+        workflows: documents::workflows_for(text, workspace),
+        ..Known::default()
     };
+    for WrittenWorkflow { file, text } in known.workflows.values() {
+        known.contracts.extend(documents::contracts_of(file, text, workspace));
+    }
     let plan = Plan::parse(source, text, &known, vars).map_err(|found| faults.merge(found));
     if let Some(models) = models {
         let names = documents::agents_of(source, text);

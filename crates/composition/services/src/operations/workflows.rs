@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// Where the workflows of a workspace are.
-const FOLDER: &str = ".formwork/workflows";
+const FOLDER: &str = documents::WORKFLOWS;
 
 /// Nothing is asked.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -400,25 +400,36 @@ impl Planner {
         (worst, width)
     }
 
-    /// Returns the agents of a task's body and checks, each once, in that order.
+    /// Returns the agents of a task's body, of its checks and of what decides these, each once, in that order.
     fn agents(&self, spec: &TaskSpec) -> Vec<AgentName> {
-        let mut names = Vec::new();
-        let mut add = |name: &AgentName| {
-            if !names.contains(name) {
-                names.push(name.clone());
-            }
-        };
-        if let Body::Agent { agent, .. } = &spec.body {
-            add(agent);
-        }
-        for check in spec.prechecks.iter().chain(&spec.postchecks) {
-            if let CheckKind::Agent(asked) = &check.kind {
-                add(&asked.agent);
-            }
-            if let Some(Fix::Agent { agent, .. }) = &check.fix {
+        fn collect(spec: &TaskSpec, names: &mut Vec<AgentName>) {
+            let mut add = |name: &AgentName| {
+                if !names.contains(name) {
+                    names.push(name.clone());
+                }
+            };
+            if let Body::Agent { agent, .. } = &spec.body {
                 add(agent);
             }
+            for check in spec.prechecks.iter().chain(&spec.postchecks) {
+                if let CheckKind::Agent(asked) = &check.kind {
+                    add(&asked.agent);
+                }
+                if let Some(Fix::Agent { agent, .. }) = &check.fix {
+                    add(agent);
+                }
+            }
+            for check in spec.prechecks.iter().chain(&spec.postchecks) {
+                // What decides a check is paid by the task that is checked.
+                let mut open = deciding(check).iter().collect::<Vec<_>>();
+                while let Some(task) = open.pop() {
+                    collect(task, names);
+                    open.extend(task.body.below());
+                }
+            }
         }
+        let mut names = Vec::new();
+        collect(spec, &mut names);
         names
     }
 
@@ -492,8 +503,23 @@ fn does(body: &Body) -> String {
     }
 }
 
+/// Returns the tasks that decide a check, where any do.
+fn deciding(check: &CheckSpec) -> &[TaskSpec] {
+    match &check.kind {
+        CheckKind::Workflow(workflow) => &workflow.tasks,
+        _ => &[],
+    }
+}
+
 fn told(check: &CheckSpec) -> String {
     let mut told = check.name.clone();
+    let tasks: Vec<String> = deciding(check)
+        .iter()
+        .map(|task| format!("{} ({})", task.name, does(&task.body)))
+        .collect();
+    if !tasks.is_empty() {
+        told.push_str(&format!(", by {}", tasks.join(", ")));
+    }
     if check.control.is_some() {
         told.push_str(", with a control");
     }

@@ -169,6 +169,9 @@ fn evidence(check: &CheckRow) -> String {
     if let Some(output) = &evidence.output {
         fact("output", format!("formwork blob {output}"));
     }
+    if let Some(task) = &evidence.task {
+        fact("tasks", format!("below {task}"));
+    }
     if let Some(session) = &evidence.session {
         fact("session", session.to_string());
     }

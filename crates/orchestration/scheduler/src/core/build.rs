@@ -221,7 +221,9 @@ fn pairs_below(
     let mut names: HashMap<&TaskName, TaskIndex> = HashMap::new();
     let is_written = matches!(state.spec(parent).body, Body::Subtasks { .. } | Body::ForEach(_));
     // Nobody depends on a part of a conversation, and a finished one leaves its name to a later one.
-    let is_part = |child: &TaskIndex| matches!(state.spec(*child).body, Body::Inline { .. });
+    let is_part = |child: &TaskIndex| {
+        matches!(state.spec(*child).body, Body::Inline { .. }) || state.is_deciding(*child)
+    };
     for child in state.children(parent).filter(|child| !is_part(child)) {
         match names.entry(&state.spec(child).name) {
             // What was made in an attempt leaves its name to what a later attempt makes.
@@ -310,13 +312,14 @@ fn count(state: &mut State) {
             let after = state.edges[edge as usize];
             state.node_mut(after).waiting += u32::from(!met);
         }
-        if state.node(task).children > 0 {
+        if state.children(task).any(|child| !state.is_deciding(child)) {
             state.node_mut(task).expansion = Expansion::Done;
         }
         if state.node(task).state.is_terminal()
             && let Some(parent) = state.parent(task)
         {
-            let failed = !met && state.is_cause(task) && state.minds(parent);
+            let is_part = !state.is_deciding(task);
+            let failed = !met && is_part && state.is_cause(task) && state.minds(parent);
             let above = state.node_mut(parent);
             above.open -= 1;
             if failed && above.failed_child.get().is_none() {

@@ -47,6 +47,9 @@ pub enum Input {
     Close { task: TaskIndex },
     /// An attempt makes a task of its own below its task: one that somebody else works on, beside it.
     Make { parent: TaskIndex, id: TaskId, spec: Arc<TaskSpec> },
+    /// A check of a task is decided by a tree below it: the root of the tree, then the others, parents before their
+    /// children. Whoever asks waits for it as an attempt does.
+    Probe { parent: TaskIndex, tree: Vec<Planted> },
     /// An attempt waits for tasks that it has made, in no place of the width. [`Command::Rejoin`] tells when it
     /// goes on. Whoever waits again waits for these alone.
     Await { task: TaskIndex, on: Vec<TaskIndex> },
@@ -136,6 +139,9 @@ pub enum Refusal {
         "task {name} has the body {body}, and what is made has one of agent, command and native"
     )]
     NotOnItsOwn { name: TaskName, body: &'static str },
+    /// A tree that is to decide something leads nowhere.
+    #[error("the tasks that are to decide on {task} make no tree: {reason}")]
+    NoTree { task: TaskName, reason: String },
     /// Its children have not ended.
     #[error("task {task} has open tasks: {children}")]
     OpenChildren { task: TaskName, children: String },
@@ -178,6 +184,7 @@ pub fn decide(state: &mut State, input: Input, out: &mut Vec<Command>) -> Result
         Input::Open { parent, id, spec } => state.open(parent, id, spec, out)?,
         Input::Close { task } => state.close(task, out)?,
         Input::Make { parent, id, spec } => state.make(parent, id, spec, out)?,
+        Input::Probe { parent, tree } => state.probe(parent, tree, out)?,
         Input::Await { task, on } => state.wait_for(task, on, out)?,
     }
     state.go_on(out);

@@ -107,10 +107,13 @@ impl State {
             }
         }
 
-        let Kind::Parent(on_failure) = self.node(parent).kind else {
-            self.end_if_stopped(parent, out);
-            self.tell_whoever_waits(parent);
-            return;
+        let on_failure = match self.node(parent).kind {
+            Kind::Parent(on_failure) if !self.node(task).decides => on_failure,
+            _ => {
+                self.end_if_stopped(parent, out);
+                self.tell_whoever_waits(parent);
+                return;
+            }
         };
         if !well && self.is_cause(task) && self.minds(parent) && self.node(parent).stop.is_none() {
             let above = self.node_mut(parent);

@@ -45,6 +45,8 @@ impl State {
                 Kind::Parent(_) if node.state == TaskState::Active => {
                     node.open == 0 && node.failed_child.get().is_none()
                 }
+                // Whoever asked it to decide is gone, and asks once more.
+                _ if node.decides => true,
                 Kind::Leaf | Kind::Wait | Kind::Parent(_) => {
                     begun || (parent_active && node.waiting == 0)
                 }
@@ -74,7 +76,7 @@ impl State {
             && node.stop.is_none()
             && node.open < node.children
             && node.failed_child.get().is_none()
-            && self.children(task).any(|child| {
+            && self.children(task).filter(|child| !self.node(*child).decides).any(|child| {
                 let why = Cancellation::ParentEnded;
                 self.node(child).ending.as_deref() == Some(&Ending::Cancelled { why })
             })

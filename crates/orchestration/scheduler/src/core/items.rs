@@ -48,7 +48,7 @@ impl State {
         Ok(())
     }
 
-    fn plant(
+    pub(super) fn plant(
         &mut self,
         task: TaskIndex,
         items: Vec<Planted>,
@@ -159,7 +159,8 @@ impl State {
             let node = self.node_mut(child);
             next = node.next_sibling;
             let is_open = !node.state.is_terminal();
-            node.released = is_open && (node.released || node.state != TaskState::Created);
+            node.released =
+                is_open && !node.decides && (node.released || node.state != TaskState::Created);
             running += u32::from(node.released);
         }
         let node = self.node_mut(parent);

@@ -7,10 +7,12 @@
 
 use std::sync::Arc;
 
-use formwork_protocols::{Body, Cancellation, Ending, Escalation, TaskId, TaskName, TaskSpec};
+use formwork_protocols::{
+    Body, Cancellation, Ending, Escalation, TaskId, TaskName, TaskSpec, spec::CheckPlace,
+};
 
 use super::{
-    build,
+    build::{self, Planted},
     decide::{Command, Refusal},
     parts::Growth,
     state::{Kind, State, TaskIndex, Work},
@@ -108,6 +110,46 @@ impl State {
         Ok(())
     }
 
+    /// Lists what was made to decide a check of a task, in the present attempt.
+    pub fn deciding(
+        &self,
+        task: TaskIndex,
+        place: CheckPlace,
+    ) -> impl Iterator<Item = TaskIndex> + '_ {
+        self.made(task).filter(move |child| self.spec(*child).decides() == Some(place))
+    }
+
+    /// Lets a tree of tasks decide a check of a task.
+    pub(super) fn probe(
+        &mut self,
+        parent: TaskIndex,
+        tree: Vec<Planted>,
+        out: &mut Vec<Command>,
+    ) -> Result<(), Refusal> {
+        let above = self.node(parent);
+        let task = above.spec.name.clone();
+        if !self.is_checking(parent) {
+            return Err(Refusal::NotActive { task, state: above.state });
+        }
+        // What is planted first is the root, which waits for nobody beside it.
+        let root = TaskIndex(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
+        self.plant(parent, tree, out).map_err(|reason| Refusal::NoTree { task, reason })?;
+        self.enqueue(root);
+        Ok(())
+    }
+
+    /// Has end what was to decide a check that has ended without it.
+    pub(super) fn stop_deciding(&mut self, task: TaskIndex, out: &mut Vec<Command>) {
+        let mut next = self.node(task).first_child.get();
+        while let Some(child) = next {
+            next = self.node(child).next_sibling.get();
+            if self.node(child).decides {
+                let why = Cancellation::ParentEnded;
+                self.stop(child, Ending::Cancelled { why }, out);
+            }
+        }
+    }
+
     pub(super) fn wait_for(
         &mut self,
         task: TaskIndex,
@@ -116,7 +158,8 @@ impl State {
     ) -> Result<(), Refusal> {
         let place = self.host(task);
         let (asking, host) = (self.node(task), self.node(place));
-        if !self.is_acting(task) || host.work != Work::Body || host.stop.is_some() {
+        let is_at_work = self.is_acting(task) && host.work == Work::Body && host.stop.is_none();
+        if !is_at_work && !self.is_checking(task) {
             let (task, state) = (asking.spec.name.clone(), asking.state);
             return Err(Refusal::NotActive { task, state });
         }

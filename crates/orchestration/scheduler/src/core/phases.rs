@@ -85,6 +85,11 @@ impl State {
             return Err(self.stale(task));
         }
         self.land(task);
+        // Whoever has decided waits for nothing any more.
+        self.joins.remove(&task);
+        if self.node(task).open > 0 {
+            self.stop_deciding(task, out);
+        }
         if self.node(task).stop.is_some() {
             self.end_if_stopped(task, out);
             return Ok(());

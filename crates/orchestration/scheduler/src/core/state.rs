@@ -143,6 +143,8 @@ pub(super) struct Node {
     /// Whether it occupies a place of the width.
     pub(super) holds_slot: bool,
     pub(super) queued: bool,
+    /// Whether it decides a check of its parent, and is no part of what that does.
+    pub(super) decides: bool,
     /// Whether the exit check that failed last has failed as often as it may.
     pub(super) is_last_round: bool,
 }
@@ -285,6 +287,17 @@ impl State {
         node.state == TaskState::Active && node.stop.is_none()
     }
 
+    /// Tells whether the checks of a task are under way: it has begun, and nobody has asked it to stop.
+    pub fn is_checking(&self, task: TaskIndex) -> bool {
+        let node = self.node(task);
+        node.work == Work::Checks && node.stop.is_none()
+    }
+
+    /// Tells whether a task was made to decide a check of the task above.
+    pub fn is_deciding(&self, task: TaskIndex) -> bool {
+        self.node(task).decides
+    }
+
     /// Tells whether a task has been asked to stop and has not ended yet.
     pub fn is_stopping(&self, task: TaskIndex) -> bool {
         self.node(task).stop.is_some()
@@ -319,6 +332,7 @@ impl State {
             _ => (u32::MAX, Expansion::Done),
         };
         let condition = if spec.when.is_some() { Condition::Unknown } else { Condition::Holds };
+        let decides = spec.decides().is_some();
         self.nodes.push(Node {
             id,
             spec,
@@ -353,6 +367,7 @@ impl State {
             attempt_open: false,
             holds_slot: false,
             queued: false,
+            decides,
             is_last_round: false,
         });
         self.index.insert(id, place);

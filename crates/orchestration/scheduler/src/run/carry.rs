@@ -178,10 +178,11 @@ impl Drive {
             }
             CheckKind::Command(command) => self.fill(task, &mut command.argv),
             CheckKind::Suite(suite) => self.fill(task, &mut suite.argv),
+            CheckKind::Workflow(workflow) => self.fill_values(task, &mut workflow.variables),
             _ => Ok(()),
         };
         if let Err(reason) = ready {
-            let verdict = failed_verdict(check.name, &reason);
+            let verdict = Box::new(failed_verdict(check.name, &reason));
             self.questions.push_back(Question::Verdict { task, phase, index, verdict });
             return;
         }
@@ -201,6 +202,7 @@ impl Drive {
                 .and_then(|progress| progress.claim.as_deref().cloned()),
             variables: self.variables_of(task),
             results: self.tree.results(task),
+            control: Arc::clone(&self.control) as _,
             ledger: Arc::clone(&self.tree.accounts) as _,
             token: Some(self.lease.token),
         };

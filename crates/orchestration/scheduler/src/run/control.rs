@@ -7,16 +7,23 @@ use std::{
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Body, Claim, Ending, TaskId, TaskName, TaskOutcome, TaskSpec, tool::TaskControl,
+    Body, Claim, Ending, TaskId, TaskName, TaskOutcome, TaskSpec, Usd, spec::CheckPlace,
+    tool::TaskControl,
 };
 use tokio::sync::{mpsc, oneshot};
 
 use super::{drive::Drive, work::Effect};
-use crate::core::{Input, TaskIndex};
+use crate::{
+    core::{Input, TaskIndex, flatten},
+    workflow::tighten,
+};
 
 /// Requests that may wait for the loop: each comes of an attempt that waits for its answer, and no
 /// run is that wide by default.
 pub(super) const WAITING: usize = 64;
+
+/// How long the name of a task may be.
+const LONGEST: usize = 64;
 
 /// What an attempt asks of the loop.
 pub(super) enum Request {
@@ -24,6 +31,7 @@ pub(super) enum Request {
     Close { task: TaskId, claim: Claim, reply: Reply },
     Make { parent: TaskId, spec: Box<TaskSpec>, reply: Reply },
     Await { task: TaskId, names: Vec<TaskName>, reply: Reply<Vec<TaskOutcome>> },
+    Probe { task: TaskId, spec: Box<TaskSpec>, reply: Reply<Vec<TaskOutcome>> },
     MayEnd { task: TaskId, reply: Reply<()> },
 }
 
@@ -96,6 +104,12 @@ impl TaskControl for Control {
         self.ask(|reply| Request::Await { task, names, reply }).await
     }
 
+    async fn probe(&self, task: TaskId, spec: TaskSpec) -> Result<TaskOutcome, String> {
+        let spec = Box::new(spec);
+        let outcomes = self.ask(|reply| Request::Probe { task, spec, reply }).await?;
+        outcomes.into_iter().next().ok_or_else(|| "it ended without an outcome".to_owned())
+    }
+
     async fn may_end(&self, task: TaskId) -> Result<(), String> {
         self.ask(|reply| Request::MayEnd { task, reply }).await
     }
@@ -143,6 +157,17 @@ impl Drive {
                 }
                 return;
             }
+            Request::Probe { task, spec, reply } => {
+                let begun = match self.tree.state.find(task) {
+                    None => Err(gone(task)),
+                    Some(task) => self.probe(task, *spec).map(|root| (task, root)),
+                };
+                match begun {
+                    Ok((task, root)) => self.await_all(task, Awaited { on: vec![root], reply }),
+                    Err(reason) => drop(reply.send(Err(reason))),
+                }
+                return;
+            }
             Request::MayEnd { task, reply } => {
                 let found = self.tree.state.find(task);
                 let answer = found.ok_or_else(|| gone(task)).and_then(|task| self.may_end(task));
@@ -164,6 +189,48 @@ impl Drive {
         let id = TaskId::generate(&*self.scheduler.clock, &*self.scheduler.rng);
         let made = self.decide(Input::Make { parent, id, spec: Arc::new(spec) });
         made.map(|()| id).map_err(|refusal| refusal.to_string())
+    }
+
+    /// Begins a tree that decides a check of a task, or finds the one that was begun for it and has told nobody yet.
+    fn probe(&mut self, task: TaskIndex, mut spec: TaskSpec) -> Result<TaskIndex, String> {
+        let state = &self.tree.state;
+        let place = spec.decides().ok_or("it names no check that it decides")?;
+        let told = |root: TaskIndex| self.tree.of(root).is_some_and(|known| known.was_told);
+        if let Some(begun) = state.deciding(task, place).find(|root| !told(*root)) {
+            return Ok(begun);
+        }
+        // Each run of the check is a task of its own, in the order in which they were made.
+        let mut number = 1_usize;
+        let base = spec.name.clone();
+        while state.made_as(task, &spec.name).is_some() {
+            number += 1;
+            spec.name = numbered(&base, number);
+        }
+        self.within_share(task, place, &mut spec);
+        let id = || TaskId::generate(&*self.scheduler.clock, &*self.scheduler.rng);
+        let tree = flatten(spec, id);
+        let root = tree.first().map(|root| root.id);
+        self.decide(Input::Probe { parent: task, tree }).map_err(|refusal| refusal.to_string())?;
+        root.and_then(|id| self.tree.state.find(id)).ok_or_else(|| "it has no task".to_owned())
+    }
+
+    /// Takes from the budget of a check what its earlier runs have used of it, at all attempts together.
+    fn within_share(&self, task: TaskIndex, place: CheckPlace, spec: &mut TaskSpec) {
+        let state = &self.tree.state;
+        let own = state.spec(task);
+        let Some(check) = own.checks(place.phase).get(place.index as usize) else { return };
+        let mut left = check.budget.clone();
+        for before in state.children(task) {
+            if state.spec(before).decides() != Some(place) {
+                continue;
+            }
+            let spent = self.tree.accounts.spent(state.id(before));
+            left.usd = left.usd.map(|usd| usd.saturating_sub(spent.usd).max(Usd::ZERO));
+            left.tokens = left.tokens.map(|tokens| tokens.saturating_sub(spent.usage.total()));
+            left.rounds = left.rounds.map(|rounds| rounds.saturating_sub(spent.rounds));
+            left.tool_calls = left.tool_calls.map(|calls| calls.saturating_sub(spent.tool_calls));
+        }
+        tighten(&mut spec.budget, &left);
     }
 
     /// Finds what a task has made, by name; all of it where nothing is named.
@@ -254,4 +321,12 @@ impl Drive {
             }
         }
     }
+}
+
+/// Puts a number behind a name, within what a name may have.
+fn numbered(base: &TaskName, number: usize) -> TaskName {
+    let tail = format!("-{number}");
+    let room = LONGEST.saturating_sub(tail.len());
+    let head: String = base.as_str().chars().take(room).collect();
+    TaskName::parse(format!("{head}{tail}")).expect("a name with a number behind it is one")
 }

@@ -376,7 +376,7 @@ impl Drive {
                     self.check_done(task, Phase::Exit, index, verdict);
                 }
                 Question::Verdict { task, phase, index, verdict } => {
-                    self.check_done(task, phase, index, verdict);
+                    self.check_done(task, phase, index, *verdict);
                 }
                 Question::Failed { task, end } => self.attempt_done(task, end),
             }

@@ -34,6 +34,22 @@ impl Drive {
     }
 }
 
+impl Drive {
+    /// Puts variables and results into the texts among values.
+    pub(super) fn fill_values(
+        &self,
+        task: TaskIndex,
+        values: &mut Map<String, Value>,
+    ) -> Result<(), String> {
+        for (name, value) in values {
+            let Value::String(text) = value else { continue };
+            all(self, task, std::slice::from_mut(text))
+                .map_err(|error| format!("its variable {name} cannot be put together: {error}"))?;
+        }
+        Ok(())
+    }
+}
+
 /// Puts variables and results into texts.
 ///
 /// # Errors

@@ -11,6 +11,7 @@ use formwork_protocols::{
     TaskId, TaskName, TaskState, Timestamp, ToolClass,
     check::{CheckKind, Phase},
     event::{Decided, ModelFellBack, ModelRetried},
+    spec::CheckPlace,
     store::Selection,
     tool::AWAIT_TASKS,
 };
@@ -103,6 +104,8 @@ pub(crate) struct Folding {
     awaits: HashMap<CallId, (TaskIndex, Vec<String>)>,
     /// The parent and the name of each task, by its place.
     names: Vec<(Option<TaskIndex>, TaskName)>,
+    /// The tasks that decide checks, by their places: whose check each decides, and which.
+    deciding: Vec<(TaskIndex, CheckPlace, usize)>,
 }
 
 impl Folding {
@@ -123,6 +126,7 @@ impl Folding {
             outputs: HashSet::new(),
             awaits: HashMap::new(),
             names: Vec::new(),
+            deciding: Vec::new(),
             is_abort_asked: false,
             is_paused: false,
         }
@@ -175,6 +179,9 @@ impl Folding {
                     }
                 }
                 let parent = created.parent.and_then(|parent| self.builder.find(parent));
+                if let (Some(parent), Some(place)) = (parent, created.spec.decides()) {
+                    self.deciding.push((parent, place, self.progress.len()));
+                }
                 self.names.push((parent, created.spec.name.clone()));
                 self.builder
                     .add(id, created.parent, Arc::new(created.spec))
@@ -239,11 +246,26 @@ impl Folding {
             }
             body => {
                 if let Some(place) = self.place(task) {
+                    if let EventBody::CheckFinished(done) = &body {
+                        self.decided(place, CheckPlace { phase: done.phase, index: done.index });
+                    }
                     self.of_task(place, task, at, body);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Notes that what was to decide a check has decided it: the next run of the check begins anew.
+    fn decided(&mut self, task: TaskIndex, decided: CheckPlace) {
+        for (parent, place, child) in &self.deciding {
+            if *parent == task
+                && *place == decided
+                && let Some(progress) = self.progress.get_mut(*child)
+            {
+                progress.was_told = true;
+            }
+        }
     }
 
     /// Notes that a task was told of the ends of tasks that it has made.

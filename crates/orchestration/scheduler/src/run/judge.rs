@@ -30,7 +30,7 @@ pub(super) enum Question {
     /// Whether what a task waits for is there.
     Wait { task: TaskIndex, round: u64 },
     /// A check that could not be begun.
-    Verdict { task: TaskIndex, phase: Phase, index: u32, verdict: Verdict },
+    Verdict { task: TaskIndex, phase: Phase, index: u32, verdict: Box<Verdict> },
     /// An attempt that could not be begun.
     Failed { task: TaskIndex, end: AttemptEnd },
 }
@@ -122,6 +122,13 @@ impl Drive {
         }
     }
 
+    /// Returns the variables of the workflow that decides a check and that a task is a part of.
+    fn deciding_above(&self, task: TaskIndex) -> Option<&Map<String, Value>> {
+        let state = &self.tree.state;
+        let mut up = std::iter::successors(Some(task), |task| state.parent(*task));
+        up.find(|task| state.is_deciding(*task)).map(|root| &state.spec(root).vars)
+    }
+
     /// Collects what an expression of a task can look at: the variables, and of the results those it names.
     fn known(&self, task: TaskIndex, expression: &Expression) -> Map<String, Value> {
         let names: BTreeSet<&str> = expression
@@ -130,8 +137,13 @@ impl Drive {
             .filter_map(|found| found.field())
             .collect();
         let mut known = Map::new();
-        known.insert("vars".to_owned(), Value::Object(Map::clone(&self.variables)));
         let around = self.variables_of(task);
+        let mut variables = Map::clone(&self.variables);
+        // A workflow that decides a check has variables of its own.
+        if let Some(own) = self.deciding_above(task) {
+            variables.extend(own.clone());
+        }
+        known.insert("vars".to_owned(), Value::Object(variables));
         for name in ["item", "index"] {
             if let Some(value) = around.get(name) {
                 known.insert(name.to_owned(), value.clone());

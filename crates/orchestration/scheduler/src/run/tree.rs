@@ -150,11 +150,19 @@ impl Tree {
         (code, one_line(&reason))
     }
 
+    /// Tells whether a task is part of what decides a check.
+    fn decides_above(&self, task: TaskIndex) -> bool {
+        let mut up = std::iter::successors(Some(task), |task| self.state.parent(*task));
+        up.any(|task| self.state.is_deciding(task))
+    }
+
     fn summary(&self) -> String {
         let (mut tasks, mut skipped, mut checks) = (0_usize, 0_usize, 0_usize);
         for task in self.state.tasks() {
             let spec = self.state.spec(task);
             match self.state.ending(task) {
+                // Those that decide a check count as the check.
+                Some(_) if self.decides_above(task) => {}
                 Some(Ending::Completed) => {
                     tasks +=
                         usize::from(!matches!(spec.body, Body::Subtasks { .. } | Body::ForEach(_)));
@@ -211,7 +219,7 @@ impl Tree {
         };
         let (mut done, mut all) = (0_usize, 0_usize);
         let (mut items, mut outputs) = (Vec::new(), Map::new());
-        for child in self.state.children(task) {
+        for child in self.state.children(task).filter(|child| !self.state.is_deciding(*child)) {
             let Some(outcome) = self.outcome(child) else { continue };
             let is_skipped =
                 matches!(outcome.ending, Ending::Cancelled { why: Cancellation::Skipped { .. } });

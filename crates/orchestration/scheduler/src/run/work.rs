@@ -34,7 +34,7 @@ pub(super) enum Effect {
 /// Work that came back.
 pub(super) enum Done {
     Attempt { task: TaskIndex, end: AttemptEnd },
-    Check { task: TaskIndex, phase: Phase, index: u32, verdict: Option<Verdict> },
+    Check { task: TaskIndex, phase: Phase, index: u32, verdict: Option<Box<Verdict>> },
 }
 
 impl Drive {
@@ -89,7 +89,7 @@ impl Drive {
                             () = grace(&cancel) => None,
                         };
                         // A verdict of work that was told to stop may be about the stop.
-                        let verdict = verdict.filter(|_| !cancel.is_cancelled());
+                        let verdict = verdict.filter(|_| !cancel.is_cancelled()).map(Box::new);
                         Done::Check { task, phase, index, verdict }
                     });
                 }
@@ -109,7 +109,7 @@ impl Drive {
             }
             Done::Check { task, phase, index, verdict: Some(verdict) } => {
                 self.cancels.remove(&task);
-                self.check_done(task, phase, index, verdict);
+                self.check_done(task, phase, index, *verdict);
             }
         }
         self.answer_questions();

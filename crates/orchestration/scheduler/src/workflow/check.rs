@@ -1,10 +1,10 @@
 //! Checks as they are written, and as they are run.
 
 use formwork_protocols::{
-    AgentName, Budget, Span,
+    AgentName, Body, Budget, Span, WorkflowName,
     check::{
         AgentCheck, CheckKind, CheckSpec, CommandCheck, Expect, Fix, NativeCheck, NewFilesCheck,
-        Phase, PlantedFailure, Severity, UnchangedCheck,
+        Phase, PlantedFailure, Severity, UnchangedCheck, WorkflowCheck,
     },
     document::{Diagnostic, Document, nearest_hint},
 };
@@ -13,6 +13,7 @@ use globset::Glob;
 use super::{
     Known,
     document::{CheckDocument, Constraint, ControlDocument, FixDocument},
+    plan::{Plan, WrittenWorkflow},
 };
 
 /// How long a check may take unless it says otherwise: a cold build and a long suite fit.
@@ -35,6 +36,7 @@ pub(super) fn check(
     let kinds = [
         ("command", written.command.is_some()),
         ("agent", written.agent.is_some()),
+        ("workflow", written.workflow.is_some()),
         ("native", written.native.is_some()),
         ("unchanged", written.unchanged.is_some()),
         ("diff", written.diff.is_some()),
@@ -46,7 +48,7 @@ pub(super) fn check(
     if given.len() != 1 {
         let found = if given.is_empty() { "none".to_owned() } else { given.join(" and ") };
         let message = format!(
-            "a check is exactly one of command, agent, native, unchanged, diff, constraint and \
+            "a check is exactly one of command, agent, workflow, native, unchanged, diff, constraint and \
              no_new_files_outside; found {found}"
         );
         faults.push(around.document.diagnostic(place, message));
@@ -79,7 +81,9 @@ fn belongs(
     let (command, agent) = (written.command.is_some(), written.agent.is_some());
     let tests = written.constraint == Some(Constraint::TestsPass)
         || written.constraint == Some(Constraint::LintClean);
-    let asks = agent || written.fix.as_ref().is_some_and(|fix| fix.agent.is_some());
+    let workflow = written.workflow.is_some();
+    let is_mended = written.fix.as_ref().is_some_and(|fix| fix.agent.is_some());
+    let asks = agent || workflow || is_mended;
     let is_exit = around.phase == Phase::Exit;
     let compares = written.no_new_files_outside.is_some()
         || written.constraint == Some(Constraint::NoNewDependencies);
@@ -98,8 +102,14 @@ fn belongs(
         (
             "budget",
             written.budget.is_some() && !asks,
-            "belongs to a check that an agent makes or mends",
+            "belongs to a check that an agent or a workflow makes or an agent mends",
         ),
+        (
+            "budget",
+            written.budget.is_some() && workflow && is_mended,
+            "of a check by a workflow does not bound the agent that mends it: give one to the workflow itself",
+        ),
+        ("vars", written.vars.is_some() && !workflow, "belongs to a check by a workflow"),
         (
             "budget",
             written.budget.as_ref().is_some_and(bounds_more),
@@ -165,6 +175,9 @@ fn kind(
         };
         return Some((CheckKind::Agent(check), format!("review by {agent}")));
     }
+    if let Some(name) = &written.workflow {
+        return Some((workflow(around, place, name, written, faults)?, format!("workflow {name}")));
+    }
     if let Some(function) = &written.native {
         if !around.known.native_checks.contains(function) {
             let names = around.known.native_checks.iter().map(String::as_str);
@@ -209,6 +222,60 @@ fn kind(
         return None;
     };
     Some((CheckKind::Command(command.clone()), called.to_owned()))
+}
+
+/// Reads the workflow that a check names. What is wrong with it is told at its own place.
+fn workflow(
+    around: &Around<'_>,
+    place: &str,
+    name: &WorkflowName,
+    written: &CheckDocument,
+    faults: &mut Vec<Diagnostic>,
+) -> Option<CheckKind> {
+    let (document, known) = (around.document, around.known);
+    let place = format!("{place}/workflow");
+    let Some(WrittenWorkflow { file, text }) = known.workflows.get(name) else {
+        let names = known.workflows.keys().map(WorkflowName::as_str);
+        let hint = nearest_hint(name.as_str(), names);
+        let fault = document.diagnostic(&place, format!("there is no workflow {name}"));
+        faults.push(Diagnostic { hint, ..fault });
+        return None;
+    };
+    if known.within.contains(name) {
+        let way: Vec<&str> = known.within.iter().chain([name]).map(WorkflowName::as_str).collect();
+        let message = format!("workflows check each other in a circle: {}", way.join(" → "));
+        faults.push(document.diagnostic(&place, message));
+        return None;
+    }
+    let mut within = known.within.clone();
+    within.push(name.clone());
+    let inner = Known { within, ..known.clone() };
+    let values = written.vars.clone().unwrap_or_default();
+    let plan = match Plan::parse(file, text, &inner, &values) {
+        Ok(plan) => plan,
+        Err(found) => {
+            faults.extend(found);
+            return None;
+        }
+    };
+    if let Some((task, check)) = plan.mended() {
+        let message = format!(
+            "workflow {name} mends what it finds (check {:?} of task {}), and a check only looks",
+            check.name, task.name
+        );
+        let hint = "give the fix to the check that names the workflow".to_owned();
+        faults.push(Diagnostic { hint: Some(hint), ..document.diagnostic(&place, message) });
+    }
+    let (budget, variables) = (plan.root().budget.clone(), plan.variables().clone());
+    let Body::Subtasks { tasks, on_failure } = plan.root().body.clone() else { return None };
+    let workflow = plan.name().clone();
+    Some(CheckKind::Workflow(Box::new(WorkflowCheck {
+        workflow,
+        tasks,
+        on_failure,
+        variables,
+        budget,
+    })))
 }
 
 fn fix(

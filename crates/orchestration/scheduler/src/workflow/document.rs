@@ -199,7 +199,7 @@ pub struct ExecutionDocument {
     pub timeout: Option<Span>,
 }
 
-/// A check: exactly one of `command`, `agent`, `native`, `unchanged`, `diff`, `constraint` and
+/// A check: exactly one of `command`, `agent`, `workflow`, `native`, `unchanged`, `diff`, `constraint` and
 /// `no_new_files_outside`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -231,6 +231,13 @@ pub struct CheckDocument {
     /// The change that an agent looks at, in place of what the task has changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub looks_at: Option<GitChange>,
+    /// A workflow of the workspace, by its name: its tasks are done below the task, and all of them have to complete.
+    /// Its agents only look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<WorkflowName>,
+    /// The variables of that workflow; names are put into texts as into a prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vars: Option<Map<String, Value>>,
     /// A function that the embedding program registered under this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
@@ -316,8 +323,6 @@ const RESERVED: &[Reserved] = &[
     Reserved::key("services"),
     Reserved::key("tasks.**.target"),
     Reserved::key("tasks.**.output"),
-    Reserved::key("tasks.**.prechecks.*.workflow"),
-    Reserved::key("tasks.**.postchecks.*.workflow"),
 ];
 
 impl DocumentType for WorkflowDocument {

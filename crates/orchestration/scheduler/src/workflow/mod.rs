@@ -8,12 +8,13 @@ mod items; // The same task for each item of a list.
 mod plan; // What can be run.
 mod prompt; // The names that a prompt puts in.
 mod refer; // What prompts and expressions refer to.
-mod scope;
-mod wait; // What waits for somebody outside. // What a task may write, and all below it.
+mod scope; // What a task may write, and all below it.
+mod wait; // What waits for somebody outside.
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use plan::tighten;
 pub use {
     contract::contract,
     document::{
@@ -22,5 +23,5 @@ pub use {
         WaitForDocument, WorkflowDocument,
     },
     items::output_check,
-    plan::{Known, Plan, ProjectCommands, SingleTask},
+    plan::{Known, Plan, ProjectCommands, SingleTask, WrittenWorkflow},
 };

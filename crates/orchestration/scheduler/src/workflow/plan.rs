@@ -35,6 +35,18 @@ pub struct Known {
     pub contracts: BTreeMap<String, Result<String, String>>,
     /// The tools that there are; where none is named, every one is taken for granted.
     pub tools: BTreeSet<String>,
+    /// The workflows that checks may name, by their names.
+    pub workflows: BTreeMap<WorkflowName, WrittenWorkflow>,
+    /// The workflows whose checks led here, outermost first; none where one is read for itself.
+    pub within: Vec<WorkflowName>,
+}
+
+/// A workflow that a check may name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the type's sentence and its fields' names say it")]
+pub struct WrittenWorkflow {
+    pub file: String,
+    pub text: String,
 }
 
 /// How a project is tested and linted, as far as its manifests tell.
@@ -174,6 +186,7 @@ impl Plan {
         fn collect<'a>(task: &'a TaskSpec, found: &mut BTreeSet<&'a AgentName>) {
             for check in task.prechecks.iter().chain(&task.postchecks) {
                 found.extend(check::agents(check));
+                below(check).iter().for_each(|task| collect(task, found));
             }
             match &task.body {
                 Body::Agent { agent, .. } => {
@@ -212,6 +225,9 @@ impl Plan {
             for check in task.prechecks.iter_mut().chain(&mut task.postchecks) {
                 let budgets: Vec<&Budget> = check::agents(check).filter_map(&budget).collect();
                 budgets.into_iter().for_each(|budget| tighten(&mut check.budget, budget));
+                if let CheckKind::Workflow(workflow) = &mut check.kind {
+                    open.extend(&mut workflow.tasks);
+                }
             }
             match &mut task.body {
                 Body::Agent { agent, .. } => {
@@ -225,8 +241,16 @@ impl Plan {
     }
 }
 
+/// Returns the tasks that decide a check, where any do.
+pub(super) fn below(check: &CheckSpec) -> &[TaskSpec] {
+    match &check.kind {
+        CheckKind::Workflow(workflow) => &workflow.tasks,
+        _ => &[],
+    }
+}
+
 /// Lets the tighter of both hold.
-fn tighten(own: &mut Budget, budget: &Budget) {
+pub(crate) fn tighten(own: &mut Budget, budget: &Budget) {
     own.on_exhausted = stricter(own, budget);
     own.usd = tighter(own.usd, budget.usd);
     own.tokens = tighter(own.tokens, budget.tokens);
@@ -503,6 +527,11 @@ impl Reader<'_> {
             }
             let argv = written.command.as_deref().unwrap_or_default();
             self.words(&format!("{place}/command"), argv, levels, Side::Around);
+            for (name, value) in written.vars.iter().flatten() {
+                if let Some(text) = value.as_str().filter(|text| text.contains("{{")) {
+                    self.template(&format!("{place}/vars/{name}"), text, levels, Side::Around);
+                }
+            }
             specs.push(spec);
         }
         specs

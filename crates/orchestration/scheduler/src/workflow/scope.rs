@@ -66,7 +66,10 @@ fn hold(task: &mut TaskSpec) {
     let writes = task.postchecks.iter().rposition(|check| {
         let by_kind = matches!(
             check.kind,
-            CheckKind::Command(_) | CheckKind::Native(_) | CheckKind::Suite(_)
+            CheckKind::Command(_)
+                | CheckKind::Native(_)
+                | CheckKind::Suite(_)
+                | CheckKind::Workflow(_)
         );
         by_kind || check.fix.is_some()
     });
