@@ -1023,7 +1023,12 @@ pub(crate) fn escalation(end: SessionEnd) -> Escalation {
                  tool_calls = \"text\" below its name in the config has them read"
             ),
         },
-        SessionEnd::OverBudget(over) => Escalation::BudgetExhausted { detail: over.to_string() },
+        SessionEnd::OverBudget(over) => {
+            // Ids are other ones in a run that is carried out again, and say nothing to a reader.
+            let told = over.to_string();
+            let bare = told.strip_prefix(&format!("task {} has ", over.task));
+            Escalation::BudgetExhausted { detail: bare.unwrap_or(&told).to_owned() }
+        }
         SessionEnd::ProviderFailed(error) if error.fault == ProviderFault::Cancelled => {
             Escalation::BodyFailed { detail: error.to_string() }
         }
