@@ -4,7 +4,7 @@ use formwork_protocols::{
     AgentName, Body, Budget, Span, WorkflowName,
     check::{
         AgentCheck, CheckKind, CheckSpec, CommandCheck, Expect, Fix, NativeCheck, NewFilesCheck,
-        Phase, PlantedFailure, Severity, UnchangedCheck, WorkflowCheck,
+        Parser, Phase, PlantedFailure, Severity, SuiteCheck, UnchangedCheck, WorkflowCheck,
     },
     document::{Diagnostic, Document, nearest_hint},
 };
@@ -37,6 +37,8 @@ pub(super) fn check(
         ("command", written.command.is_some()),
         ("agent", written.agent.is_some()),
         ("workflow", written.workflow.is_some()),
+        ("suite", written.suite.is_some()),
+        ("progress", written.progress),
         ("native", written.native.is_some()),
         ("unchanged", written.unchanged.is_some()),
         ("diff", written.diff.is_some()),
@@ -48,7 +50,7 @@ pub(super) fn check(
     if given.len() != 1 {
         let found = if given.is_empty() { "none".to_owned() } else { given.join(" and ") };
         let message = format!(
-            "a check is exactly one of command, agent, workflow, native, unchanged, diff, constraint and \
+            "a check is exactly one of command, agent, workflow, suite, progress, native, unchanged, diff, constraint and \
              no_new_files_outside; found {found}"
         );
         faults.push(around.document.diagnostic(place, message));
@@ -88,7 +90,21 @@ fn belongs(
     let compares = written.no_new_files_outside.is_some()
         || written.constraint == Some(Constraint::NoNewDependencies);
     let misplaced = [
-        ("parse", written.parse.is_some() && !command, "belongs to a check by command"),
+        (
+            "parse",
+            written.parse.is_some() && !command && written.suite.is_none(),
+            "belongs to a check by command or a suite",
+        ),
+        (
+            "compare",
+            written.compare.is_some() && (written.suite.is_none() || !is_exit),
+            "belongs to a suite that is an exit check",
+        ),
+        (
+            "progress",
+            written.progress && !is_exit,
+            "compares rounds with each other: it belongs to an exit check",
+        ),
         ("expect", written.expect != Expect::Pass && !command, "belongs to a check by command"),
         ("prompt", written.prompt.is_some() && !agent, "belongs to a check by an agent"),
         ("block", written.block.is_some() && !agent, "belongs to a check by an agent"),
@@ -174,6 +190,18 @@ fn kind(
             looks_at: written.looks_at.clone(),
         };
         return Some((CheckKind::Agent(check), format!("review by {agent}")));
+    }
+    if let Some(argv) = &written.suite {
+        argv_is_sound(document, &format!("{place}/suite"), argv, faults).then_some(())?;
+        let suite = SuiteCheck {
+            argv: argv.clone(),
+            parse: written.parse.or_else(|| Parser::of(argv)),
+            compare: written.compare.unwrap_or_default(),
+        };
+        return Some((CheckKind::Suite(suite), format!("suite {}", argv.join(" "))));
+    }
+    if written.progress {
+        return Some((CheckKind::Progress, "progress".to_owned()));
     }
     if let Some(name) = &written.workflow {
         return Some((workflow(around, place, name, written, faults)?, format!("workflow {name}")));

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, num::NonZeroU32};
 
 use formwork_protocols::{
     AgentName, Budget, EventName, Span, TaskName, VariableName, WorkflowName,
-    check::{DiffCheck, Expect, GitChange, Parser, Severity},
+    check::{Compare, DiffCheck, Expect, GitChange, Parser, Severity},
     document::{DocumentType, Reserved},
     spec::{Isolation, OnFailure, Retries},
 };
@@ -199,8 +199,8 @@ pub struct ExecutionDocument {
     pub timeout: Option<Span>,
 }
 
-/// A check: exactly one of `command`, `agent`, `workflow`, `native`, `unchanged`, `diff`, `constraint` and
-/// `no_new_files_outside`.
+/// A check: exactly one of `command`, `agent`, `workflow`, `suite`, `progress`, `native`, `unchanged`, `diff`,
+/// `constraint` and `no_new_files_outside`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckDocument {
@@ -238,6 +238,15 @@ pub struct CheckDocument {
     /// The variables of that workflow; names are put into texts as into a prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vars: Option<Map<String, Value>>,
+    /// A suite of tests. As an entry check it finds out what fails before the task begins, and lets it in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suite: Option<Vec<String>>,
+    /// Which of its tests have to pass: `all`, or `new` for those that did not fail before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compare: Option<Compare>,
+    /// Whether the workspace has to be in no state that it was in after an earlier attempt, or before the first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub progress: bool,
     /// A function that the embedding program registered under this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,

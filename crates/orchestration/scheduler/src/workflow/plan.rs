@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use formwork_protocols::{
     AgentName, Body, Budget, TaskName, TaskSpec, Usd, WorkflowName,
     budget::OnExhausted,
-    check::{CheckKind, CheckSpec, CommandCheck, Fix, Phase},
+    check::{CheckKind, CheckSpec, CommandCheck, Compare, Fix, Phase},
     document::{self, Diagnostic, Diagnostics, Document, Parsed, nearest_hint},
     spec::{OnFailure, Retries},
     time::Span,
@@ -527,6 +527,14 @@ impl Reader<'_> {
             }
             let argv = written.command.as_deref().unwrap_or_default();
             self.words(&format!("{place}/command"), argv, levels, Side::Around);
+            let suite = written.suite.as_deref().unwrap_or_default();
+            self.words(&format!("{place}/suite"), suite, levels, Side::Around);
+            let is_known = task.prechecks.iter().any(|before| before.suite == written.suite);
+            if phase == Phase::Exit && written.compare == Some(Compare::New) && !is_known {
+                let message = "nobody finds out what fails before the task begins";
+                let hint = "name the same suite among the prechecks".to_owned();
+                self.fault(&format!("{place}/compare"), message, Some(hint));
+            }
             for (name, value) in written.vars.iter().flatten() {
                 if let Some(text) = value.as_str().filter(|text| text.contains("{{")) {
                     self.template(&format!("{place}/vars/{name}"), text, levels, Side::Around);

@@ -1,6 +1,7 @@
 use formwork_protocols::{
     Body, Budget, Ending, Span, TaskSpec,
     budget::{OnExhausted, TreeCaps},
+    check::{CheckKind, Compare, Parser, SuiteCheck},
     spec::Retries,
 };
 use proptest::prelude::*;
@@ -611,4 +612,52 @@ wait_for = { event = "x" }
     );
 
     insta::assert_snapshot!(found.join("\n"));
+}
+
+#[test]
+fn a_suite_and_progress_are_said_of_any_task_and_only_where_they_mean_something() {
+    let sound = plan(
+        r#"
+[[tasks]]
+name = "a"
+command = ["x"]
+prechecks = [{ suite = ["cargo", "test"] }]
+postchecks = [{ progress = true, max_rounds = 2 }, { suite = ["cargo", "test"], compare = "new" }]
+"#,
+        json!({}),
+    );
+
+    let found = faults(
+        r#"
+[[tasks]]
+name = "a"
+command = ["x"]
+prechecks = [{ progress = true }, { suite = ["x"], compare = "new" }]
+postchecks = [{ suite = ["y"], compare = "new" }, { command = ["z"], compare = "all" }, { suite = [] }]
+"#,
+    );
+
+    let checks = &tasks(&sound)[0].postchecks;
+    assert_eq!(checks[0].kind, CheckKind::Progress);
+    assert_eq!(
+        checks[1].kind,
+        CheckKind::Suite(SuiteCheck {
+            argv: vec!["cargo".to_owned(), "test".to_owned()],
+            parse: Some(Parser::CargoTest),
+            compare: Compare::New,
+        })
+    );
+    let told: Vec<&str> =
+        found.iter().map(|fault| fault.split_once(": tasks[0].").unwrap().1).collect();
+    assert_eq!(
+        told,
+        [
+            "prechecks[0].progress: progress compares rounds with each other: it belongs to an exit check",
+            "prechecks[1].compare: compare belongs to a suite that is an exit check",
+            "postchecks[0].compare: nobody finds out what fails before the task begins; \
+             name the same suite among the prechecks",
+            "postchecks[1].compare: compare belongs to a suite that is an exit check",
+            "postchecks[2].suite: a command names a program, found an empty list",
+        ]
+    );
 }

@@ -20,10 +20,10 @@ use crate::{
 const EVENTS_OF_STEP: u64 = 8;
 
 /// Events of all that is no step of the three conversations that are filled up, about.
-const EVENTS_BESIDE: u64 = 120;
+const EVENTS_BESIDE: u64 = 160;
 
 /// Writes a workflow of about so many events: two conversations side by side, of which one opens a part and
-/// one claims too early, one after both, and a command.
+/// one claims too early, one after both, one in rounds as a loop has them, and a command.
 fn workflow(events: u64) -> String {
     let fill = events.saturating_sub(EVENTS_BESIDE) / EVENTS_OF_STEP / 3;
     let kinds = ["once", "pure", "idempotent", "exec", "write"];
@@ -57,8 +57,19 @@ depends_on = ["alpha", "beta"]
 prompt = "do: {gamma}end:z1"
 
 [[tasks]]
-name = "{COMMAND}"
+name = "rounds"
+agent = "worker"
 depends_on = ["gamma"]
+prompt = "do: claim:r1 write:r2 end:r3"
+prechecks = [{{ name = "tests before", suite = ["sh", "suite.sh"] }}]
+postchecks = [
+    {{ name = "progress", progress = true, max_rounds = 2 }},
+    {{ name = "tests", suite = ["sh", "suite.sh"] }},
+]
+
+[[tasks]]
+name = "{COMMAND}"
+depends_on = ["rounds"]
 command = ["sh", "mark.sh", "{COMMAND}"]
 "#
     )

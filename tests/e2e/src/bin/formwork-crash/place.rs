@@ -66,6 +66,7 @@ impl Place {
         fs::write(workspace.join(".formwork/agents/worker.md"), "You do what is asked.\n")?;
         let script = format!("echo \"exec:$1\" >> {}\n", tools::EFFECTS);
         fs::write(workspace.join("mark.sh"), script)?;
+        fs::write(workspace.join("suite.sh"), "echo one test; test -f out/r2.txt\n")?;
         fs::create_dir_all(place.path().join("state"))?;
         fs::write(place.path().join("workflow.toml"), workflow)?;
         if let Some(url) = url {
