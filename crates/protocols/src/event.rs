@@ -1175,7 +1175,14 @@ pub struct InboxAsked {
     /// What is taken for the answer when nobody gives one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assume: Option<String>,
+    /// Whether it is about a task that was given up: the run has gone on by what is assumed, and an answer is kept for
+    /// whoever takes the work up again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub escalation: bool,
 }
+
+/// What a person can say of a task that was given up in a run that nobody watches.
+pub const ON_ESCALATION: [&str; 2] = ["leave it", "try again"];
 
 /// Data of `inbox.answered`; the event's principal is who answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

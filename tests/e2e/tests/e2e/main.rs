@@ -25,6 +25,7 @@ mod crash; // A process killed in the middle of a run.
 mod demo; // What the demonstrations show, and what machines read.
 mod documents; // Faults of documents, all told and nothing begun.
 mod endpoint; // Endpoints that refuse, break off or fall silent.
+mod escalation; // What nobody was there to be asked.
 mod evidence; // What a run left behind, and what it cost.
 mod failures; // Outages that pass.
 mod fallback; // Another model in the place of one that gave up.

@@ -56,6 +56,9 @@ pub struct Item {
     /// Why it was skipped or rejected, in their words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// Whether it is about a task that was given up. Its run has gone on by what is assumed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub escalation: bool,
 }
 
 /// Lists the runs that have not ended.
@@ -66,6 +69,24 @@ pub(super) async fn open_runs(store: &dyn Store) -> Result<Vec<RunRow>, Error> {
         let Some(last) = page.last() else { return Ok(open) };
         before = Some(last.run);
         open.extend(page.into_iter().filter(|row| !row.state.is_terminal()));
+    }
+}
+
+/// Lists what was asked about tasks that were given up: of a run, or of all, ended ones included.
+async fn given_up(store: &dyn Store, run: Option<RunId>) -> Result<Vec<Item>, Error> {
+    let selection = Selection { run, task: None, kinds: vec!["inbox.asked".to_owned()] };
+    let (mut found, mut after) = (Vec::new(), Position::default());
+    loop {
+        let events = store.read(after, &selection, 1_000).await?;
+        let Some(last) = events.last() else { return Ok(found) };
+        after = last.position;
+        for event in events {
+            if let (EventBody::InboxAsked(asked), Some(task)) = (event.body, event.task)
+                && asked.escalation
+            {
+                found.extend(read(store, task).await?);
+            }
+        }
     }
 }
 
@@ -93,6 +114,7 @@ async fn read(store: &dyn Store, item: TaskId) -> Result<Option<Item>, Error> {
                     answer: None,
                     by: None,
                     reason: String::new(),
+                    escalation: asked.escalation,
                 });
             }
             (body, Some(item)) if item.state == InboxState::Pending => {
@@ -174,6 +196,7 @@ impl Operation for List {
                 }
             }
         }
+        items.extend(given_up(store, params.run).await?);
         // One that was answered stays with its task until somebody takes the run up.
         items.retain(|item| params.run.is_some() || item.state == InboxState::Pending);
         items.sort_by_key(|item| item.asked);
@@ -266,7 +289,8 @@ impl Operation for Resolve {
         if item.state != InboxState::Pending {
             return Err(over(&item));
         }
-        if row.state.is_terminal() {
+        // An answer about a task that was given up is kept, whatever has become of its run.
+        if row.state.is_terminal() && !item.escalation {
             return Err(refused(format!("cannot be resolved: its run is {}", row.state)));
         }
         let short =

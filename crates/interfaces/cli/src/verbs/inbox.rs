@@ -88,6 +88,9 @@ fn shown(item: &Item) -> String {
         );
         text.push_str(&format!("  until    {deadline}; {then}\n"));
     }
+    if let (InboxState::Pending, true, Some(assume)) = (item.state, item.escalation, &item.assume) {
+        text.push_str(&format!("  assumed  {}; the run has gone on\n", visible(assume)));
+    }
     let by = item.by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
     let answer =
         item.answer.as_ref().map_or(String::new(), |answer| format!(": {}", visible(answer)));

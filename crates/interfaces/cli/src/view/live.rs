@@ -235,7 +235,14 @@ impl<W: Write> Live<W> {
             EventBody::InboxAsked(asked) => {
                 let options = asked.options.join(" | ");
                 let item = event.task.map_or(String::new(), |task| task.to_string());
-                let how = format!("answer it by `formwork inbox answer {item} …`");
+                let how = match (&asked.assume, asked.escalation) {
+                    (Some(assume), true) => {
+                        format!(
+                            "{assume:?} is assumed; `formwork inbox answer {item} …` says otherwise"
+                        )
+                    }
+                    _ => format!("answer it by `formwork inbox answer {item} …`"),
+                };
                 (Mark::Step, line(format!("asks: {} ({options}); {how}", asked.question)))
             }
             EventBody::InboxAnswered(said) => {

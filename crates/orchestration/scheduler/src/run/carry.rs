@@ -121,7 +121,14 @@ impl Drive {
             Some(ending) => one_line(&ending.to_string()),
         };
         let to = moved.to;
+        let why = match &moved.ending {
+            Some(Ending::Escalated { why }) => Some(why.clone()),
+            _ => None,
+        };
         self.record(Some(id), EventBody::TaskMoved(moved));
+        if let Some(why) = why {
+            self.ask_about_escalation(task, &why);
+        }
         if let Some(session) = left {
             self.leave(id, session, to, &reason);
         }

@@ -2,12 +2,12 @@
 
 use formwork_protocols::{
     Append, Body, Claim, Escalation, EventBody, Span, Timestamp,
-    event::{InboxAsked, InboxExpired, WaitMet, inbox_key},
+    event::{InboxAsked, InboxExpired, ON_ESCALATION, WaitMet, inbox_key},
     spec::{Decision, WaitFor},
 };
 use serde_json::{Value, json};
 
-use super::{drive::Drive, fill, judge::Question, mail::Reply};
+use super::{drive::Drive, fill, judge::Question, mail::Reply, tree::one_line};
 use crate::{
     core::{BodyEnd, Input, TaskIndex},
     error::Error,
@@ -47,9 +47,31 @@ impl Drive {
             options: decision.options.clone(),
             deadline: self.waits.get(&task).copied().flatten(),
             assume: decision.assume.clone(),
+            escalation: false,
         };
         self.record(Some(self.tree.state.id(task)), EventBody::InboxAsked(asked));
         Ok(())
+    }
+
+    /// Puts a question about a task that was given up, and goes on by what is assumed: where nobody watches, a person
+    /// finds it later. A task that only ends with another asks nothing of its own.
+    pub(super) fn ask_about_escalation(&mut self, task: TaskIndex, why: &Escalation) {
+        let is_cause = !matches!(why, Escalation::ChildFailed { .. });
+        let asked = self.tree.of(task).is_some_and(|known| known.was_asked);
+        if !self.scheduler.is_headless || !is_cause || asked {
+            return;
+        }
+        let name = &self.tree.state.spec(task).name;
+        let [assumed, ..] = ON_ESCALATION;
+        let asked = InboxAsked {
+            question: one_line(&format!("task {name} was given up: {why}")),
+            options: ON_ESCALATION.map(str::to_owned).to_vec(),
+            deadline: None,
+            assume: Some(assumed.to_owned()),
+            escalation: true,
+        };
+        self.tree.of_mut(task).was_asked = true;
+        self.record(Some(self.tree.state.id(task)), EventBody::InboxAsked(asked));
     }
 
     fn limit(&self, task: TaskIndex) -> Option<Span> {
