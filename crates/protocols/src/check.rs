@@ -10,7 +10,7 @@ use crate::{
     contract::ContractCheck,
     event::BlobHash,
     id::{AgentName, SessionId, TaskId, WorkflowName},
-    spec::{OnFailure, TaskSpec},
+    spec::{GraphHold, OnFailure, TaskSpec},
     time::Span,
 };
 
@@ -116,6 +116,8 @@ pub enum CheckKind {
     Progress,
     /// A tree of tasks below the task completes.
     Workflow(Box<WorkflowCheck>),
+    /// What the body hands over is a plan whose tasks can be done.
+    Graph(Box<GraphHold>),
 }
 
 /// A check by a workflow: its tasks are done below the task that is checked, and paid from its budget.

@@ -189,6 +189,8 @@ pub enum Body {
     WaitFor(WaitFor),
     /// Nothing until somebody has chosen among options.
     Decision(Decision),
+    /// Tasks that the result of another task asks for: a plan, done as a graph.
+    Graph(Box<Graph>),
     /// A part of its parent's conversation, opened by `start_task` and closed by `end_task`.
     #[expect(missing_docs, reason = "the sentence above names them")]
     Inline { goal: String },
@@ -205,6 +207,7 @@ impl Body {
             Self::ForEach(_) => "for_each",
             Self::WaitFor(_) => "wait_for",
             Self::Decision(_) => "decision",
+            Self::Graph(_) => "graph",
             Self::Inline { .. } => "inline",
         }
     }
@@ -240,6 +243,29 @@ pub struct ForEach {
     pub max_concurrency: Option<NonZeroU32>,
     /// What becomes of the other items when one fails.
     pub on_failure: OnFailure,
+}
+
+/// Makes the tasks that a plan asks for, and waits for them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Graph {
+    /// The task whose result is the plan; it comes before this one.
+    pub of: TaskName,
+    /// How each task of the plan is held.
+    pub held: GraphHold,
+}
+
+/// How the tasks of a plan are held, whatever it says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GraphHold {
+    /// The most tasks.
+    pub most: u32,
+    /// Who does a task that names nobody.
+    pub agent: AgentName,
+    /// Where they are worked on.
+    pub isolation: Isolation,
+    /// What none of them may touch, as globs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub protected_paths: Vec<String>,
 }
 
 /// Waits for an event that somebody fires.

@@ -7,16 +7,20 @@ use std::{
 };
 
 use formwork_protocols::{
-    CallId, RunId, TaskId, TaskSpec, check::Verdict, spec::Isolation as Where,
+    CallId, Cancel, RunId, TaskId, TaskSpec,
+    check::{CheckKind, CheckSpec, Verdict},
+    spec::Isolation as Where,
 };
 use formwork_sandbox::Protection;
 use formwork_scheduler::CheckJob;
+use formwork_verify::{Baseline, Ground};
 use formwork_write_safety::{Conflict, Isolated, Isolation, Means, Merged, Reads, RelPath, Root};
 
 use crate::{
     Error,
     baseline::{Baselines, around, blocking},
     executor::Workshop,
+    setup::Kind,
 };
 
 /// The folder of such workspaces, within that of state.
@@ -134,11 +138,20 @@ impl Workshop {
     ///
     /// # Errors
     /// [`Error::Workspace`] and [`Error::Store`].
-    pub(crate) async fn merged(&self, job: &CheckJob) -> Result<Verdict, Error> {
+    pub(crate) async fn merged(&self, job: &CheckJob, cancel: &Cancel) -> Result<Verdict, Error> {
         let verdict = |passed, reason: String| Ok(Verdict::bare(&*job.check.name, passed, reason));
         let Some(home) = &self.home else {
             return verdict(true, "the task works in the workspace of the run".to_owned());
         };
+        // One after the other, so that what the suite passes with is what it is merged to.
+        let _turn = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return verdict(false, "it was broken off".to_owned()),
+            turn = self.merging.lock() => turn,
+        };
+        if let Some(refused) = self.integrated(job, home, cancel).await? {
+            return Ok(refused);
+        }
         let rules = self.rules(&job.spec)?;
         // As a piece of work of the run's: whoever takes the run up finds what a killed merge left.
         let work = CallId::generate(&*self.clock, &*self.rng);
@@ -176,6 +189,74 @@ impl Workshop {
             apart.lock().await.remove(&job.task);
         }
         verdict(passed, reason)
+    }
+}
+
+impl Workshop {
+    /// Brings what others have merged meanwhile into a task's own workspace, and runs the suite of the run with both,
+    /// where it has one. Returns why nothing is to be merged.
+    async fn integrated(
+        &self,
+        job: &CheckJob,
+        home: &Home,
+        cancel: &Cancel,
+    ) -> Result<Option<Verdict>, Error> {
+        let Some(test) = self.setup.integrates.clone() else { return Ok(None) };
+        let (root, isolation, name) =
+            (Arc::clone(&home.root), home.isolation.clone(), home.name.clone());
+        let met = blocking(move || match isolation.find(&name)? {
+            Some(mut own) => own.catch_up(&root).map(Some),
+            None => Ok(None),
+        });
+        match met.await? {
+            // It was merged before.
+            None => return Ok(None),
+            Some(met) if !met.is_empty() => {
+                return Ok(Some(Verdict::bare(&*job.check.name, false, told(met))));
+            }
+            Some(_) => {}
+        }
+        let bounds = self.bounds(&self.rules(&job.spec)?).await?;
+        let verifier = self.verifier(self.root.path(), bounds.protection);
+        let spec =
+            CheckSpec::new(job.check.name.clone(), CheckKind::Command(test), job.check.timeout);
+        let began = Baseline::default();
+        let ground = Ground { baseline: &began, changes: &() };
+        let running = Box::pin(verifier.check(&spec, ground, cancel));
+        let checked = self.watched((job.run, job.task, job.token), running).await?;
+        let verdict = self.kept(job, checked).await?;
+        if verdict.passed {
+            return Ok(None);
+        }
+        let reason = format!("with what others have merged, the suite fails: {}", verdict.reason);
+        Ok(Some(Verdict { reason, ..verdict }))
+    }
+
+    /// Removes the workspaces that the tasks of a goal leave behind once it is over. What they held is kept as snapshots.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] and [`Error::Store`].
+    pub(crate) async fn tidy_up(&self, run: RunId) -> Result<(), Error> {
+        if self.setup.kind != Kind::Goal {
+            return Ok(());
+        }
+        let row = self.store.run(run).await?;
+        if row.is_some_and(|row| !row.state.is_terminal()) {
+            return Ok(());
+        }
+        let state = self.temporary.parent().unwrap_or(&self.temporary).to_owned();
+        let (root, snapshots) = (Arc::clone(&self.root), Arc::clone(&self.snapshots));
+        let own = format!("{run}-");
+        blocking(move || {
+            let isolation = Isolation::open(state.join(FOLDER), snapshots)?;
+            for name in isolation.list()?.into_iter().filter(|name| name.starts_with(&own)) {
+                if let Some(left) = isolation.find(&name)? {
+                    left.give_up()?;
+                }
+            }
+            isolation.sweep(&root).map(drop)
+        })
+        .await
     }
 }
 

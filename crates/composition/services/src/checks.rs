@@ -124,8 +124,9 @@ impl Workshop {
             CheckKind::Agent(check) => self.review(job, check, cancel).await,
             CheckKind::Suite(check) => self.suite(job, check, began, cancel).await,
             CheckKind::Progress => self.progress(job, began).await,
-            CheckKind::Merged => self.merged(job).await,
             CheckKind::Workflow(check) => self.by_workflow(job, check, cancel).await,
+            CheckKind::Merged => self.merged(job, cancel).await,
+            CheckKind::Graph(held) => self.judge_graph(job, held),
             CheckKind::Native(NativeCheck { function }) => {
                 let deciding = self.natives.check(job.clone(), function, cancel);
                 Ok(self.watched(within, deciding).await?)
@@ -148,12 +149,12 @@ impl Workshop {
         }
     }
 
-    fn verifier(&self, root: &std::path::Path, protection: Protection) -> Verifier {
+    pub(crate) fn verifier(&self, root: &std::path::Path, protection: Protection) -> Verifier {
         Verifier::new(Arc::clone(&self.sandbox), root, protection, Arc::clone(&self.scrub))
     }
 
     /// Keeps the output of a check that has decided, and returns its verdict.
-    async fn kept(
+    pub(crate) async fn kept(
         &self,
         job: &CheckJob,
         checked: Result<Checked, formwork_verify::Error>,

@@ -153,6 +153,9 @@ pub enum Error {
     /// There can be no rounds of that.
     #[error("no loop is begun: {reason}")]
     Rounds { reason: String },
+    /// There can be no plan of that.
+    #[error("no goal is begun: {reason}")]
+    Goal { reason: String },
     /// There is no such change to be looked at.
     #[error("there is nothing to review: {reason}")]
     Unreviewable { reason: String },
@@ -214,6 +217,7 @@ impl Error {
             | Self::Parameters { .. }
             | Self::Steering { .. }
             | Self::Rounds { .. }
+            | Self::Goal { .. }
             | Self::Unreviewable { .. } => OutcomeCode::Usage,
             Self::Bundle { source: formwork_trace::BundleError::Io(_) } => OutcomeCode::Setup,
             // What was asked for would make a record of what was not written.

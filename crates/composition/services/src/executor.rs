@@ -132,6 +132,8 @@ pub(crate) struct Workshop {
     pub(crate) tape: Option<Arc<Tape>>,
     /// The tasks that work in workspaces of their own, each with all that it works with there.
     pub(crate) apart: Arc<tokio::sync::Mutex<HashMap<TaskId, Arc<Workshop>>>>,
+    /// Held by whoever brings what was done apart into the workspace of the run, where a suite has to pass with it.
+    pub(crate) merging: Arc<tokio::sync::Mutex<()>>,
     /// The workspace of the run, where this is one of a task's own.
     pub(crate) home: Option<Arc<Home>>,
 }
@@ -156,7 +158,7 @@ impl Workshop {
     }
 
     /// Describes every tool that an agent can be given.
-    fn specs(&self) -> Vec<ToolSpec> {
+    pub(crate) fn specs(&self) -> Vec<ToolSpec> {
         let mut specs = toolset::built_in();
         specs.extend(custom::specs(self.setup.tools.iter().cloned()));
         specs.extend(self.tools.iter().map(|tool| tool.spec().clone()));
@@ -423,7 +425,7 @@ impl Workshop {
         }
     }
 
-    fn agent(&self, name: &AgentName) -> Result<&setup::AgentSetup, Error> {
+    pub(crate) fn agent(&self, name: &AgentName) -> Result<&setup::AgentSetup, Error> {
         self.setup.agents.get(name).ok_or_else(|| Error::NoSuchAgent {
             agent: name.clone(),
             known: self.setup.agents.keys().map(AgentName::as_str).collect::<Vec<_>>().join(", "),
@@ -858,6 +860,7 @@ impl Executor for Workshop {
                 let attempt = async { self.natives.attempt(job.clone(), cancel).await };
                 self.watched(within, attempt).await
             }
+            (Ok(()), Body::Graph(graph)) => self.graph(&job, graph, cancel).await,
             (Ok(()), body) => Err(Error::Body { body: body.as_str() }),
         };
         self.judged(done.unwrap_or_else(|error| broken(&error))).await
@@ -926,6 +929,10 @@ impl Executor for Replayed {
         match &job.spec.body {
             Body::Agent { agent, prompt } => {
                 let done = self.workshop.converse(&job, agent, prompt, cancel).await;
+                done.unwrap_or_else(|error| broken(&error))
+            }
+            Body::Graph(graph) => {
+                let done = self.workshop.graph(&job, graph, cancel).await;
                 done.unwrap_or_else(|error| broken(&error))
             }
             _ => self.tape.attempt(&path(&job), cancel).await,

@@ -44,6 +44,7 @@ pub mod course; // What happened, as it can be compared.
 pub mod custom; // The tools that a workspace brings along.
 mod executor; // The work of tasks.
 mod gates; // Programs that are asked about calls.
+mod graph; // A plan, and the tasks of it.
 mod guarded; // What nobody writes unless a person says so.
 mod inbox; // The word of people on its way to conversations.
 mod leftover; // What a killed process left in the workspace.

@@ -20,10 +20,10 @@ use serde_json::Value;
 use crate::{Error, setup, setup::Allowed};
 
 /// The variable by which what a task is asked is put into its prompt: the words of a model are no template.
-const REQUEST: &str = "request";
+pub(crate) const REQUEST: &str = "request";
 
 /// How long a check may take that an agent has thought of, as that of a task in words.
-const CHECK_TIMEOUT: Span = Span::from_secs(600);
+pub(crate) const CHECK_TIMEOUT: Span = Span::from_secs(600);
 
 /// The tool whose rules bind a command that a task is checked by.
 const EXEC: &str = "exec";
@@ -259,7 +259,7 @@ impl Maker {
 }
 
 /// Asks what is wanted, and shows the results of what came before.
-fn prompt(depends_on: &[TaskName]) -> String {
+pub(crate) fn prompt(depends_on: &[TaskName]) -> String {
     let mut prompt = format!("{{{{{REQUEST}}}}}");
     for name in depends_on {
         prompt.push_str(&format!(

@@ -59,6 +59,9 @@ pub(crate) struct RunSetup {
     /// What was approved for good in the workspace when the run began.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) approvals: Vec<Cover>,
+    /// The suite that has to pass before anything that was done apart is merged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) integrates: Option<CommandCheck>,
     /// What the run was begun as.
     #[serde(default, skip_serializing_if = "Kind::is_other")]
     pub(crate) kind: Kind,
@@ -72,6 +75,8 @@ pub enum Kind {
     Review,
     /// A task is worked on in rounds.
     Loop,
+    /// A goal is planned, and its tasks are done apart.
+    Goal,
     /// A task, a workflow or a turn of a conversation.
     #[default]
     Other,

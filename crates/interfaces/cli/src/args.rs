@@ -110,6 +110,8 @@ pub enum Verb {
     Edit(OneTask),
     /// Work on a task in rounds of edit, test, lint and review, until all of it passes.
     Loop(Loop),
+    /// Reach a goal by a plan: tasks done apart, each merged once it passes with the others.
+    Goal(Goal),
     /// Have a change judged: 0 only where it is approved, 3 where no reviewer answers.
     Review(Review),
     /// Talk with an agent at the terminal; also what `formwork` alone does there.
@@ -324,6 +326,56 @@ pub struct Loop {
     #[arg(long, value_name = "MODE", hide_possible_values = true)]
     pub sandbox: Option<SandboxArg>,
     /// Commit what the rounds have changed once all of it passes, and nothing else.
+    #[arg(long)]
+    pub commit: bool,
+    /// Keep what models are asked and answer in this folder, as `formwork run --record`.
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
+}
+
+// `formwork goal`
+#[derive(Debug, Args)]
+pub struct Goal {
+    /// The goal in words; - reads it from standard input.
+    #[arg(value_name = "TEXT", required_unless_present = "message", conflicts_with = "message")]
+    pub text: Option<String>,
+    /// The same, as everywhere.
+    #[arg(short, long, value_name = "TEXT")]
+    pub message: Option<String>,
+    /// The suite that has to pass before each task is merged; the project's own where absent, if it has one that is known.
+    #[arg(long, value_name = "COMMAND")]
+    pub test: Option<String>,
+    /// Make the plan and do nothing of it.
+    #[arg(long)]
+    pub plan_only: bool,
+    /// The most tasks of the plan; 12 where absent.
+    #[arg(long, value_name = "N")]
+    pub tasks: Option<u32>,
+    /// The most that plan and tasks together may cost, in US dollars.
+    #[arg(long, visible_alias = "usd", value_name = "AMOUNT", value_parser = amount, allow_hyphen_values = true)]
+    pub budget: Option<Usd>,
+    /// What none of the tasks may touch, such as "tests/**". May be repeated.
+    #[arg(long, value_name = "GLOB")]
+    pub protect: Vec<String>,
+    /// The agent that plans; researcher where absent.
+    #[arg(long, value_name = "NAME")]
+    pub planner: Option<AgentName>,
+    /// The agent of tasks whose plan names none; coder where absent.
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<AgentName>,
+    /// The model of every agent, as provider/model.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<ModelRef>,
+    /// What agents may do: edit or auto.
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub mode: Option<PermissionMode>,
+    /// A command that agents may run, such as "cargo test *". May be repeated.
+    #[arg(long = "allow", value_name = "PATTERN")]
+    pub allow: Vec<String>,
+    /// Whether processes are confined: on, auto or off.
+    #[arg(long, value_name = "MODE", hide_possible_values = true)]
+    pub sandbox: Option<SandboxArg>,
+    /// Commit what was merged once all of it is, and nothing else.
     #[arg(long)]
     pub commit: bool,
     /// Keep what models are asked and answer in this folder, as `formwork run --record`.

@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod documents;
 mod events;
+mod goal;
 mod inbox;
 mod init;
 mod lists;
@@ -67,6 +68,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Run(args)) => run::run(&global, terminal, args),
         Some(Verb::Ask(args)) => run::ask(&global, terminal, args),
         Some(Verb::Edit(args)) => run::edit(&global, terminal, args),
+        Some(Verb::Goal(args)) => goal::goal(&global, terminal, args),
         Some(Verb::Loop(args)) => rounds::rounds(&global, terminal, args),
         Some(Verb::Review(args)) => review::review(&global, terminal, args),
         Some(Verb::Chat(args)) => crate::chat::chat(&global, terminal, args),

@@ -33,6 +33,7 @@ mod faults; // What a machine does to the log in the middle of a run.
 mod fleet; // Many runs, and processes that come and go.
 mod flow; // Conditions, items and commands, without any model.
 mod gates; // Programs that are asked about calls.
+mod goal; // A plan, its tasks done apart and merged.
 mod heard; // Instructions, skills, and people who speak up.
 mod imported; // A run that came from a file.
 mod interrupt; // Ctrl-C, and the run taken up again.

@@ -4,6 +4,7 @@ mod answers; // What hooks said.
 mod control; // Stopping and steering, from any process.
 mod diff; // Where two runs part.
 mod fork; // Going on from a point of another run.
+mod goal; // A plan, its tasks done apart and merged.
 mod replay; // Once more, from what was answered.
 mod review; // A change that git knows, judged.
 mod rounds; // Edit, test, lint, review, until all of it passes.
@@ -59,6 +60,7 @@ pub use {
     control::{Abort, Pause, Steer, SteerParams, Steered, StopParams, Stopped},
     diff::{Compared, Diff, DiffParams, FilePair, Spent, Stands, TaskPair},
     fork::{Fork, ForkParams, Forked, Point, Rewind, RewindParams},
+    goal::Goal,
     replay::{Compared as Replayed, Replay, ReplayParams},
     rounds::Rounds,
     turns::{Chat, Chats, ChatsParams, List as ListChats, Said},
@@ -112,6 +114,8 @@ pub enum Work {
     },
     /// A task is worked on in rounds until what is to be held against it passes.
     Loop(Rounds),
+    /// A goal is planned by an agent, and the tasks of the plan are done apart and merged one by one.
+    Goal(Goal),
     /// A change that git knows is judged by an agent, and nothing is changed. Only where it approves has the run
     /// completed.
     Review {
@@ -186,6 +190,7 @@ impl Operation for Start {
         let kind = match &work {
             Work::Review { .. } => Kind::Review,
             Work::Loop(_) => Kind::Loop,
+            Work::Goal(_) => Kind::Goal,
             _ => Kind::Other,
         };
         let mut config = formwork.inner.config.clone();
@@ -195,6 +200,7 @@ impl Operation for Start {
             config.permissions.get_or_insert_default().mode = Some(mode);
         }
         let mut goes_on = None;
+        let mut integrates = None;
         let connected = formwork.models(&config);
         let (agents, mut plan) = match work {
             Work::Workflow { source, text } => {
@@ -214,6 +220,16 @@ impl Operation for Start {
                     return Err(Error::Rounds { reason });
                 }
                 (formwork.agents()?, rounds::plan(formwork, asked)?)
+            }
+            Work::Goal(asked) => {
+                let mode = setup::mode(&config);
+                if mode < PermissionMode::Edit {
+                    let reason = format!("a run in mode {} changes nothing", mode.as_str());
+                    return Err(Error::Goal { reason });
+                }
+                let (plan, test) = goal::plan(formwork, asked)?;
+                integrates = test;
+                (formwork.agents()?, plan)
             }
             Work::Review { change, prompt, agent } => {
                 (formwork.agents()?, review::plan(formwork, change, prompt, agent).await?)
@@ -257,7 +273,9 @@ impl Operation for Start {
         }
         let (trusted, untrusted) = custom::trusted(formwork.workspace(), formwork.state())?;
         let mut helpers = BTreeSet::new();
-        if chosen.values().any(|own| making::may_make(&own.agent)) {
+        // Whom a plan asks for is known once it is there.
+        let is_planned = kind == Kind::Goal;
+        if is_planned || chosen.values().any(|own| making::may_make(&own.agent)) {
             // They may be asked for while the run goes on. One that cannot work here is not there.
             let mut specs = all_tools(formwork);
             specs.extend(custom::specs(trusted.iter().map(|tool| tool.document.clone())));
@@ -308,6 +326,7 @@ impl Operation for Start {
             tests: crate::project::commands(formwork.workspace()).tests,
             tools: trusted.into_iter().map(|tool| tool.document).collect(),
             after: goes_on,
+            integrates,
             kind,
             outside,
         };
@@ -344,9 +363,11 @@ impl Operation for Start {
         let last = LastCommit::new(formwork, caller, run, commit);
         let salvage = Salvage::new(formwork, caller, run, kind);
         let observers = Observers::begin(&workshop, run, Position::default()).await?;
+        let shop = Arc::clone(&workshop);
         formwork.spawn(run, signals, async move {
             let done = async {
                 let outcome = ended(scheduler.run(new, &watched).await, present)?;
+                shop.tidy_up(run).await?;
                 last.after(salvage.after(outcome).await?).await
             };
             let done = Box::pin(done).await;
@@ -501,6 +522,7 @@ fn workshop(
         asked: Arc::default(),
         waiting: Arc::default(),
         apart: Arc::default(),
+        merging: Arc::default(),
         home: None,
         approver: Arc::new(approval::Kept {
             inner: approver,
@@ -603,9 +625,11 @@ impl Operation for Resume {
         let watched = signals.clone();
         let observers =
             Observers::begin(&workshop, run, formwork.inner.store.head().await?).await?;
+        let shop = Arc::clone(&workshop);
         formwork.spawn(run, signals, async move {
             let done = async {
                 let outcome = ended(scheduler.resume(run, &watched).await, present)?;
+                shop.tidy_up(run).await?;
                 last.after(salvage.after(outcome).await?).await
             };
             let done = Box::pin(done).await;

@@ -40,7 +40,7 @@ pub(super) async fn of(
             let rounds = formwork.call::<loops::Get>(caller, loops::GetParams { run }).await?;
             Ok(Some(Report::Loop(Box::new(rounds))))
         }
-        runs::Kind::Other => Ok(None),
+        runs::Kind::Goal | runs::Kind::Other => Ok(None),
     }
 }
 

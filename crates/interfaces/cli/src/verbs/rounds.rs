@@ -66,7 +66,7 @@ pub(super) fn rounds(
 }
 
 /// Takes a command apart, as a shell would without running one.
-fn command(flag: &str, text: Option<String>) -> Result<Option<Vec<String>>, Fault> {
+pub(super) fn command(flag: &str, text: Option<String>) -> Result<Option<Vec<String>>, Fault> {
     let Some(text) = text else { return Ok(None) };
     match shlex::split(&text).filter(|words| !words.is_empty()) {
         Some(words) => Ok(Some(words)),

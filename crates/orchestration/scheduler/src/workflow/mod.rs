@@ -14,6 +14,8 @@ mod wait; // What waits for somebody outside.
 #[cfg(test)]
 mod tests;
 
+pub use scope::handed_down;
+
 pub(crate) use plan::tighten;
 pub use {
     contract::contract,

@@ -10,7 +10,7 @@ use super::{check::TIMEOUT, document::TaskDocument};
 /// Gives to all tasks below what the tasks around them may write and may not. Those that do something
 /// have what is protected checked when they end: a program that is run writes past every rule for tools,
 /// and only the content tells.
-pub(super) fn handed_down(mut task: TaskSpec) -> TaskSpec {
+pub fn handed_down(mut task: TaskSpec) -> TaskSpec {
     match &mut task.body {
         Body::Subtasks { tasks, .. } => {
             for below in std::mem::take(tasks) {

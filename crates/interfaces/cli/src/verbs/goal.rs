@@ -1,0 +1,58 @@
+//! `formwork goal`: a plan, and its tasks done apart and merged one by one.
+
+use formwork_protocols::{OutcomeCode, PermissionMode};
+use formwork_services::operations::runs::{Goal as Asked, StartParams, Work};
+
+use crate::{
+    args::{Global, Goal, RunOptions},
+    asking,
+    fault::Fault,
+    settings::{Need, Settings},
+    terminal::Terminal,
+};
+
+pub(super) fn goal(global: &Global, terminal: &Terminal, args: Goal) -> Result<OutcomeCode, Fault> {
+    let prompt = match args.text.or(args.message) {
+        Some(text) if text == "-" => super::run::standard_input()?,
+        Some(text) if !text.trim().is_empty() => text,
+        _ => return Err(Fault::usage("the goal has no words")),
+    };
+    let mode = args.mode.unwrap_or(PermissionMode::Edit);
+    if mode < PermissionMode::Edit {
+        let told =
+            format!("a goal is reached by changes, and the mode {} makes none", mode.as_str());
+        return Err(Fault::usage(told));
+    }
+    let options = RunOptions {
+        mode: Some(mode),
+        usd: args.budget,
+        allow: args.allow,
+        sandbox: args.sandbox,
+        ..RunOptions::default()
+    };
+    let work = Work::Goal(Asked {
+        prompt,
+        planner: args.planner,
+        agent: args.agent,
+        test: super::rounds::command("--test", args.test)?,
+        tasks: args.tasks,
+        protect: args.protect,
+        plan_only: args.plan_only,
+    });
+    let settings = Settings::load(global, super::run::flags(&options, None)?, Need::Effect)?;
+    let (asker, desk) = asking::open(global, terminal, &settings.principal).unzip();
+    let record = args.record;
+    let more = |builder, _: &Settings| super::run::equipped(builder, record.as_deref(), asker);
+    super::with_settings(settings, more, async |formwork, caller, _| {
+        let params = StartParams {
+            work,
+            vars: serde_json::Map::new(),
+            model: args.model,
+            width: None,
+            commit: args.commit,
+            mode: None,
+            headless: false,
+        };
+        super::run::start(&formwork, &caller, terminal, params, desk).await
+    })
+}
