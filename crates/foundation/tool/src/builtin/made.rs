@@ -46,9 +46,8 @@ pub struct Wanted {
 }
 
 /// What kind of work a task is: it says who does it, where nobody is named, and the most that it may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[schemars(inline)]
 pub enum Role {
     /// Looks and answers.
     Research,
@@ -110,44 +109,38 @@ pub trait Makes: Send + Sync {
 struct CreateArguments {
     /// a-z 0-9 _ -
     name: String,
-    /// What is to be done. Whoever does it sees nothing of this conversation.
-    #[schemars(length(min = 1))]
+    /// What to do. It sees nothing of this conversation.
     prompt: String,
     /// A line for people.
-    #[serde(default)]
-    title: String,
-    /// What kind of work it is. It says who does it; research and review change nothing.
-    role: Option<Role>,
-    /// Who does it; one of its role where absent, and one like you without a role.
+    title: Option<String>,
+    /// research, code, test, review
+    role: Option<String>,
+    /// Who does it; else by role, else one like you.
     agent: Option<String>,
-    /// Created tasks that come before it. It is shown their results.
-    #[serde(default)]
-    depends_on: Vec<String>,
-    /// Commands that have to succeed, each a list of words.
-    #[serde(default)]
-    checks: Vec<Vec<String>>,
-    /// Fewer tools than you have: names, namespace.*, #tag
+    /// Created tasks before it; it is shown their results.
+    depends_on: Option<Vec<String>>,
+    /// Commands that must succeed, as lists of words.
+    checks: Option<Vec<Vec<String>>>,
+    /// Fewer than yours: names, namespace.*, #tag
     tools: Option<Vec<String>>,
     /// Globs.
-    #[serde(default)]
-    write_paths: Vec<String>,
-    /// The most it may do: ask, plan, edit, auto
+    write_paths: Option<Vec<String>>,
+    /// At most: ask, plan, edit, auto
     mode: Option<String>,
-    /// Dollars of yours that it may use, as in 0.25
+    /// Dollars of yours, as in 0.25
     usd: Option<String>,
     /// Model calls.
     rounds: Option<u32>,
     tool_calls: Option<u32>,
     /// As in 10m
     timeout: Option<String>,
-    /// JSON Schema of an object that it has to hand over beside its words.
+    /// JSON Schema of its output.
     output_schema: Option<Map<String, Value>>,
 }
 
 /// Describes `create_task`.
 pub(super) fn create_spec() -> ToolSpec {
-    let text = "Have a piece of the work done as a task of its own, beside you and paid from your budget. Wait for it \
-        with await_tasks.";
+    let text = "Have work done as a task of its own, beside you, from your budget. await_tasks waits for it.";
     let (class, replay) = (ToolClass::Lifecycle, Replay::Idempotent);
     super::spec::<CreateArguments>(CREATE_TASK, text, class, replay, &["tasks"])
 }
@@ -170,6 +163,12 @@ fn mode_of(text: &str) -> Result<PermissionMode, ToolError> {
     found.ok_or_else(|| invalid("mode", "it is one of ask, plan, edit and auto"))
 }
 
+fn role_of(text: &str) -> Result<Role, ToolError> {
+    use Role::{Code, Research, Review, Test};
+    let found = [Research, Code, Test, Review].into_iter().find(|role| role.as_str() == text);
+    found.ok_or_else(|| invalid("role", "it is one of research, code, test and review"))
+}
+
 fn names(key: &str, texts: Vec<String>) -> Result<Vec<TaskName>, ToolError> {
     texts.into_iter().map(|text| TaskName::parse(text).map_err(|e| invalid(key, e))).collect()
 }
@@ -181,22 +180,23 @@ impl CreateArguments {
         if self.prompt.trim().is_empty() {
             return Err(invalid("prompt", "a task needs to be told what to do"));
         }
-        if self.checks.len() > MAX_CHECKS {
-            let told = format!("{} are more than the {MAX_CHECKS} of one task", self.checks.len());
+        let checks = self.checks.unwrap_or_default();
+        if checks.len() > MAX_CHECKS {
+            let told = format!("{} are more than the {MAX_CHECKS} of one task", checks.len());
             return Err(invalid("checks", told));
         }
         let agent = self.agent.map(AgentName::parse).transpose();
         let usd = self.usd.map(|usd| usd.trim().trim_start_matches('$').parse()).transpose();
         let timeout = self.timeout.map(|text| text.trim().parse()).transpose();
         let wanted = Wanted {
-            title: self.title,
+            title: self.title.unwrap_or_default(),
             prompt: self.prompt,
             agent: agent.map_err(|error| invalid("agent", error))?,
-            role: self.role,
-            depends_on: names("depends_on", self.depends_on)?,
-            checks: self.checks,
+            role: self.role.map(|role| role_of(role.trim())).transpose()?,
+            depends_on: names("depends_on", self.depends_on.unwrap_or_default())?,
+            checks,
             tools: self.tools,
-            write_paths: self.write_paths,
+            write_paths: self.write_paths.unwrap_or_default(),
             mode: self.mode.map(|mode| mode_of(mode.trim())).transpose()?,
             usd: usd.map_err(|error| invalid("usd", error))?,
             rounds: self.rounds,
