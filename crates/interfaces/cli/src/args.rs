@@ -296,7 +296,7 @@ pub struct Loop {
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
     /// The most that all rounds together may cost, in US dollars.
-    #[arg(long, visible_alias = "usd", value_name = "AMOUNT")]
+    #[arg(long, visible_alias = "usd", value_name = "AMOUNT", value_parser = amount, allow_hyphen_values = true)]
     pub budget: Option<Usd>,
     /// Tests that failed before the first edit may go on failing.
     #[arg(long)]
