@@ -46,7 +46,7 @@ pub enum Error {
     )]
     NoPrice {
         model: ModelRef,
-        /// The model that may be meant, or those that there are.
+        /// The model that may be meant.
         hint: Option<String>,
     },
 }
