@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use formwork_protocols::{
-    AgentName, BlobHash, EventName, ItemId, ModelRef, PermissionMode, Position, RunId, Span,
-    ToolName, Usd, money::UsdError,
+    AgentName, BlobHash, EventName, ItemId, ModelRef, NameError, PermissionMode, Position, RunId,
+    Span, ToolName, Usd, money::UsdError,
 };
 use formwork_services::{PublicKey, operations::runs::Point};
 
@@ -192,7 +192,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "NAME")]
     pub agent: Option<AgentName>,
     /// The model of every agent, as provider/model.
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", value_parser = model)]
     pub model: Option<ModelRef>,
     /// The most that the run may cost, in US dollars.
     #[arg(long, value_name = "AMOUNT", value_parser = amount, allow_hyphen_values = true)]
@@ -314,7 +314,7 @@ pub struct Loop {
     #[arg(long, value_name = "NAME")]
     pub agent: Option<AgentName>,
     /// The model of every agent, as provider/model.
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", value_parser = model)]
     pub model: Option<ModelRef>,
     /// What agents may do: edit or auto.
     #[arg(long, value_name = "MODE", value_parser = mode)]
@@ -402,7 +402,7 @@ pub struct Review {
     #[arg(long, value_name = "NAME")]
     pub agent: Option<AgentName>,
     /// The model of the agent, as provider/model.
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", value_parser = model)]
     pub model: Option<ModelRef>,
     /// The most that it may cost, in US dollars.
     #[arg(long, value_name = "AMOUNT")]
@@ -419,7 +419,7 @@ pub struct Chat {
     #[arg(long, value_name = "RUN")]
     pub resume: Option<Option<RunId>>,
     /// The model of every turn, in place of what the agent asks for.
-    #[arg(long, value_name = "PROVIDER/MODEL")]
+    #[arg(long, value_name = "PROVIDER/MODEL", value_parser = model)]
     pub model: Option<ModelRef>,
     /// What the agent may do: ask, plan, edit or auto. It asks about what that leaves open.
     #[arg(long, value_name = "MODE", value_parser = mode)]
@@ -436,7 +436,7 @@ pub struct Demo {
     #[arg(long)]
     pub liar: bool,
     /// Use this model, as provider/model; the provider is configured or a known one whose key is set.
-    #[arg(long, value_name = "MODEL", conflicts_with = "liar")]
+    #[arg(long, value_name = "MODEL", value_parser = model, conflicts_with = "liar")]
     pub model: Option<ModelRef>,
     /// Use the scripted model even where a real one is found.
     #[arg(long, conflicts_with = "model")]
@@ -597,7 +597,7 @@ pub enum Workflows {
         #[arg(long = "var", value_name = "NAME=VALUE")]
         vars: Vec<String>,
         /// The model of every agent, as provider/model.
-        #[arg(long, value_name = "MODEL")]
+        #[arg(long, value_name = "MODEL", value_parser = model)]
         model: Option<ModelRef>,
     },
 }
@@ -789,6 +789,7 @@ pub enum Inbox {
 #[derive(Debug, Args)]
 pub struct Blob {
     /// The hash.
+    #[arg(value_parser = hash)]
     pub hash: BlobHash,
 }
 
@@ -862,6 +863,7 @@ pub enum ModelsAction {
     /// Have a server fetch a model.
     Pull {
         /// The model, as provider/model.
+        #[arg(value_parser = model)]
         model: ModelRef,
     },
 }
@@ -966,6 +968,20 @@ fn mode(text: &str) -> Result<PermissionMode, String> {
     }
 }
 
+fn model(text: &str) -> Result<ModelRef, String> {
+    match text.contains('/') {
+        true => text.parse().map_err(|error: NameError| error.to_string()),
+        false => {
+            Err("expected provider/model; `formwork models` lists those that there are".to_owned())
+        }
+    }
+}
+
+fn hash(text: &str) -> Result<BlobHash, String> {
+    text.parse()
+        .map_err(|_| "expected the 64 hexadecimal digits of a hash, as events name it".to_owned())
+}
+
 fn age(text: &str) -> Result<Age, String> {
     match text.strip_suffix('d').map(str::parse::<u64>) {
         Some(Ok(days)) => Ok(Age(Span::from_secs(days.saturating_mul(86_400)))),
@@ -1004,6 +1020,17 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_no_model_and_no_hash_is_told_with_what_is_one() {
+        let said = |arguments: &[&str]| Cli::try_parse_from(arguments).unwrap_err().to_string();
+
+        assert!(
+            said(&["formwork", "ask", "--model", "x", "hi"]).contains("expected provider/model")
+        );
+        assert!(said(&["formwork", "models", "pull", "x"]).contains("expected provider/model"));
+        assert!(said(&["formwork", "blob", "x"]).contains("expected the 64 hexadecimal digits"));
     }
 
     #[test]
