@@ -126,11 +126,10 @@ impl State {
         tree: Vec<Planted>,
         out: &mut Vec<Command>,
     ) -> Result<(), Refusal> {
-        let above = self.node(parent);
-        let task = above.spec.name.clone();
         if !self.is_checking(parent) {
-            return Err(Refusal::NotActive { task, state: above.state });
+            return Err(self.stale(parent));
         }
+        let task = self.spec(parent).name.clone();
         // What is planted first is the root, which waits for nobody beside it.
         let root = TaskIndex(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
         self.plant(parent, tree, out).map_err(|reason| Refusal::NoTree { task, reason })?;

@@ -1,5 +1,7 @@
 //! Tasks that bodies make, and bodies that wait for them.
 
+use formwork_protocols::spec::{CheckPlace, Made};
+
 use super::*;
 
 fn make(tree: &mut Tree, above: &str, spec: TaskSpec) -> Result<(), Refusal> {
@@ -92,4 +94,61 @@ fn no_attempt_begins_before_what_the_one_before_it_has_made_is_over() {
     assert_eq!(out.last(), Some(&Command::Attempt { task: lead, number: 2, continues: false }));
     assert_eq!(tree.ending("slow"), "its parent ended");
     assert!(tree.state.made(lead).next().is_none(), "the second attempt has made nothing yet");
+}
+
+/// Has a tree decide the exit check of a task, which waits for it.
+fn probe(tree: &mut Tree, name: &str, tasks: Vec<TaskSpec>) -> Result<(), Refusal> {
+    let decides = Some(CheckPlace { phase: Phase::Exit, index: 0 });
+    let spec = TaskSpec {
+        made: Some(Box::new(Made { decides, ..Made::default() })),
+        ..parent("decides", OnFailure::ContinueIndependent, tasks)
+    };
+    let rng = SeededRng::new(tree.state.len() as u64 + 50);
+    let planted = flatten(spec, || TaskId::generate(&SystemClock, &rng));
+    let task = tree.named(name);
+    tree.input(Input::Probe { parent: task, tree: planted })?;
+    let on = vec![tree.named("decides")];
+    tree.input(Input::Await { task, on })
+}
+
+fn checked() -> TaskSpec {
+    let whole = parent("whole", OnFailure::AbortAll, vec![leaf("part")]);
+    TaskSpec { postchecks: vec![check("looks")], ..whole }
+}
+
+#[test]
+fn behaviour_6_what_decides_a_check_takes_no_place_and_is_no_child_of_its_task() {
+    let mut tree = Tree::begin(checked(), 1);
+
+    let early = probe(&mut tree, "whole", vec![leaf("look")]).unwrap_err();
+    tree.pass("part");
+    probe(&mut tree, "whole", vec![leaf("look"), after("then", &["look"])]).unwrap();
+    assert_eq!(tree.working(), ["whole", "look"]);
+    let Command::Attempt { task, .. } = tree.take("look") else { panic!("it is tried") };
+    let why = Escalation::BodyFailed { detail: "no".to_owned() };
+    tree.input(Input::Ended { task, end: BodyEnd::Failed(why) }).unwrap();
+
+    assert!(early.to_string().contains("nothing of that kind is under way"), "{early}");
+    assert!(rejoined(&mut tree, "whole"));
+    assert_eq!(tree.state.slots_used(), 1);
+    assert_ne!(tree.ending("decides"), "completed");
+    // What the check makes of it is the check's to say.
+    tree.pass("whole");
+    assert!(tree.finished);
+    assert_eq!(tree.ending("whole"), "completed");
+}
+
+#[test]
+fn what_decides_a_check_ends_with_its_task() {
+    let mut tree = Tree::begin(checked(), 2);
+    tree.pass("part");
+    probe(&mut tree, "whole", vec![leaf("look"), leaf("beside")]).unwrap();
+
+    let task = tree.named("whole");
+    tree.input(Input::Cancel { task }).unwrap();
+
+    assert!(tree.finished);
+    assert_eq!(tree.state.slots_used(), 0);
+    let ends = ["look", "beside", "decides"].map(|name| tree.ending(name));
+    assert_eq!(ends, ["its parent ended"; 3]);
 }
