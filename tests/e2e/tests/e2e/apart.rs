@@ -39,7 +39,7 @@ async fn a_task_of_its_own(world: World) {
         );
         let workflow = world.workflow(&task(isolation, &check));
         let chat = World::chat("one");
-        let exec = ("exec", json!({ "command": ["sh", "-c", "echo by a program > program.txt"] }));
+        let exec = ("exec", json!({ "command": ["cp", "mine.txt", "program.txt"] }));
         world.server.reply(&chat, calls(&[writes(&made, "work\n"), exec]));
         world.server.reply(&chat, ends("It is there."));
 
@@ -47,7 +47,7 @@ async fn a_task_of_its_own(world: World) {
 
         assert_eq!(ended.code, Some(0), "{ended:#?}");
         assert_eq!(world.repo.read(&made).unwrap(), "work\n");
-        assert_eq!(world.repo.read("program.txt").unwrap(), "by a program\n");
+        assert_eq!(world.repo.read("program.txt").unwrap(), "not committed\n");
         assert_eq!(left(&world), [] as [PathBuf; 0]);
         assert_eq!(world.repo.git(&["worktree", "list"]).unwrap().trim().lines().count(), 1);
         // What was merged is the run's, and is taken back with it.
