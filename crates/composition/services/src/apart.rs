@@ -14,7 +14,9 @@ use formwork_protocols::{
 use formwork_sandbox::Protection;
 use formwork_scheduler::CheckJob;
 use formwork_verify::{Baseline, Ground};
-use formwork_write_safety::{Conflict, Isolated, Isolation, Means, Merged, Reads, RelPath, Root};
+use formwork_write_safety::{
+    Conflict, Isolated, Isolation, Means, Merged, Reads, RelPath, Root, Snapshots,
+};
 
 use crate::{
     Error,
@@ -152,6 +154,10 @@ impl Workshop {
         if let Some(refused) = self.integrated(job, home, cancel).await? {
             return Ok(refused);
         }
+        // The suite may have been the work of the task.
+        if let Some(reason) = self.planted().await {
+            return verdict(false, reason);
+        }
         let rules = self.rules(&job.spec)?;
         // As a piece of work of the run's: whoever takes the run up finds what a killed merge left.
         let work = CallId::generate(&*self.clock, &*self.rng);
@@ -244,20 +250,32 @@ impl Workshop {
         if row.is_some_and(|row| !row.state.is_terminal()) {
             return Ok(());
         }
-        let state = self.temporary.parent().unwrap_or(&self.temporary).to_owned();
-        let (root, snapshots) = (Arc::clone(&self.root), Arc::clone(&self.snapshots));
-        let own = format!("{run}-");
-        blocking(move || {
-            let isolation = Isolation::open(state.join(FOLDER), snapshots)?;
-            for name in isolation.list()?.into_iter().filter(|name| name.starts_with(&own)) {
-                if let Some(left) = isolation.find(&name)? {
-                    left.give_up()?;
-                }
-            }
-            isolation.sweep(&root).map(drop)
-        })
-        .await
+        let state = self.temporary.parent().unwrap_or(&self.temporary);
+        given_up(state, Arc::clone(&self.snapshots), Arc::clone(&self.root), run).await
     }
+}
+
+/// Removes the workspaces that the tasks of a run have of their own. What they held is kept as snapshots.
+///
+/// # Errors
+/// [`Error::Workspace`].
+pub(crate) async fn given_up(
+    state: &Path,
+    snapshots: Arc<Snapshots>,
+    root: Arc<Root>,
+    run: RunId,
+) -> Result<(), Error> {
+    let (folder, own) = (state.join(FOLDER), format!("{run}-"));
+    blocking(move || {
+        let isolation = Isolation::open(folder, snapshots)?;
+        for name in isolation.list()?.into_iter().filter(|name| name.starts_with(&own)) {
+            if let Some(left) = isolation.find(&name)? {
+                left.give_up()?;
+            }
+        }
+        isolation.sweep(&root).map(drop)
+    })
+    .await
 }
 
 /// What came of the work into the workspace of the run.

@@ -103,7 +103,7 @@ fn state(formwork: &Formwork) -> Finding {
         None => Finding::new("state", Grade::Sound, "only its owner can read it", None),
         Some((path, mode)) => {
             let found = format!("others can get at {}: its mode is {mode:o}", path.display());
-            let advice = format!("chmod -R go= {}", state.display());
+            let advice = format!("chmod -R go= {}", path.display());
             Finding::new("state", Grade::Weak, found, Some(&advice))
         }
     }

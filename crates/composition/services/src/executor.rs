@@ -246,6 +246,7 @@ impl Workshop {
                 .map(|(name, own)| (name.clone(), making::Hand::of(&own.agent)))
                 .collect(),
             ledger: Arc::clone(&job.ledger),
+            lookup: self.lookup(),
         };
         let mut registry = Registry::new();
         let parts = builtin::Builtins {
@@ -359,16 +360,21 @@ impl Workshop {
             scrub: Arc::clone(&self.scrub),
             clock: Arc::clone(&self.clock),
             principal: Principal::agent(agent),
-            lookup: Lookup {
-                path: self.environment.get(OsStr::new("PATH")).cloned().unwrap_or_default(),
-                root: self.root.path().to_owned(),
-            },
+            lookup: self.lookup(),
         })
         .map_err(tools)?;
         if let Some(talk) = talk {
             return Ok(Arc::new(Played { tools: Arc::new(pipeline), talk, pairs }));
         }
         Ok(Arc::new(pipeline))
+    }
+
+    /// Returns where programs are looked for: what lies in the workspace stands in for none.
+    pub(crate) fn lookup(&self) -> Lookup {
+        Lookup {
+            path: self.environment.get(OsStr::new("PATH")).cloned().unwrap_or_default(),
+            roots: BTreeSet::from([self.root.path().to_owned(), self.top().to_owned()]),
+        }
     }
 
     /// Tells whether a process before this one has told a conversation what its attempt begins with: that
@@ -802,7 +808,7 @@ impl Workshop {
     }
 
     /// Says what came to be since the first look that git would run unasked.
-    async fn planted(&self) -> Option<String> {
+    pub(crate) async fn planted(&self) -> Option<String> {
         let before = self.unasked.get().cloned()?;
         let root = Arc::clone(&self.root);
         let changed = tokio::task::spawn_blocking(move || before.changed(root.path())).await;

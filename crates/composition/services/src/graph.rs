@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use formwork_policy::{Call, Decision};
+use formwork_policy::{Call, Decision, Meaning};
 use formwork_protocols::{
-    AgentName, Body, Cancel, Cancellation, Claim, Ending, Escalation, TaskName, TaskOutcome,
+    AgentName, Body, Cancel, Cancellation, Claim, Ending, Escalation, Span, TaskName, TaskOutcome,
     TaskSpec, ToolClass, ToolName, Usd,
     budget::Remaining,
     check::{CheckKind, CheckSpec, CommandCheck, Expect, Issue, Parser, Severity, Verdict},
@@ -18,6 +18,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::{Error, error::chain, executor::Workshop, making, setup};
+
+/// How long one run of the suite may take.
+pub(crate) const SUITE_TIMEOUT: Span = Span::from_secs(1_800);
 
 /// How much each task says of itself in the result of all.
 const SAID_BYTES: usize = 1_000;
@@ -91,10 +94,12 @@ impl Workshop {
                 return Ok(failed(Escalation::CannotBegin { detail: faults.join("; ") }));
             }
         };
+        // One that depends on what has failed by now is not made; the others go on.
+        let mut refused = None;
         for node in nodes {
             let spec = self.task_of(job, node, &graph.held)?;
             if let Err(detail) = job.control.make(job.task, spec).await {
-                return Ok(failed(Escalation::BodyFailed { detail }));
+                refused.get_or_insert(detail);
             }
         }
         let ended = tokio::select! {
@@ -108,6 +113,9 @@ impl Workshop {
         };
         if let Some(first) = outcomes.iter().find(|outcome| is_cause(outcome)) {
             return Ok(failed(Escalation::ChildFailed { child: first.name.clone() }));
+        }
+        if let Some(detail) = refused {
+            return Ok(failed(Escalation::BodyFailed { detail }));
         }
         Ok(AttemptEnd::Claimed { claim: told(&outcomes), session: None, files_changed: 0 })
     }
@@ -157,6 +165,9 @@ impl Workshop {
             if let Err(error) = WriteRules::parse(&node.write_paths, &[]) {
                 faults.push(format!("task {}: write_paths: {}", node.name, chain(&error)));
             }
+            if let Some(usd) = node.usd.filter(|usd| *usd < Usd::ZERO) {
+                faults.push(format!("task {}: usd: wanted at least 0, found {usd}", node.name));
+            }
             for argv in &node.checks {
                 if let Err(why) = self.may_check(held, argv)? {
                     faults.push(format!("task {}: checks: {why}", node.name));
@@ -187,10 +198,11 @@ impl Workshop {
         let found = match (&node.agent, node.role) {
             (Some(agent), _) => known(agent.as_str()),
             (None, Some(role)) => known(role.as_str()).or_else(|| known(role.built_in())),
-            (None, None) => Some(&held.agent),
+            (None, None) => known(held.agent.as_str()),
         };
         found.cloned().ok_or_else(|| {
-            let wanted = node.agent.as_ref().map_or("of that role", AgentName::as_str);
+            let wanted = node.agent.as_ref().or(node.role.is_none().then_some(&held.agent));
+            let wanted = wanted.map_or("of that role", AgentName::as_str);
             let known: Vec<&str> = self.setup.agents.keys().map(AgentName::as_str).collect();
             format!("there is no agent {wanted}; there are {}", known.join(", "))
         })
@@ -201,11 +213,16 @@ impl Workshop {
         if argv.first().is_none_or(|program| program.trim().is_empty()) {
             return Ok(Err("a command needs a program".to_owned()));
         }
+        if let Some(word) = argv.iter().find(|word| word.contains("{{")) {
+            return Ok(Err(format!("{word:?} has {{{{, which stands for a value in a command")));
+        }
         let specs = self.specs();
         let agent = &self.agent(&held.agent)?.agent;
         let (policy, _) = setup::policy(&self.setup.config, agent, &specs, &self.protection)?;
         let tool = ToolName::parse("exec").expect("the names of built-in tools follow the rule");
-        let call = Call { argv: Some(argv), ..Call::new(&tool, ToolClass::Exec) };
+        let within = self.lookup().within();
+        let meaning = Meaning { elsewhere: false, within: Some(&within) };
+        let call = Call { argv: Some(argv), meaning, ..Call::new(&tool, ToolClass::Exec) };
         Ok(match policy.decide(&call) {
             Decision::Allow => Ok(()),
             Decision::Ask { why } | Decision::Deny { why } => {
@@ -231,7 +248,8 @@ impl Workshop {
         });
         let own = job.spec.made.as_deref().cloned().unwrap_or_default();
         let body = Body::Agent { agent, prompt: making::prompt(&node.depends_on) };
-        let spec = handed_down(TaskSpec {
+        let mode = looks.into_iter().chain(own.mode).min();
+        let mut spec = handed_down(TaskSpec {
             vars: Map::from_iter([(making::REQUEST.to_owned(), Value::String(node.prompt))]),
             postchecks: checks.collect(),
             depends_on: node.depends_on,
@@ -240,9 +258,13 @@ impl Workshop {
             write_paths: node.write_paths,
             protected_paths: held.protected_paths.clone(),
             isolation,
-            made: Some(Box::new(Made { mode: looks, ..own })),
+            made: Some(Box::new(Made { mode, ..own })),
             ..TaskSpec::new(node.name, body)
         });
+        // It runs the whole suite.
+        for check in spec.postchecks.iter_mut().filter(|check| check.kind == CheckKind::Merged) {
+            check.timeout = SUITE_TIMEOUT;
+        }
         Ok(spec)
     }
 }

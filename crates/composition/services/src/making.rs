@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use formwork_agent::Agent;
-use formwork_policy::{Call, Decision, Policy, ToolPatterns};
+use formwork_policy::{Call, Decision, Meaning, Policy, ToolPatterns};
 use formwork_protocols::{
     AgentName, Body, Budget, Ledger, Span, TaskName, TaskSpec, ToolClass, ToolError, ToolErrorKind,
     ToolName, ToolSpec,
@@ -13,7 +13,10 @@ use formwork_protocols::{
     tool::{CREATE_TASK, CallContext},
 };
 use formwork_scheduler::workflow::output_check;
-use formwork_tool::builtin::{Makes, Role, Wanted};
+use formwork_tool::{
+    Lookup,
+    builtin::{Makes, Role, Wanted},
+};
 use formwork_write_safety::WriteRules;
 use serde_json::Value;
 
@@ -42,6 +45,8 @@ pub(crate) struct Maker {
     /// Who can be asked, and what each may use at the most.
     pub(crate) agents: BTreeMap<AgentName, Hand>,
     pub(crate) ledger: Arc<dyn Ledger>,
+    /// Where the programs of its checks are looked for.
+    pub(crate) lookup: Lookup,
 }
 
 /// Somebody who can be asked.
@@ -240,9 +245,15 @@ impl Maker {
         if argv.first().is_none_or(|program| program.trim().is_empty()) {
             return Err(invalid("checks: a command needs a program".to_owned()));
         }
+        if let Some(word) = argv.iter().find(|word| word.contains("{{")) {
+            let told = format!("checks: {word:?} has {{{{, which stands for a value in a command");
+            return Err(invalid(told));
+        }
         let told = argv.join(" ");
         let tool = ToolName::parse(EXEC).expect("the names of built-in tools follow the rule");
-        let call = Call { argv: Some(argv), ..Call::new(&tool, ToolClass::Exec) };
+        let within = self.lookup.within();
+        let meaning = Meaning { elsewhere: false, within: Some(&within) };
+        let call = Call { argv: Some(argv), meaning, ..Call::new(&tool, ToolClass::Exec) };
         match self.policy.decide(&call) {
             Decision::Allow => {}
             Decision::Ask { why } | Decision::Deny { why } => {

@@ -87,7 +87,7 @@ async fn what_describes_a_file_beyond_the_write_roots_is_not_changed_either() {
     limits.sealed = vec![root.join("own/sealed")];
     limits.beyond = Beyond::Nothing;
     let before = std::fs::metadata(root.join("beside/file")).unwrap();
-    let script = "for it in beside/file beside own/sealed own/sealed/file /etc/passwd /usr; do \
+    let script = "for it in beside/file beside own/sealed own/sealed/file; do \
             chmod 777 $it 2> /dev/null && echo escaped: chmod $it; \
             touch -d 2001-01-01 $it 2> /dev/null && echo escaped: touch $it; \
             chown 1:1 $it 2> /dev/null && echo escaped: chown $it; done; \

@@ -1,7 +1,7 @@
 //! Which file a program's name means, as far as the workspace has a say in it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     fs,
     os::unix::fs::PermissionsExt as _,
@@ -13,15 +13,15 @@ use std::{
 pub struct Lookup {
     /// The value of `PATH`, as programs will see it.
     pub path: OsString,
-    /// The workspace, without links.
-    pub root: PathBuf,
+    /// The workspace, without links; two folders where a task works beside the run's.
+    pub roots: BTreeSet<PathBuf>,
 }
 
 impl Lookup {
     /// Lists the programs that are found by their name alone and lie in the workspace, each with where it lies.
     ///
     /// It looks at the folders anew each time, since whoever works there may put one in.
-    pub(crate) fn within(&self) -> BTreeMap<String, String> {
+    pub fn within(&self) -> BTreeMap<String, String> {
         let folders: Vec<PathBuf> =
             std::env::split_paths(&self.path).filter(|folder| folder.is_absolute()).collect();
         let mut found = BTreeMap::new();
@@ -40,7 +40,8 @@ impl Lookup {
                     (name.to_str(), is_first, is_program(&entry.path()))
                 {
                     let place = entry.path();
-                    let below = place.strip_prefix(&self.root).unwrap_or(&place);
+                    let below = self.roots.iter().find_map(|root| place.strip_prefix(root).ok());
+                    let below = below.unwrap_or(&place);
                     found.entry(text.to_owned()).or_insert_with(|| below.display().to_string());
                 }
             }
@@ -49,9 +50,10 @@ impl Lookup {
     }
 
     fn lies_within(&self, folder: &Path) -> bool {
-        !self.root.as_os_str().is_empty()
-            && (folder.starts_with(&self.root)
-                || folder.canonicalize().is_ok_and(|real| real.starts_with(&self.root)))
+        let real = folder.canonicalize();
+        self.roots.iter().any(|root| {
+            folder.starts_with(root) || real.as_ref().is_ok_and(|real| real.starts_with(root))
+        })
     }
 }
 
@@ -77,7 +79,10 @@ mod tests {
         std::os::unix::fs::symlink(root.join("bin"), base.join("linked")).unwrap();
         let within = |folders: &[&Path]| {
             let path = std::env::join_paths(folders).unwrap();
-            Lookup { path, root: root.clone() }.within().into_keys().collect::<Vec<_>>()
+            Lookup { path, roots: BTreeSet::from([root.clone()]) }
+                .within()
+                .into_keys()
+                .collect::<Vec<_>>()
         };
 
         assert_eq!(within(&[&system, &root.join("bin")]), ["cargo"]);

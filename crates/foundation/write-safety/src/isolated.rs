@@ -288,14 +288,8 @@ impl Isolated {
         let work = self.now()?;
         let mut conflicts = self.unresolved(&work)?;
         let now = self.snapshots.take_by(root, &self.base)?;
-        let mut plan =
-            self.snapshots.plan(&self.base, [&now, &work], ["the workspace", "this work"])?;
-        // A merge that was broken off has done some of it already, and knows what it made.
-        if let Some(begun) = self.begun()? {
-            let is_done = |path: &RelPath| now.entries().get(path) == begun.entries().get(path);
-            plan.conflicts.retain(|conflict| !is_done(&conflict.path));
-            plan.wanted.retain(|path, _| !begun.entries().contains_key(path) || !is_done(path));
-        }
+        let base = self.merged_so_far(&now)?;
+        let mut plan = self.snapshots.plan(&base, [&now, &work], ["the workspace", "this work"])?;
         conflicts.append(&mut plan.conflicts);
         if !conflicts.is_empty() {
             conflicts.sort_by(|one, other| one.path.cmp(&other.path));
@@ -307,7 +301,8 @@ impl Isolated {
         if !step.after.entries().is_empty() {
             let id = self.snapshots.keep_part(&step.after)?;
             let place = self.place.join(MERGING);
-            snapshot::put_file(&place, id.to_string().as_bytes(), snapshot::Durability::Synced)?;
+            let note = format!("{id} {}", work.id());
+            snapshot::put_file(&place, note.as_bytes(), snapshot::Durability::Synced)?;
         }
         let paths = self.snapshots.go(root, step)?;
         self.begin_from(work)?;
@@ -417,9 +412,16 @@ impl Isolated {
         }
     }
 
-    /// Returns what a merge makes that was broken off.
-    fn begun(&self) -> Result<Option<Snapshot>, Error> {
-        self.noted(MERGING)
+    /// Returns what changes are counted from: on a path that a merge has put in place which was broken off, what the
+    /// work was then.
+    fn merged_so_far(&self, now: &Snapshot) -> Result<Snapshot, Error> {
+        let note = self.note(MERGING)?.unwrap_or_default();
+        let Some((made, work)) = note.split_once(' ') else { return Ok(self.base.clone()) };
+        let (made, work) = (self.snapshots.load(made)?, self.snapshots.load(work.trim())?);
+        let done =
+            made.entries().iter().filter(|(path, node)| now.entries().get(*path) == Some(node));
+        let was = done.map(|(path, _)| (path.clone(), work.entries().get(path).cloned()));
+        Ok(self.base.with(was))
     }
 
     /// Returns the files that were left with both sides of a conflict in them.
@@ -430,8 +432,14 @@ impl Isolated {
 
     /// Loads the snapshot that a file beside the copy names.
     fn noted(&self, file: &str) -> Result<Option<Snapshot>, Error> {
+        let id = self.note(file)?;
+        id.map(|id| self.snapshots.load(id.trim())).transpose()
+    }
+
+    /// Reads a file beside the copy.
+    fn note(&self, file: &str) -> Result<Option<String>, Error> {
         match fs::read_to_string(self.place.join(file)) {
-            Ok(id) => self.snapshots.load(id.trim()).map(Some),
+            Ok(text) => Ok(Some(text)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::io(&self.name, "read the notes on", e)),
         }

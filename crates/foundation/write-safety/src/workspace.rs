@@ -793,9 +793,10 @@ impl Workspace {
         let plans: Vec<&Plan> = plans.iter().filter(changing).collect();
         let mut staged = Vec::with_capacity(plans.len());
         let written = plans.first().map_or("", |plan| plan.target.written.as_str());
-        drop(self.wanted.begin(written)?);
         for plan in &plans {
+            let wanted = self.wanted.begin(written)?;
             self.make_parents(&plan.target)?;
+            drop(wanted);
             let spot = self.locate(&plan.target)?;
             staged.push(Staged::write(&spot, &plan.new, plan.old.as_ref(), plan.mode)?);
         }

@@ -364,7 +364,7 @@ pub struct Goal {
     #[arg(long, value_name = "NAME")]
     pub agent: Option<AgentName>,
     /// The model of every agent, as provider/model.
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", value_parser = model)]
     pub model: Option<ModelRef>,
     /// What agents may do: edit or auto.
     #[arg(long, value_name = "MODE", value_parser = mode)]
@@ -405,7 +405,7 @@ pub struct Review {
     #[arg(long, value_name = "MODEL", value_parser = model)]
     pub model: Option<ModelRef>,
     /// The most that it may cost, in US dollars.
-    #[arg(long, value_name = "AMOUNT")]
+    #[arg(long, value_name = "AMOUNT", value_parser = amount, allow_hyphen_values = true)]
     pub usd: Option<Usd>,
     /// Keep what models are asked and answer in this folder, as `formwork run --record`.
     #[arg(long, value_name = "DIR")]

@@ -50,9 +50,16 @@ async fn a_task_of_its_own(world: World) {
         assert_eq!(world.repo.read("program.txt").unwrap(), "not committed\n");
         assert_eq!(left(&world), [] as [PathBuf; 0]);
         assert_eq!(world.repo.git(&["worktree", "list"]).unwrap().trim().lines().count(), 1);
-        // What was merged is the run's, and is taken back with it.
+        // Its folder is gone, and so nobody goes on from the middle of it.
         let shown = world.shown().await;
-        let undone = world.run(["undo", shown["run"]["run"].as_str().unwrap()]).await;
+        let run = shown["run"]["run"].as_str().unwrap();
+        let asked = world.events("model.completed").await;
+        let seq = asked.iter().rfind(|it| it["run"] == run).unwrap()["seq"].to_string();
+        let forked = world.run(["runs", "fork", run, "--at", &seq]).await;
+        assert_eq!(forked.code, Some(1), "{forked:#?}");
+        assert!(forked.stderr.contains("at work in a workspace of its own"), "{forked:#?}");
+        // What was merged is the run's, and is taken back with it.
+        let undone = world.run(["undo", run]).await;
         assert_eq!(undone.code, Some(0), "{undone:#?}");
         assert!(!world.path(&made).exists() && !world.path("program.txt").exists());
         assert_eq!(world.repo.read("mine.txt").unwrap(), "not committed\n");

@@ -220,6 +220,20 @@ async fn a_check_by_a_workflow_that_cannot_be_is_a_fault() {
     let unset = fault("", &SMOKE.replace("{ file", "{ word = { required = true }, file")).await;
     let wrong = fault("", &SMOKE.replace("\"there\"]", "\"theer\"]")).await;
     let circle = fault("", &circle).await;
+    // Ten levels, each with two below it, would be a thousand to read.
+    let levels =
+        "format_version = 1\nname = \"{name}\"\n[[tasks]]\nname = \"a\"\ncommand = [\"true\"]\n";
+    for level in 0..10 {
+        let checks = format!(
+            "[[tasks.postchecks]]\nname = \"one\"\nworkflow = \"l{0}\"\n[[tasks.postchecks]]\nname = \"two\"\nworkflow = \"l{0}\"\n",
+            level + 1
+        );
+        let text = levels.replace("{name}", &format!("l{level}")) + &checks;
+        world.repo.write(format!(".formwork/workflows/l{level}.toml"), &text).unwrap();
+    }
+    let last = levels.replace("{name}", "l10");
+    world.repo.write(".formwork/workflows/l10.toml", &last).unwrap();
+    let many = world.run(["validate", ".formwork/workflows/l0.toml"]).await.stderr;
     let mends = fault("", &mends).await;
     let both =
         fault("budget = { rounds = 1 }\nfix = { agent = \"left\", prompt = \"Mend.\" }\n", SMOKE)
@@ -233,6 +247,7 @@ async fn a_check_by_a_workflow_that_cannot_be_is_a_fault() {
     assert!(unset.contains("variable word is required"), "{unset}");
     assert!(wrong.contains("there is no task theer") && wrong.contains("smoke.toml"), "{wrong}");
     assert!(circle.contains("in a circle: smoke → smoke"), "{circle}");
+    assert!(many.contains("a check leads to more than 32 workflows"), "{many}");
     assert!(mends.contains("workflow smoke mends what it finds"), "{mends}");
     assert!(both.contains("does not bound the agent that mends it"), "{both}");
     assert!(

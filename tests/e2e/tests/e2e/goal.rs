@@ -62,7 +62,9 @@ fn assert_nothing_left(world: &World) {
 async fn a_goal_is_planned_done_apart_and_merged(world: World) {
     set_up(&world);
     let (chief, left, right) = (World::chat("one"), World::chat("two"), World::chat("three"));
-    let circle = [node("a", "left", &["b"]), node("b", "nobody", &["a"])];
+    let mut circle = [node("a", "left", &["b"]), node("b", "nobody", &["a"])];
+    circle[1]["usd"] = json!("-1");
+    circle[1]["checks"] = json!([["echo", "{{x}}"]]);
     let nodes = [node("c", "left", &["a", "b"]), node("a", "left", &[]), node("b", "right", &[])];
     world.server.reply(&chief, plans(&circle));
     world.server.reply(&chief, plans(&nodes));

@@ -108,6 +108,26 @@ async fn an_agent_has_its_work_done_by_another(world: World) {
 }
 
 #[tokio::test]
+async fn no_task_is_made_with_less_than_nothing_or_with_a_check_that_stands_for_a_value() {
+    let world = World::new().await;
+    world.agent("lead", "one");
+    let chat = World::chat("one");
+    let debt = json!({ "name": "debt", "prompt": "x", "usd": "-5" });
+    let open = json!({ "name": "open", "prompt": "x", "checks": [["echo", "{{x}}"]] });
+    world.server.reply(&chat, calls(&[("create_task", debt)]));
+    world.server.reply(&chat, calls(&[("create_task", open)]));
+    world.server.reply(&chat, ends("Led."));
+
+    let ended = world.run(["run", "-m", "Lead.", "--agent", "lead"]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let one = sent(&world, "one");
+    assert!(last(&one[1]).contains("wanted at least 0, found"), "{}", last(&one[1]));
+    assert!(last(&one[2]).contains("stands for a value"), "{}", last(&one[2]));
+    world.assert_sound().await;
+}
+
+#[tokio::test]
 async fn behaviour_12_an_agent_has_its_work_done_by_another_within_what_it_may_do() {
     an_agent_has_its_work_done_by_another(World::new().await).await;
 }

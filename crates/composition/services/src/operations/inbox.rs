@@ -280,6 +280,7 @@ impl Operation for Resolve {
     ) -> Result<Resolved, Error> {
         let (inner, id) = (&formwork.inner, params.item);
         let item = named(&*inner.store, id).await?;
+        super::runs::own(formwork, item.run, "answered").await?;
         let row = super::runs::named(&*inner.store, item.run).await?;
         let refused = |reason: String| Error::Inbox { item: id, reason };
         let over = |item: &Item| {

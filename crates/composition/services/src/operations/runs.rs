@@ -367,8 +367,9 @@ impl Operation for Start {
         formwork.spawn(run, signals, async move {
             let done = async {
                 let outcome = ended(scheduler.run(new, &watched).await, present)?;
+                let outcome = last.after(salvage.after(outcome).await?).await?;
                 shop.tidy_up(run).await?;
-                last.after(salvage.after(outcome).await?).await
+                Ok(outcome)
             };
             let done = Box::pin(done).await;
             observers.finish().await;
@@ -629,8 +630,9 @@ impl Operation for Resume {
         formwork.spawn(run, signals, async move {
             let done = async {
                 let outcome = ended(scheduler.resume(run, &watched).await, present)?;
+                let outcome = last.after(salvage.after(outcome).await?).await?;
                 shop.tidy_up(run).await?;
-                last.after(salvage.after(outcome).await?).await
+                Ok(outcome)
             };
             let done = Box::pin(done).await;
             observers.finish().await;

@@ -53,14 +53,13 @@ pub(super) fn starts_nothing(text: &str) -> bool {
         if line.is_empty() || line.starts_with(['#', ';']) {
             continue;
         }
-        if let Some(rest) = line.strip_prefix('[') {
+        // Another section, or a setting, may stand behind the bracket.
+        while let Some(rest) = line.strip_prefix('[') {
             let Some((name, behind)) = header(rest) else { return false };
-            section = name;
-            // A setting may stand behind the bracket.
-            line = behind.trim();
-            if line.is_empty() || line.starts_with(['#', ';']) {
-                continue;
-            }
+            (section, line) = (name, behind.trim());
+        }
+        if line.is_empty() || line.starts_with(['#', ';']) {
+            continue;
         }
         let key = line.split(['=', ' ', '\t']).next().unwrap_or_default().to_ascii_lowercase();
         let known = HARMLESS.iter().find(|(name, _)| *name == section);
@@ -119,6 +118,8 @@ mod tests {
             "[core] fsmonitor = evil ] bare = a",
             "[core \"\\\"] bare = \"] pager = evil",
             "[alias]\nst = !evil",
+            "[advice][core]\nfsmonitor = evil",
+            "[color] [alias] st = !evil",
             "[filter \"x\"]\nclean = evil",
             "[include]\npath = evil",
             "[includeIf \"gitdir:/\"]\npath = evil",

@@ -186,7 +186,11 @@ impl CreateArguments {
             return Err(invalid("checks", told));
         }
         let agent = self.agent.map(AgentName::parse).transpose();
-        let usd = self.usd.map(|usd| usd.trim().trim_start_matches('$').parse()).transpose();
+        let usd = self.usd.map(|usd| usd.trim().trim_start_matches('$').parse::<Usd>()).transpose();
+        let usd = usd.map_err(|error| invalid("usd", error))?;
+        if let Some(usd) = usd.filter(|usd| *usd < Usd::ZERO) {
+            return Err(invalid("usd", format!("wanted at least 0, found {usd}")));
+        }
         let timeout = self.timeout.map(|text| text.trim().parse()).transpose();
         let wanted = Wanted {
             title: self.title.unwrap_or_default(),
@@ -198,7 +202,7 @@ impl CreateArguments {
             tools: self.tools,
             write_paths: self.write_paths.unwrap_or_default(),
             mode: self.mode.map(|mode| mode_of(mode.trim())).transpose()?,
-            usd: usd.map_err(|error| invalid("usd", error))?,
+            usd,
             rounds: self.rounds,
             tool_calls: self.tool_calls,
             timeout: timeout.map_err(|error| invalid("timeout", error))?,

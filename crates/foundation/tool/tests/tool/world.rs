@@ -184,7 +184,7 @@ impl World {
             scrub,
             clock: Arc::new(Noon),
             principal: Principal::agent(&context.agent),
-            lookup: Lookup { path: path[0].1.clone().into(), root: folder.clone() },
+            lookup: Lookup { path: path[0].1.clone().into(), roots: [folder.clone()].into() },
         })
         .unwrap();
         Self { _home: home, folder, trash, log, tasks, pipeline, context }

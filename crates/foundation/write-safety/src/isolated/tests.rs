@@ -111,6 +111,30 @@ fn what_is_too_large_to_be_kept_is_linked_and_is_no_work() {
     );
 }
 
+#[test]
+fn work_that_goes_on_after_a_merge_was_broken_off_is_merged_as_well() {
+    let place = Place::new(&[("a", "1\n"), ("b", "1\n"), ("c", "1\n")]);
+    let mut own = place.make(Means::Snapshot);
+    for path in ["a", "b"] {
+        fs::write(own.path().join(path), "2\n").unwrap();
+    }
+    // What a merge notes that put one of two files in place.
+    let work = own.now().unwrap();
+    let made = snapshot::part(work.entries().clone());
+    let note = format!("{} {}", place.snapshots.keep_part(&made).unwrap(), work.id());
+    fs::write(own.place.join(MERGING), note).unwrap();
+    fs::write(place.ws.join("a"), "2\n").unwrap();
+
+    fs::write(own.path().join("a"), "3\n").unwrap();
+    fs::write(own.path().join("c"), "2\n").unwrap();
+    fs::remove_file(place.ws.join("c")).unwrap();
+    assert_eq!(merge(&place, &mut own), Merged::Conflicts(conflicts(&[("c", Clash::Removed)])));
+    fs::remove_file(own.path().join("c")).unwrap();
+    assert!(matches!(merge(&place, &mut own), Merged::Done(_)));
+    let has = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+    assert_eq!(place.files(), [has("a", "3\n"), has("b", "2\n")]);
+}
+
 fn merge(place: &Place, own: &mut Isolated) -> Merged {
     own.merge(&place.root(), &WriteRules::everything()).unwrap()
 }

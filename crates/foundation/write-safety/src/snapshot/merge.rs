@@ -338,6 +338,21 @@ impl Snapshots {
     }
 }
 
+impl Snapshot {
+    /// Returns the same with some paths changed, none meaning gone. It is not kept, and has no id of its own.
+    pub(crate) fn with(&self, changed: impl Iterator<Item = (RelPath, Option<Node>)>) -> Self {
+        let mut snapshot = self.clone();
+        let entries = Arc::make_mut(&mut snapshot.entries);
+        for (path, node) in changed {
+            match node {
+                Some(node) => drop(entries.insert(path, node)),
+                None => drop(entries.remove(&path)),
+            }
+        }
+        snapshot
+    }
+}
+
 /// Holds what is to be written against the rules.
 pub(crate) fn check(
     rules: &WriteRules,

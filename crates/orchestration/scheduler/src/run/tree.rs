@@ -151,7 +151,7 @@ impl Tree {
     }
 
     /// Tells whether a task is part of what decides a check.
-    fn decides_above(&self, task: TaskIndex) -> bool {
+    pub(super) fn decides_above(&self, task: TaskIndex) -> bool {
         let mut up = std::iter::successors(Some(task), |task| self.state.parent(*task));
         up.any(|task| self.state.is_deciding(task))
     }

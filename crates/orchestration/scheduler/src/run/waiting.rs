@@ -58,7 +58,9 @@ impl Drive {
     pub(super) fn ask_about_escalation(&mut self, task: TaskIndex, why: &Escalation) {
         let is_cause = !matches!(why, Escalation::ChildFailed { .. });
         let asked = self.tree.of(task).is_some_and(|known| known.was_asked);
-        if !self.scheduler.is_headless || !is_cause || asked {
+        // What decides a check reports to it, and is tried again with it.
+        let decides = self.tree.decides_above(task);
+        if !self.scheduler.is_headless || !is_cause || asked || decides {
             return;
         }
         let name = &self.tree.state.spec(task).name;

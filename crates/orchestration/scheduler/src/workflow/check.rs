@@ -1,5 +1,7 @@
 //! Checks as they are written, and as they are run.
 
+use std::sync::{Arc, atomic::Ordering};
+
 use formwork_protocols::{
     AgentName, Body, Budget, Span, WorkflowName,
     check::{
@@ -252,6 +254,9 @@ fn kind(
     Some((CheckKind::Command(command.clone()), called.to_owned()))
 }
 
+/// How many workflows may decide one check, all the way down: their tasks are all made beforehand.
+const MOST_WORKFLOWS: usize = 32;
+
 /// Reads the workflow that a check names. What is wrong with it is told at its own place.
 fn workflow(
     around: &Around<'_>,
@@ -275,9 +280,19 @@ fn workflow(
         faults.push(document.diagnostic(&place, message));
         return None;
     }
+    // Each that names two doubles what is read below it.
+    let read = match known.within.is_empty() {
+        true => Arc::default(),
+        false => Arc::clone(&known.read),
+    };
+    if read.fetch_add(1, Ordering::Relaxed) >= MOST_WORKFLOWS {
+        let message = format!("a check leads to more than {MOST_WORKFLOWS} workflows");
+        faults.push(document.diagnostic(&place, message));
+        return None;
+    }
     let mut within = known.within.clone();
     within.push(name.clone());
-    let inner = Known { within, ..known.clone() };
+    let inner = Known { within, read, ..known.clone() };
     let values = written.vars.clone().unwrap_or_default();
     let plan = match Plan::parse(file, text, &inner, &values) {
         Ok(plan) => plan,

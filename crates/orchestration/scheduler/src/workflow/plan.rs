@@ -1,6 +1,9 @@
 //! What can be run: parsed, resolved, and acyclic.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, atomic::AtomicUsize},
+};
 
 use formwork_protocols::{
     AgentName, Body, Budget, TaskName, TaskSpec, Usd, WorkflowName,
@@ -39,6 +42,8 @@ pub struct Known {
     pub workflows: BTreeMap<WorkflowName, WrittenWorkflow>,
     /// The workflows whose checks led here, outermost first; none where one is read for itself.
     pub within: Vec<WorkflowName>,
+    /// How many workflows were read so far for the outermost check that led here.
+    pub read: Arc<AtomicUsize>,
 }
 
 /// A workflow that a check may name.
@@ -439,9 +444,13 @@ impl Reader<'_> {
             self.expression(&format!("{place}/when"), when, levels, Side::Around);
         }
         let body = self.body(place, task, levels, budget)?;
-        let works = matches!(body, Body::Agent { .. } | Body::Command { .. } | Body::Native { .. });
+        let works = matches!(body, Body::Agent { .. } | Body::Command { .. });
         if !task.isolation.is_none() && !works {
-            let message = "isolation belongs to a task that works itself";
+            let message = "isolation belongs to a task by an agent or a command";
+            self.fault(&format!("{place}/isolation"), message, None);
+        }
+        if !task.isolation.is_none() && task.postchecks.iter().any(|it| it.workflow.is_some()) {
+            let message = "what a workflow decides as an exit check does not see a workspace of the task's own";
             self.fault(&format!("{place}/isolation"), message, None);
         }
         let spec = TaskSpec {

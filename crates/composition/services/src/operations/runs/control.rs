@@ -13,10 +13,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout};
 
-use super::{named, scheduler_of};
+use super::{named, recorded, scheduler_of};
 use crate::{
     Error, Formwork,
+    apart::given_up,
     capability::{Caller, Effect, Operation, Scope},
+    setup::Kind,
 };
 
 /// How often it is tried whether the owner is gone, while a request waits for them.
@@ -189,8 +191,16 @@ async fn carry_out(formwork: &Formwork, run: RunId, stop: Stop) -> Result<(), Er
         Stop::Abort => signals.abort.cancel(),
     }
     match scheduler.resume(run, &signals).await.map_err(Error::from) {
-        Ok(_)
-        | Err(Error::Store(StoreError::NotOwner { .. }))
+        Ok(_) => {
+            let inner = &formwork.inner;
+            let over = named(&*inner.store, run).await?.state.is_terminal();
+            if over && recorded(&*inner.store, run).await?.kind == Kind::Goal {
+                let (snapshots, root) = (Arc::clone(&inner.snapshots), Arc::clone(&inner.root));
+                given_up(&inner.state, snapshots, root, run).await?;
+            }
+            Ok(())
+        }
+        Err(Error::Store(StoreError::NotOwner { .. }))
         | Err(Error::Scheduler(formwork_scheduler::Error::Ended { .. })) => Ok(()),
         Err(error) => Err(error),
     }

@@ -1,10 +1,14 @@
 //! `runs.fork` and `runs.rewind`: a run that goes on from a point of another one.
 
-use std::{collections::HashMap, fmt, str::FromStr};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    str::FromStr,
+};
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Append, Event, EventBody, NewEvent, Position, RunId, Store, TaskId,
+    Append, Event, EventBody, NewEvent, Position, RunId, Store, TaskId, TaskName,
     event::{RunForked, RunPaused},
     store::Selection,
 };
@@ -205,6 +209,11 @@ impl Kept {
         let Some(last) = events.last().filter(|_| whole) else {
             return Err(not("the point lies before the end of its plan".to_owned()));
         };
+        if let Some((name, seq)) = at_work_apart(&events) {
+            return Err(not(format!(
+                "task {name} was at work in a workspace of its own, which is no part of the log: choose a point before event {seq}"
+            )));
+        }
         let position = last.position;
         Ok(Self { run, events, position })
     }
@@ -333,6 +342,23 @@ impl Ids {
             _ => {}
         }
     }
+}
+
+/// Finds a task that has begun in a workspace of its own and not ended, and the event by which it began.
+fn at_work_apart(events: &[Event]) -> Option<(&TaskName, u64)> {
+    let (mut apart, mut begun) = (BTreeMap::new(), BTreeMap::new());
+    for event in events {
+        let Some(task) = event.task else { continue };
+        match &event.body {
+            EventBody::TaskCreated(created) if !created.spec.isolation.is_none() => {
+                apart.insert(task, &created.spec.name);
+            }
+            EventBody::AttemptStarted(_) => drop(begun.entry(task).or_insert(event.seq)),
+            EventBody::TaskMoved(moved) if moved.to.is_terminal() => drop(begun.remove(&task)),
+            _ => {}
+        }
+    }
+    begun.into_iter().find_map(|(task, seq)| Some((*apart.get(&task)?, seq)))
 }
 
 #[cfg(test)]

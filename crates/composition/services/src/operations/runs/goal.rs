@@ -1,16 +1,16 @@
 //! A goal: planned by an agent, its tasks done apart, each merged once it passes with all that was merged before.
 
 use formwork_protocols::{
-    AgentName, Body, Span, TaskName, TaskSpec, WorkflowName,
+    AgentName, Body, PermissionMode, TaskName, TaskSpec, WorkflowName,
     check::{CheckKind, CheckSpec, CommandCheck, Expect, Parser},
-    spec::{Graph, GraphHold, Isolation, OnFailure, Retries},
+    spec::{Graph, GraphHold, Isolation, Made, OnFailure, Retries},
 };
 use formwork_scheduler::workflow::{Plan, output_check};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::{Error, Formwork};
+use crate::{Error, Formwork, graph::SUITE_TIMEOUT};
 
 /// What a run of a goal is called, and its two parts.
 const NAME: &str = "goal";
@@ -19,9 +19,6 @@ const BUILD: &str = "build";
 
 /// How many tasks a plan has at the most where nobody says otherwise.
 const TASKS: u32 = 12;
-
-/// How long one run of the suite may take.
-const TIMEOUT: Span = Span::from_secs(1_800);
 
 /// The variable by which the goal is put into the prompt.
 const REQUEST: &str = "request";
@@ -89,8 +86,10 @@ pub(super) fn plan(
     let graph = CheckKind::Graph(Box::new(held.clone()));
     let first = TaskSpec {
         description: "Makes the plan.".to_owned(),
-        postchecks: vec![output, CheckSpec::new("the plan can be done", graph, TIMEOUT)],
+        postchecks: vec![output, CheckSpec::new("the plan can be done", graph, SUITE_TIMEOUT)],
         retries: Retries::default(),
+        // Whoever it is, and whatever it may do elsewhere.
+        made: Some(Box::new(Made { mode: Some(PermissionMode::Plan), ..Made::default() })),
         ..TaskSpec::new(
             named(PLAN),
             Body::Agent {
@@ -101,9 +100,9 @@ pub(super) fn plan(
     };
     let mut tasks = vec![first];
     if !asked.plan_only {
-        let suite = test
-            .clone()
-            .map(|test| CheckSpec::new(test.argv.join(" "), CheckKind::Command(test), TIMEOUT));
+        let suite = test.clone().map(|test| {
+            CheckSpec::new(test.argv.join(" "), CheckKind::Command(test), SUITE_TIMEOUT)
+        });
         tasks.push(TaskSpec {
             description: "Has the tasks of the plan done.".to_owned(),
             depends_on: vec![named(PLAN)],
