@@ -20,7 +20,6 @@ use rustix::fd::AsFd;
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -86,7 +85,7 @@ impl Isolation {
     /// [`Error::Io`].
     pub fn open(dir: impl AsRef<Path>, snapshots: Arc<Snapshots>) -> Result<Self, Error> {
         let dir = dir.as_ref();
-        make_private(dir)?;
+        snapshot::make_private(dir)?;
         let dir = dir.canonicalize().map_err(|e| Error::io(&dir.to_string_lossy(), "open", e))?;
         Ok(Self { dir, snapshots })
     }
@@ -110,7 +109,7 @@ impl Isolation {
         }
         // One that was not made to its end holds no work.
         self.clear(root.path(), &place)?;
-        make_private(&place)?;
+        snapshot::make_private(&place)?;
         fs::write(place.join(OWNER), std::process::id().to_string())
             .map_err(|e| Error::io(name, "write the owner of", e))?;
         let made = self.filled(root, name, means, links);
@@ -133,7 +132,7 @@ impl Isolation {
         let base = self.snapshots.take(root, Which::NotIgnored)?;
         let commit = match means {
             Means::Snapshot => {
-                make_private(&work)?;
+                snapshot::make_private(&work)?;
                 None
             }
             Means::Worktree => Some(Linked::of(root.path())?.add(&work)?),
@@ -477,11 +476,6 @@ fn lives(owner: &Path) -> bool {
     process.is_some_and(|process| {
         rustix::process::test_kill_process(process) != Err(rustix::io::Errno::SRCH)
     })
-}
-
-fn make_private(path: &Path) -> Result<(), Error> {
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|e| Error::io(&path.to_string_lossy(), "make", e))
 }
 
 /// Removes a folder with all that is in it, closed folders as well; links are not followed.

@@ -10,7 +10,7 @@ mod scan; // Going through a workspace.
 
 use crate::{edit, error::Error, ledger::Hash, path::RelPath, root::Root};
 use blobs::Blobs;
-pub(crate) use blobs::{Durability, put_file};
+pub(crate) use blobs::{Durability, make_private, put_file};
 use cache::Cache;
 pub use merge::{Clash, Conflict, Merged};
 pub(crate) use merge::{check, part};

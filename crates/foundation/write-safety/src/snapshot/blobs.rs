@@ -62,7 +62,7 @@ impl Blobs {
 }
 
 /// Makes a folder that only its owner may enter, and those above it.
-pub(super) fn make_private(path: &Path) -> Result<(), Error> {
+pub(crate) fn make_private(path: &Path) -> Result<(), Error> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|e| Error::io(&path.to_string_lossy(), "make", e))
 }
