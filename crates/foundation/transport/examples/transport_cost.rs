@@ -7,7 +7,7 @@ use std::error::Error;
 use formwork_protocols::{Cancel, Message, ModelRef, ModelRequest, Price, Role, Usage};
 use formwork_testkit::http::{Reply, Server};
 use formwork_transport::{
-    Catalog, Endpoint, Error as SetUp, ModelOverride, Prices, ProviderKind, Seams, usage,
+    Catalog, Endpoint, Error as SetUp, ModelOverride, Prices, ProviderKind, Seams, Vendor, usage,
 };
 
 const ANSWER: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"house-model",
@@ -18,7 +18,7 @@ const ANSWER: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model
 async fn main() -> Result<(), Box<dyn Error>> {
     // The prices that the makers publish come with the crate, each with its source and month.
     let built_in = Prices::built_in()?;
-    let known = built_in.get(ProviderKind::Anthropic, "claude-sonnet-4-5-20250929");
+    let known = built_in.get(Vendor::Anthropic, "claude-sonnet-4-5-20250929");
     let known = known.ok_or("it is in the catalogue")?;
     println!(
         "{}: {} and {} USD a million, as of {}",

@@ -9,7 +9,7 @@ use formwork_protocols::{
 };
 
 use crate::{
-    Endpoint, Error, Prices, Seams,
+    Endpoint, Error, Prices, Seams, Vendor,
     client::Client,
     endpoint::ProviderKind,
     fallback::{Fallback, Link},
@@ -42,8 +42,8 @@ pub struct Catalog {
 }
 
 struct Known {
-    /// The kind by which its models are looked up: that of the server whose words are replayed.
-    kind: ProviderKind,
+    /// Whose prices it has: of a recording, those of the server whose words are replayed.
+    vendor: Option<Vendor>,
     /// Whether its words come from no model.
     is_canned: bool,
     provider: Arc<dyn Provider>,
@@ -74,13 +74,16 @@ impl Catalog {
             if endpoint.kind == ProviderKind::Recorded {
                 let recorded = Recorded::read(endpoint, seams.clone())?;
                 let (name, kind) = (recorded.name().clone(), recorded.kind());
-                let known = Known { kind, is_canned: true, provider: Arc::new(recorded) };
+                let vendor = Vendor::of(kind, "");
+                let known = Known { vendor, is_canned: true, provider: Arc::new(recorded) };
                 catalog.providers.insert(name, known);
                 continue;
             }
-            let kind = endpoint.kind;
+            let is_canned = endpoint.kind == ProviderKind::Scripted;
+            let vendor = Vendor::of(endpoint.kind, &endpoint.base_url);
             let provider = connect(endpoint, seams)?;
-            catalog = catalog.with_provider(kind, provider);
+            let known = Known { vendor, is_canned, provider };
+            catalog.providers.insert(known.provider.name().clone(), known);
         }
         Ok(catalog)
     }
@@ -89,7 +92,8 @@ impl Catalog {
     #[must_use]
     pub fn with_provider(mut self, kind: ProviderKind, provider: Arc<dyn Provider>) -> Self {
         let is_canned = matches!(kind, ProviderKind::Scripted | ProviderKind::Recorded);
-        self.providers.insert(provider.name().clone(), Known { kind, is_canned, provider });
+        let vendor = Vendor::of(kind, "");
+        self.providers.insert(provider.name().clone(), Known { vendor, is_canned, provider });
         self
     }
 
@@ -107,9 +111,10 @@ impl Catalog {
     /// [`Error::UnknownProvider`] when no provider of its name, or of a name in its chain, is configured.
     pub fn info(&self, model: &ModelRef) -> Result<ModelInfo, Error> {
         let known = self.provider(model)?;
-        let (kind, scripted) = (known.kind, known.is_canned);
+        let (vendor, scripted) = (known.vendor, known.is_canned);
         let word = self.overrides.get(model).cloned().unwrap_or_default();
-        let known = self.prices.as_ref().and_then(|p| p.get(kind, model.model.as_str()));
+        let prices = self.prices.as_ref().zip(vendor);
+        let known = prices.and_then(|(prices, of)| prices.get(of, model.model.as_str()));
         let mut may_be_scripted = scripted;
         for fallback in &word.fallback {
             may_be_scripted |= self.provider(fallback)?.is_canned;
@@ -179,8 +184,9 @@ impl Catalog {
     fn no_price(&self, model: &ModelRef) -> Error {
         let configured = self.configured().filter(|known| known.provider == model.provider);
         let mut known: Vec<String> = configured.map(ToString::to_string).collect();
-        if let (Some(prices), Ok(of)) = (&self.prices, self.provider(model)) {
-            known.extend(prices.names(of.kind).map(|name| format!("{}/{name}", model.provider)));
+        let vendor = self.provider(model).ok().and_then(|of| of.vendor);
+        if let Some((prices, of)) = self.prices.as_ref().zip(vendor) {
+            known.extend(prices.names(of).map(|name| format!("{}/{name}", model.provider)));
         }
         let wrong = model.to_string();
         let others = known.iter().map(String::as_str).filter(|known| *known != wrong);

@@ -61,6 +61,36 @@ pub enum Vendor {
     OpenAi,
     Anthropic,
     Google,
+    #[serde(rename = "deepseek")]
+    DeepSeek,
+    Mistral,
+    #[serde(rename = "xai")]
+    XAi,
+}
+
+impl Vendor {
+    /// Returns whose models an endpoint serves at their maker's price: by its wire, or, where many servers speak the
+    /// same wire, by the host of its `base_url`.
+    pub fn of(kind: ProviderKind, base_url: &str) -> Option<Self> {
+        match kind {
+            ProviderKind::OpenAi | ProviderKind::OpenAiResponses => Some(Self::OpenAi),
+            ProviderKind::Anthropic => Some(Self::Anthropic),
+            ProviderKind::Google => Some(Self::Google),
+            ProviderKind::OpenAiCompatible => match url::Url::parse(base_url).ok()?.host_str()? {
+                "api.deepseek.com" => Some(Self::DeepSeek),
+                "api.mistral.ai" => Some(Self::Mistral),
+                "api.x.ai" => Some(Self::XAi),
+                _ => None,
+            },
+            ProviderKind::OpenRouter
+            | ProviderKind::Ollama
+            | ProviderKind::Vllm
+            | ProviderKind::LlamaCpp
+            | ProviderKind::LmStudio
+            | ProviderKind::Scripted
+            | ProviderKind::Recorded => None,
+        }
+    }
 }
 
 impl PricedModel {
@@ -93,39 +123,21 @@ impl Prices {
         Ok(document::parse::<Self>(source, text)?.value)
     }
 
-    /// Returns what is known of the model `name` at an endpoint of that kind.
+    /// Returns what is known of a vendor's model `name`.
     ///
     /// A dated name (`gpt-5-2025-08-07`, `claude-sonnet-4-5-20250929`) is the model without its date. Only the makers'
-    /// own endpoints are looked up: what others ask for the same model is theirs to say.
-    pub fn get(&self, kind: ProviderKind, name: &str) -> Option<&PricedModel> {
-        let vendor = vendor(kind)?;
+    /// own endpoints are looked up ([`Vendor::of`]): what others ask for the same model is theirs to say.
+    pub fn get(&self, vendor: Vendor, name: &str) -> Option<&PricedModel> {
         let find = |name: &str| {
             self.models.iter().find(|model| model.vendor == vendor && model.name == name)
         };
         find(name).or_else(|| find(without_date(name)?))
     }
 
-    /// Returns the names of the models that are known at an endpoint of that kind.
-    pub fn names(&self, kind: ProviderKind) -> impl Iterator<Item = &str> {
-        let of = vendor(kind);
-        let models = self.models.iter().filter(move |model| Some(model.vendor) == of);
+    /// Returns the names of the models of a vendor that are known.
+    pub fn names(&self, vendor: Vendor) -> impl Iterator<Item = &str> {
+        let models = self.models.iter().filter(move |model| model.vendor == vendor);
         models.map(|model| model.name.as_str())
-    }
-}
-
-const fn vendor(kind: ProviderKind) -> Option<Vendor> {
-    match kind {
-        ProviderKind::OpenAi | ProviderKind::OpenAiResponses => Some(Vendor::OpenAi),
-        ProviderKind::Anthropic => Some(Vendor::Anthropic),
-        ProviderKind::Google => Some(Vendor::Google),
-        ProviderKind::OpenRouter
-        | ProviderKind::Ollama
-        | ProviderKind::Vllm
-        | ProviderKind::LlamaCpp
-        | ProviderKind::LmStudio
-        | ProviderKind::OpenAiCompatible
-        | ProviderKind::Scripted
-        | ProviderKind::Recorded => None,
     }
 }
 
@@ -162,7 +174,7 @@ mod tests {
             assert!(model.source.starts_with("https://"), "{name}");
             assert!(model.as_of.len() == 7 && model.as_of.starts_with("20"), "{name}");
             assert!(Usd::ZERO < model.input && model.input < model.output, "{name}");
-            assert!(model.cache_read.is_some_and(|read| read < model.input), "{name}");
+            assert!(model.cache_read.is_none_or(|read| read < model.input), "{name}");
             assert!(model.cache_write.is_none_or(|write| write >= model.input), "{name}");
             assert!(u64::from(model.max_output_tokens) <= model.context_tokens, "{name}");
         }
@@ -171,7 +183,7 @@ mod tests {
     #[test]
     fn a_dated_name_is_the_model_without_its_date() {
         let prices = Prices::built_in().unwrap();
-        let find = |name| prices.get(ProviderKind::OpenAi, name).map(|model| model.name.as_str());
+        let find = |name| prices.get(Vendor::OpenAi, name).map(|model| model.name.as_str());
 
         assert_eq!(find("gpt-5"), Some("gpt-5"));
         assert_eq!(find("gpt-5-2025-08-07"), Some("gpt-5"));
@@ -179,6 +191,35 @@ mod tests {
         assert_eq!(find("gpt-5-2025-08-0"), None);
         assert_eq!(find("gpt-5-pro"), None);
         assert_eq!(find("\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}"), None);
-        assert_eq!(prices.get(ProviderKind::OpenAiCompatible, "gpt-5"), None);
+        assert_eq!(prices.get(Vendor::Mistral, "gpt-5"), None);
+    }
+
+    #[test]
+    fn a_vendor_is_known_by_its_wire_or_by_the_host_of_its_own_endpoint() {
+        let compatible = |url| Vendor::of(ProviderKind::OpenAiCompatible, url);
+
+        assert_eq!(Vendor::of(ProviderKind::Anthropic, ""), Some(Vendor::Anthropic));
+        assert_eq!(compatible("https://api.deepseek.com/v1"), Some(Vendor::DeepSeek));
+        assert_eq!(compatible("https://API.MISTRAL.AI/v1"), Some(Vendor::Mistral));
+        assert_eq!(compatible("https://api.x.ai/v1"), Some(Vendor::XAi));
+        assert_eq!(compatible("https://api.x.ai.example.com/v1"), None);
+        assert_eq!(compatible("https://gateway.example.com/api.x.ai"), None);
+        assert_eq!(compatible("not an address"), None);
+        assert_eq!(Vendor::of(ProviderKind::OpenRouter, "https://api.x.ai/v1"), None);
+    }
+
+    #[test]
+    fn every_vendor_has_models() {
+        let prices = Prices::built_in().unwrap();
+        let all = [
+            Vendor::OpenAi,
+            Vendor::Anthropic,
+            Vendor::Google,
+            Vendor::DeepSeek,
+            Vendor::Mistral,
+            Vendor::XAi,
+        ];
+
+        assert!(all.iter().all(|vendor| prices.names(*vendor).next().is_some()));
     }
 }

@@ -15,7 +15,7 @@ use formwork_protocols::{
 };
 use formwork_testkit::http::{Reply, Server};
 use formwork_transport::{
-    Client, Endpoint, Prices, ProviderKind, RetryPolicy, Seams, structured::OutputSchema,
+    Client, Endpoint, Prices, ProviderKind, RetryPolicy, Seams, Vendor, structured::OutputSchema,
 };
 use serde_json::{Value, json};
 
@@ -455,7 +455,8 @@ fn price(wire: ProviderKind, path: &Path) -> Price {
         }
         _ => "gpt-5.1",
     };
-    prices.get(wire, model).unwrap().price()
+    let vendor = Vendor::of(wire, "").unwrap_or(Vendor::OpenAi);
+    prices.get(vendor, model).unwrap().price()
 }
 
 fn cassettes() -> Vec<(ProviderKind, PathBuf)> {
