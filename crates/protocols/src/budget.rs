@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::{HoldId, TaskId},
-    money::{Usd, maybe_not_negative, not_negative},
+    money::{self, Usd},
     time::Span,
 };
 
@@ -19,7 +19,8 @@ pub struct Budget {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe_not_negative"
+        serialize_with = "money::maybe_not_negative_out",
+        deserialize_with = "money::maybe_not_negative"
     )]
     pub usd: Option<Usd>,
     /// Tokens of all classes, the whole subtree together.
@@ -177,30 +178,33 @@ impl AddAssign for Usage {
 #[serde(deny_unknown_fields)]
 pub struct Price {
     /// A million tokens of input.
-    #[serde(deserialize_with = "not_negative")]
+    #[serde(serialize_with = "money::not_negative_out", deserialize_with = "money::not_negative")]
     pub input: Usd,
     /// A million tokens of output, reasoning included unless `reasoning` says otherwise.
-    #[serde(deserialize_with = "not_negative")]
+    #[serde(serialize_with = "money::not_negative_out", deserialize_with = "money::not_negative")]
     pub output: Usd,
     /// A million tokens read from the cache; the price of input where absent.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe_not_negative"
+        serialize_with = "money::maybe_not_negative_out",
+        deserialize_with = "money::maybe_not_negative"
     )]
     pub cache_read: Option<Usd>,
     /// A million tokens written to the cache; the price of input where absent.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe_not_negative"
+        serialize_with = "money::maybe_not_negative_out",
+        deserialize_with = "money::maybe_not_negative"
     )]
     pub cache_write: Option<Usd>,
     /// A million tokens of reasoning; the price of output where absent.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe_not_negative"
+        serialize_with = "money::maybe_not_negative_out",
+        deserialize_with = "money::maybe_not_negative"
     )]
     pub reasoning: Option<Usd>,
 }

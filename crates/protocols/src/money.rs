@@ -120,6 +120,35 @@ pub(crate) fn maybe_not_negative<'de, D: serde::Deserializer<'de>>(
     Ok(Option::<Amount>::deserialize(from)?.map(|Amount(amount)| amount))
 }
 
+/// Writes an amount that cannot be negative, so that nothing is recorded that nobody could read. For
+/// `#[serde(serialize_with)]`.
+///
+/// # Errors
+/// Where it is negative.
+pub(crate) fn not_negative_out<S: serde::Serializer>(
+    amount: &Usd,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    match *amount < Usd::ZERO {
+        true => Err(serde::ser::Error::custom(format!("wanted at least 0, found {amount}"))),
+        false => amount.serialize(to),
+    }
+}
+
+/// The same, of an amount that need not be there.
+///
+/// # Errors
+/// Where it is negative.
+pub(crate) fn maybe_not_negative_out<S: serde::Serializer>(
+    amount: &Option<Usd>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    match amount {
+        Some(amount) => not_negative_out(amount, to),
+        None => to.serialize_none(),
+    }
+}
+
 impl Sum for Usd {
     fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
         amounts.fold(Self::ZERO, Self::saturating_add)

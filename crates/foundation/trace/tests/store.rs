@@ -28,6 +28,7 @@ on_both! {
     what_is_appended_is_read_in_order,
     an_append_is_recorded_whole_or_not_at_all,
     data_of_a_known_kind_that_does_not_fit_is_refused,
+    an_amount_below_nothing_is_not_recorded,
     a_second_write_with_a_key_returns_the_first_event,
     a_selection_reads_a_run_a_task_and_kinds_by_prefix,
     many_producers_leave_a_gapless_sound_log,

@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(find("gpt-5-2025-08-07"), Some("gpt-5"));
         assert_eq!(find("gpt-5-20250807"), Some("gpt-5"));
         assert_eq!(find("gpt-5-2025-08-0"), None);
-        assert_eq!(find("gpt-5-pro"), None);
+        assert_eq!(find("gpt-5-turbo"), None);
         assert_eq!(find("\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}"), None);
         assert_eq!(prices.get(Vendor::Mistral, "gpt-5"), None);
     }

@@ -83,6 +83,28 @@ pub(crate) async fn data_of_a_known_kind_that_does_not_fit_is_refused(place: &Pl
     trace.close().await;
 }
 
+pub(crate) async fn an_amount_below_nothing_is_not_recorded(place: &Place) {
+    let trace = place.open().await;
+    let run = run_at(1);
+    let created = RunCreated {
+        name: "fix-it".parse().unwrap(),
+        workspace: "/home/ada/project".to_owned(),
+        mode: PermissionMode::default(),
+        budget: Budget { usd: Some("-0.25".parse().unwrap()), ..Budget::default() },
+        root: task_at(1),
+        setup: json!({}),
+        version: "0.1.0".to_owned(),
+    };
+
+    let refused = trace.append(of(run, vec![event(EventBody::RunCreated(created))])).await;
+
+    let Err(StoreError::Invalid { kind, reason }) = refused else { panic!("{refused:?}") };
+    assert_eq!(kind, "run.created");
+    assert!(reason.contains("wanted at least 0, found -0.25"), "{reason}");
+    assert_eq!(all(&trace).await, []);
+    trace.close().await;
+}
+
 pub(crate) async fn a_second_write_with_a_key_returns_the_first_event(place: &Place) {
     let trace = place.open().await;
     let (run, other) = (run_at(1), run_at(2));

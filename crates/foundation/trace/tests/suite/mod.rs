@@ -69,7 +69,7 @@ pub(crate) use {
     log::{
         a_second_write_with_a_key_returns_the_first_event,
         a_selection_reads_a_run_a_task_and_kinds_by_prefix,
-        an_append_is_recorded_whole_or_not_at_all,
+        an_amount_below_nothing_is_not_recorded, an_append_is_recorded_whole_or_not_at_all,
         data_of_a_known_kind_that_does_not_fit_is_refused,
         many_producers_leave_a_gapless_sound_log, secrets_reach_neither_events_nor_keys_nor_blobs,
         text_of_every_kind_survives, the_log_refuses_to_be_changed,
