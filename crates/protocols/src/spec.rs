@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::{
     budget::Budget,
     check::{CheckSpec, Phase},
-    id::{AgentName, EventName, TaskName},
+    id::{AgentName, EventName, TaskName, ToolName},
     time::Span,
     tool::PermissionMode,
 };
@@ -191,6 +191,8 @@ pub enum Body {
     Decision(Decision),
     /// Tasks that the result of another task asks for: a plan, done as a graph.
     Graph(Box<Graph>),
+    /// One call of a tool, made for a person.
+    Call(Box<HandCall>),
     /// A part of its parent's conversation, opened by `start_task` and closed by `end_task`.
     #[expect(missing_docs, reason = "the sentence above names them")]
     Inline { goal: String },
@@ -208,6 +210,7 @@ impl Body {
             Self::WaitFor(_) => "wait_for",
             Self::Decision(_) => "decision",
             Self::Graph(_) => "graph",
+            Self::Call(_) => "call",
             Self::Inline { .. } => "inline",
         }
     }
@@ -229,6 +232,18 @@ impl Body {
             _ => &mut [],
         }
     }
+}
+
+/// One call of a tool that a person makes by hand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HandCall {
+    /// The tool.
+    pub tool: ToolName,
+    /// What it is called with.
+    pub arguments: Map<String, Value>,
+    /// Whether it is only held against the rules, and nothing is done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
 }
 
 /// The same task once for each item of a list.

@@ -499,7 +499,10 @@ fn id(snapshot: &Snapshot) -> BlobHash {
 
 /// Tells whether a task does something itself, and not by what is below it alone.
 const fn works(spec: &TaskSpec) -> bool {
-    matches!(spec.body, Body::Agent { .. } | Body::Command { .. } | Body::Native { .. })
+    matches!(
+        spec.body,
+        Body::Agent { .. } | Body::Command { .. } | Body::Native { .. } | Body::Call(_)
+    )
 }
 
 /// Tells whether an exit check of a task compares the workspace with what it was.

@@ -216,6 +216,7 @@ pub(crate) fn subject(work: &Work) -> String {
         Work::Goal(asked) => asked.prompt.trim(),
         // It changes nothing that could be committed.
         Work::Review { .. } => "review",
+        Work::Call(asked) => asked.tool.as_str(),
         Work::Workflow { source, .. } => {
             let stem = Path::new(source).file_stem().and_then(|stem| stem.to_str());
             stem.unwrap_or("workflow")

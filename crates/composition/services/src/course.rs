@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use formwork_protocols::{
-    BlobHash, CallId, Event, EventBody, Message, Position, ProviderFault, Replay, Role, RunId,
-    SessionId, Store, TaskId, ToolErrorKind,
+    BlobHash, Body, CallId, Event, EventBody, Message, Position, ProviderFault, Replay, Role,
+    RunId, SessionId, Store, TaskId, ToolErrorKind,
     event::{Decided, ToolRequested},
     store::Selection,
     text,
@@ -277,15 +277,22 @@ pub(crate) fn deciding(events: &[Event]) -> HashSet<TaskId> {
     found
 }
 
-/// Lists what was said and done in the conversations of checks, by its places in the run: what counts of
-/// them is the verdict.
+/// Lists what was said and done in the conversations of checks, and in calls by
+/// hand, by its places in the run: what counts of them is the verdict and the end.
 pub(crate) fn asides(events: &[Event]) -> HashSet<u64> {
     let mut checking: HashSet<TaskId> = HashSet::new();
     let mut sessions: HashSet<SessionId> = HashSet::new();
     let mut calls: HashSet<CallId> = HashSet::new();
     let mut found = HashSet::new();
+    let mut by_hand: HashSet<TaskId> = HashSet::new();
     for event in events {
         let is_aside = match (&event.body, event.task) {
+            (EventBody::TaskCreated(created), Some(task)) => {
+                if matches!(created.spec.body, Body::Call(_)) {
+                    by_hand.insert(task);
+                }
+                false
+            }
             (EventBody::CheckStarted(_), Some(task)) => {
                 checking.insert(task);
                 false
@@ -302,10 +309,15 @@ pub(crate) fn asides(events: &[Event]) -> HashSet<u64> {
             (EventBody::SessionReprompted(told), _) => sessions.contains(&told.session),
             (EventBody::ContextCompacted(done), _) => sessions.contains(&done.session),
             (EventBody::ModelRequested(asked), _) => sessions.contains(&asked.session),
-            (EventBody::ToolRequested(made), _) if sessions.contains(&made.session) => {
+            // What a person called is not called again: what counts of it is how its task ended.
+            (EventBody::ToolRequested(made), task)
+                if sessions.contains(&made.session)
+                    || task.is_some_and(|task| by_hand.contains(&task)) =>
+            {
                 calls.insert(made.call);
                 true
             }
+            (EventBody::NoteAdded(note), _) => calls.contains(&note.call),
             (EventBody::ModelCompleted(done), _) => sessions.contains(&done.session),
             (EventBody::ModelFailed(failed), _) => sessions.contains(&failed.session),
             (EventBody::ToolCompleted(done), _) => calls.contains(&done.call),

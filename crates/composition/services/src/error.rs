@@ -33,6 +33,9 @@ pub enum Error {
     /// There is no such tool.
     #[error("there is no tool {name}{}", hint.as_ref().map_or(String::new(), |hint| format!("; {hint}")))]
     NoSuchTool { name: ToolName, hint: Option<String> },
+    /// A tool is not called by hand. Nothing was recorded.
+    #[error("{tool} is not called: {reason}")]
+    Uncallable { tool: ToolName, reason: String, code: OutcomeCode },
     /// An agent asks for a category that nothing is mapped to.
     #[error("agent {agent} asks for the category {category}, and no model is mapped to it")]
     NoSuchCategory { agent: AgentName, category: CategoryName },
@@ -190,6 +193,7 @@ impl Error {
                 OutcomeCode::Refused
             }
             Self::UncleanMessage { .. } | Self::Scan { .. } => OutcomeCode::Refused,
+            Self::Uncallable { code, .. } => *code,
             Self::Documents(_)
             | Self::NoSuchAgent { .. }
             | Self::NoSuchTool { .. }
@@ -254,6 +258,12 @@ impl Error {
                 if matches!(**source, formwork_transport::Error::NoPrice { .. }) =>
             {
                 "say what it costs in the config: [models.\"provider/model\"] price = \"local\" or { input = \"3\", output = \"15\" } USD per million tokens".to_owned()
+            }
+            Self::Uncallable { code: OutcomeCode::Refused, .. } => {
+                "pass --mode edit or --mode auto, or call it as another agent with --agent".to_owned()
+            }
+            Self::Uncallable { tool, code: OutcomeCode::Usage, .. } => {
+                format!("`formwork tools show {tool}` tells what it is given")
             }
             Self::ReadOnly { .. } => {
                 "pass --mode edit, or say mode = \"edit\" below [permissions] in the config".to_owned()

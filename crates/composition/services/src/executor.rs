@@ -191,7 +191,7 @@ impl Workshop {
         Ok(rules)
     }
 
-    /// Puts the tools of one session behind its pipeline.
+    /// Puts the tools of one session of an agent behind its pipeline.
     async fn toolbox(
         &self,
         job: &AttemptJob,
@@ -199,7 +199,25 @@ impl Workshop {
         talk: Option<Arc<Talk>>,
         mode: Option<PermissionMode>,
     ) -> Result<Arc<dyn Toolbox>, Error> {
-        let chosen = self.agent(agent)?;
+        let who = (&self.agent(agent)?.agent, Principal::agent(agent));
+        let pairs = Pairs::default();
+        let pipeline =
+            self.pipeline(job, who, talk.clone().map(|talk| (talk, &pairs)), mode).await?;
+        if let Some(talk) = talk {
+            return Ok(Arc::new(Played { tools: Arc::new(pipeline), talk, pairs }));
+        }
+        Ok(Arc::new(pipeline))
+    }
+
+    /// Puts the tools that `agent` may call behind a pipeline whose calls are made by `principal`.
+    pub(crate) async fn pipeline(
+        &self,
+        job: &AttemptJob,
+        (agent, principal): (&Agent, Principal),
+        talk: Option<(Arc<Talk>, &Pairs)>,
+        mode: Option<PermissionMode>,
+    ) -> Result<Pipeline, Error> {
+        let by_hand = matches!(job.spec.body, Body::Call(_));
         let made = job.spec.made.as_deref();
         // Who only looks opens nothing and ends nothing: its last message is its answer.
         let only_looks = mode == Some(PermissionMode::Ask);
@@ -216,7 +234,7 @@ impl Workshop {
         let bounded = protection.clone();
         let workspace = Workspace::new(Arc::clone(&self.root), rules, self.reads.session())
             .keeping(Arc::clone(&self.snapshots));
-        let exec = chosen.agent.document().tools.exec.as_ref();
+        let exec = agent.document().tools.exec.as_ref();
         let timeout = exec.and_then(|exec| exec.timeout);
         let made_by = made.map_or(&[][..], |made| &made.by);
         let made_by: Vec<&Agent> = made_by
@@ -225,7 +243,7 @@ impl Workshop {
             .collect::<Result<_, _>>()?;
         let specs = self.specs();
         let specs: Vec<&ToolSpec> = specs.iter().collect();
-        let bare = setup::policy(&config, &chosen.agent, specs.iter().copied(), &self.protection)?;
+        let bare = setup::policy(&config, agent, specs.iter().copied(), &self.protection)?;
         let (policy, allowed) = match made {
             Some(made) => making::within(made, bare, made_by, &specs)?,
             None => bare,
@@ -268,7 +286,7 @@ impl Workshop {
                 scrub: Arc::clone(&self.scrub),
                 clock: Arc::clone(&self.clock),
                 environment: self.environment.clone(),
-                principal: Principal::agent(agent),
+                principal: principal.clone(),
                 token: job.token,
             })),
             makes: Some(Arc::new(maker)),
@@ -311,9 +329,8 @@ impl Workshop {
                 && (has_tests || name.as_str() != RUN_TESTS);
             is_fit && allowed.tools.contains(name)
         });
-        let pairs = Pairs::default();
-        if let (Some(tape), Some(talk)) = (&self.tape, &talk) {
-            tools_allowed = tape::played(tools_allowed, tape, talk, &pairs);
+        if let (Some(tape), Some((talk, pairs))) = (&self.tape, &talk) {
+            tools_allowed = tape::played(tools_allowed, tape, talk, pairs);
         }
         let hooks = &self.setup.config.hooks;
         let mut gate: Option<Arc<dyn Gate>> = None;
@@ -326,8 +343,8 @@ impl Workshop {
         let mut approver = Arc::clone(&self.approver);
         let mut around: Option<Arc<dyn Around>> = None;
         match &talk {
-            Some(talk) => {
-                let (talk, pairs) = (Arc::clone(talk), Arc::clone(&pairs));
+            Some((talk, pairs)) => {
+                let (talk, pairs) = (Arc::clone(talk), Arc::clone(pairs));
                 if hooks.iter().any(|hook| hook.event.is_gate()) {
                     let (talk, pairs) = (Arc::clone(&talk), Arc::clone(&pairs));
                     gate = Some(Arc::new(TapedGate { talk, pairs }));
@@ -344,10 +361,15 @@ impl Workshop {
             }
         }
         let approved = approved(&*self.store, job.run, job.resumes).await?;
-        let pipeline = Pipeline::new(Parts {
+        let loaded = match by_hand {
+            // Whoever names a tool needs not be told of it first.
+            true => allowed.deferred.iter().cloned().collect(),
+            false => self.loaded(job).await?,
+        };
+        Pipeline::new(Parts {
             tools: tools_allowed,
             deferred: allowed.deferred,
-            loaded: self.loaded(job).await?,
+            loaded,
             policy: Arc::new(policy),
             approver,
             gate,
@@ -359,14 +381,10 @@ impl Workshop {
             secrets: Arc::clone(&self.secrets),
             scrub: Arc::clone(&self.scrub),
             clock: Arc::clone(&self.clock),
-            principal: Principal::agent(agent),
+            principal,
             lookup: self.lookup(),
         })
-        .map_err(tools)?;
-        if let Some(talk) = talk {
-            return Ok(Arc::new(Played { tools: Arc::new(pipeline), talk, pairs }));
-        }
-        Ok(Arc::new(pipeline))
+        .map_err(tools)
     }
 
     /// Returns where programs are looked for: what lies in the workspace stands in for none.
@@ -780,7 +798,7 @@ impl Workshop {
     }
 
     /// Counts the files that a task's calls have changed.
-    async fn files_changed(&self, job: &AttemptJob) -> Result<u64, Error> {
+    pub(crate) async fn files_changed(&self, job: &AttemptJob) -> Result<u64, Error> {
         let selection = Selection {
             run: Some(job.run),
             task: Some(job.task),
@@ -867,6 +885,7 @@ impl Executor for Workshop {
                 self.watched(within, attempt).await
             }
             (Ok(()), Body::Graph(graph)) => self.graph(&job, graph, cancel).await,
+            (Ok(()), Body::Call(call)) => Box::pin(self.by_hand(&job, call, cancel)).await,
             (Ok(()), body) => Err(Error::Body { body: body.as_str() }),
         };
         self.judged(done.unwrap_or_else(|error| broken(&error))).await
@@ -993,7 +1012,7 @@ fn broken(error: &Error) -> AttemptEnd {
 }
 
 /// Says that a body gave up without a conversation to go on in.
-const fn failed(why: Escalation) -> AttemptEnd {
+pub(crate) const fn failed(why: Escalation) -> AttemptEnd {
     AttemptEnd::Failed { why, session: None, files_changed: 0 }
 }
 

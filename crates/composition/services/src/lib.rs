@@ -35,6 +35,7 @@ pub mod trust; // What of it may take effect.
 mod apart; // Tasks with a workspace of their own.
 mod approval; // Who answers for what the rules leave open.
 mod bounds; // What a program may write.
+mod by_hand; // Calls that a person makes.
 
 mod baseline; // What a task began with.
 mod changes; // What a run has changed.

@@ -9,7 +9,7 @@ use std::{
 use formwork_agent::Agent;
 use formwork_policy::{CommandPatterns, HostPatterns, Policy, Rules, Sinks, ToolPatterns};
 use formwork_protocols::{
-    AgentName, Cover, ModelRef, PermissionMode, RunId, SessionId, ToolName, ToolSpec,
+    AgentName, Cover, ModelRef, PermissionMode, Principal, RunId, SessionId, ToolName, ToolSpec,
     check::CommandCheck,
 };
 use formwork_sandbox::{Limits, Network, Protection, Protections, Status, probe};
@@ -65,6 +65,18 @@ pub(crate) struct RunSetup {
     /// What the run was begun as.
     #[serde(default, skip_serializing_if = "Kind::is_other")]
     pub(crate) kind: Kind,
+    /// Whose hand calls a tool, where a person does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) hand: Option<Hand>,
+}
+
+/// A person who calls a tool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Hand {
+    /// The agent whose rules hold for the call.
+    pub(crate) agent: Agent,
+    /// Who calls.
+    pub(crate) principal: Principal,
 }
 
 /// What a run was begun as, as far as that has more to tell at its end than any.

@@ -43,6 +43,7 @@ pub use {
     error::Error,
     fetch::HttpRules,
     lookup::Lookup,
-    pipeline::{Around, Gate, Outside, PREVIEW_BYTES, Parts, Pipeline},
+    pipeline::{Around, Gate, Outside, PREVIEW_BYTES, Parts, Pipeline, Weighed},
     registry::Registry,
+    schema::check as check_arguments,
 };

@@ -5,6 +5,8 @@
 
 mod approval; // Who is asked what the rules leave open.
 
+pub use approval::Weighed;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
@@ -172,6 +174,25 @@ impl Pipeline {
                 format!("{} was not called: task {} is not active", call.name, context.task),
             ));
         }
+        let (offered, arguments) = self.read(call)?;
+        let question = approval::Question { context, call, offered, arguments: &arguments };
+        let replaced = self.judge(&question, (journal, cancel)).await?;
+        let (arguments, replaced) = match replaced {
+            Some(replaced) => (replaced, true),
+            None => (arguments, false),
+        };
+        // To say that a task is done is no work: who has used the last call must be able to.
+        if offered.tool.spec().class != ToolClass::Lifecycle {
+            self.parts
+                .ledger
+                .count_tool_call(context.task)
+                .map_err(|over| ToolError::new(ToolErrorKind::OverBudget, over.to_string()))?;
+        }
+        Ok(Admitted { tool: &offered.tool, arguments, replaced })
+    }
+
+    /// Finds the tool of a call, and reads its arguments by the schema of that.
+    fn read(&self, call: &ToolCall) -> Result<(&Offered, Value), ToolError> {
         let offered = self.find(&call.name)?;
         let arguments = match &call.arguments {
             Arguments::Json(arguments) => schema::without_nulls(arguments),
@@ -187,20 +208,7 @@ impl Pipeline {
         };
         let spec = offered.tool.spec();
         offered.validator.check(&spec.definition.name, &arguments)?;
-        let question = approval::Question { context, call, offered, arguments: &arguments };
-        let replaced = self.judge(&question, (journal, cancel)).await?;
-        let (arguments, replaced) = match replaced {
-            Some(replaced) => (replaced, true),
-            None => (arguments, false),
-        };
-        // To say that a task is done is no work: who has used the last call must be able to.
-        if offered.tool.spec().class != ToolClass::Lifecycle {
-            self.parts
-                .ledger
-                .count_tool_call(context.task)
-                .map_err(|over| ToolError::new(ToolErrorKind::OverBudget, over.to_string()))?;
-        }
-        Ok(Admitted { tool: &offered.tool, arguments, replaced })
+        Ok((offered, arguments))
     }
 
     /// Finds a tool by its name, or by the form without dots in which some providers show names: a call of

@@ -105,6 +105,16 @@ impl Validator {
     }
 }
 
+/// Holds arguments against the schema of a tool, before anything else is asked of it.
+///
+/// # Errors
+/// [`ToolErrorKind::InvalidArguments`] lists every fault with its place.
+pub fn check(tool: &ToolDefinition, arguments: &Value) -> Result<(), ToolError> {
+    let validator = Validator::new(&tool.parameters)
+        .map_err(|reason| ToolError::new(ToolErrorKind::InvalidArguments, reason))?;
+    validator.check(&tool.name, &without_nulls(arguments))
+}
+
 /// Reads arguments that have passed their schema.
 ///
 /// # Errors

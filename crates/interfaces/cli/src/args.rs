@@ -157,7 +157,7 @@ pub enum Verb {
     /// List and check workflows, or show what one would do and could cost at the most.
     #[command(subcommand)]
     Workflows(Workflows),
-    /// List the tools, or show one.
+    /// List the tools, show one, or call one by hand.
     Tools(Tools),
     /// Write a commented starting set of documents.
     Init(Init),
@@ -631,6 +631,36 @@ pub enum ToolsVerb {
         /// The tool.
         name: ToolName,
     },
+    /// Call a tool once by hand, through all that holds for a call of an agent, as a run of its own.
+    Call(ToolCall),
+}
+
+// `formwork tools call`
+#[derive(Debug, Args)]
+pub struct ToolCall {
+    /// The tool.
+    pub name: ToolName,
+    /// An argument. A text is taken as it is, anything else as JSON; several of a list make it up.
+    #[arg(value_name = "KEY=VALUE")]
+    pub pairs: Vec<String>,
+    /// All arguments as one JSON object; - reads it from standard input.
+    #[arg(long, value_name = "JSON", conflicts_with = "pairs")]
+    pub args: Option<String>,
+    /// Say what the rules make of the call and what it would do, and do nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The agent as which it is called; the rules of the config alone hold where absent.
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<AgentName>,
+    /// What may be done: ask, plan, edit or auto.
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub mode: Option<PermissionMode>,
+    /// A command that may be run, such as "cargo test *". May be repeated.
+    #[arg(long = "allow", value_name = "PATTERN")]
+    pub allow: Vec<String>,
+    /// Whether processes are confined: on, auto or off.
+    #[arg(long, value_name = "MODE", hide_possible_values = true)]
+    pub sandbox: Option<SandboxArg>,
 }
 
 // `formwork notepad`

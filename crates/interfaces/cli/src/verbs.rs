@@ -21,6 +21,7 @@ mod rounds;
 mod run;
 mod runs;
 mod tasks;
+mod tool_call;
 pub(crate) mod transcripts;
 mod trust;
 mod undo;

@@ -13,6 +13,7 @@ mod world; // A workspace, a provider and the real program.
 
 mod bounds; // What programs may write.
 mod budget; // What is set aside and spent.
+mod by_hand; // Calls of tools that a person makes.
 mod by_workflow; // Checks that a tree of tasks decides.
 mod chat; // A chat in a real terminal.
 mod check; // Keys, found before they are committed.

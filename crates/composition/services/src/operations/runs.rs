@@ -1,6 +1,7 @@
 //! `runs.*`: begins, lists, shows, stops and resumes runs.
 
 mod answers; // What hooks said.
+mod call; // One call of a tool, by hand.
 mod control; // Stopping and steering, from any process.
 mod diff; // Where two runs part.
 mod fork; // Going on from a point of another run.
@@ -20,8 +21,8 @@ use std::{
 use async_trait::async_trait;
 use formwork_agent::Agents;
 use formwork_protocols::{
-    AgentName, EventBody, ModelRef, PermissionMode, Position, Rng as _, RunId, RunOutcome, Scrub,
-    Span, Store, SystemRng, TaskId, ToolSpec, WorkflowName,
+    AgentName, EventBody, ModelRef, PermissionMode, Position, Rng as _, RunId, RunOutcome,
+    Scrub, Span, Store, SystemRng, TaskId, ToolSpec, WorkflowName,
     check::{CheckKind, CheckSpec, CommandCheck, Expect, GitChange, Parser},
     document::Diagnostics,
     event::HookFailed,
@@ -57,6 +58,7 @@ pub use crate::setup::Kind;
 use salvage::Salvage;
 pub use {
     answers::GateRow,
+    call::Call,
     control::{Abort, Pause, Steer, SteerParams, Steered, StopParams, Stopped},
     diff::{Compared, Diff, DiffParams, FilePair, Spent, Stands, TaskPair},
     fork::{Fork, ForkParams, Forked, Point, Rewind, RewindParams},
@@ -116,6 +118,8 @@ pub enum Work {
     Loop(Rounds),
     /// A goal is planned by an agent, and the tasks of the plan are done apart and merged one by one.
     Goal(Goal),
+    /// A tool is called once, through all that holds for a call of an agent.
+    Call(Call),
     /// A change that git knows is judged by an agent, and nothing is changed. Only where it approves has the run
     /// completed.
     Review {
@@ -201,6 +205,7 @@ impl Operation for Start {
         }
         let mut goes_on = None;
         let mut integrates = None;
+        let mut hand = None;
         let connected = formwork.models(&config);
         let (agents, mut plan) = match work {
             Work::Workflow { source, text } => {
@@ -230,6 +235,13 @@ impl Operation for Start {
                 let (plan, test) = goal::plan(formwork, asked)?;
                 integrates = test;
                 (formwork.agents()?, plan)
+            }
+            Work::Call(asked) => {
+                let agents = formwork.agents()?;
+                let by = caller.principal().clone();
+                let (plan, own) = call::plan(formwork, &config, &agents, asked, by)?;
+                hand = Some(own);
+                (agents, plan)
             }
             Work::Review { change, prompt, agent } => {
                 (formwork.agents()?, review::plan(formwork, change, prompt, agent).await?)
@@ -329,6 +341,7 @@ impl Operation for Start {
             integrates,
             kind,
             outside,
+            hand,
         };
         let workshop = workshop(formwork, setup.clone(), keys.registry, models)?;
         for agent in setup.agents.values() {

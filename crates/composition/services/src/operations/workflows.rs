@@ -499,6 +499,7 @@ fn does(body: &Body) -> String {
         Body::Agent { agent, .. } => format!("agent {agent}"),
         Body::Command { argv } => format!("command {}", argv.join(" ")),
         Body::Native { function } => format!("native {function}"),
+        Body::Call(call) => format!("tool {}", call.tool),
         other => other.as_str().to_owned(),
     }
 }

@@ -48,6 +48,19 @@ impl Question<'_> {
     }
 }
 
+/// What would come of a call that is not made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Weighed {
+    /// What the rules say, and what was approved before.
+    pub decision: Decision,
+    /// The words that it would run, where it runs a program.
+    pub argv: Option<Vec<String>>,
+    /// Where it would connect to.
+    pub hosts: Vec<String>,
+    /// The paths that it names.
+    pub paths: Vec<String>,
+}
+
 impl Pipeline {
     /// Holds a call against the rules and the gate, and asks where these leave it open. Returns the arguments to
     /// use instead, if the gate replaced them.
@@ -128,27 +141,51 @@ impl Pipeline {
         decision: Decision,
         seams: (&Journal, &Cancel),
     ) -> Result<(), ToolError> {
+        let (decision, is_labelled) = self.granted(question, decision);
+        match decision {
+            Decision::Allow => Ok(()),
+            Decision::Deny { why } => Err(ToolError::new(ToolErrorKind::Denied, why)),
+            Decision::Ask { why } => self.ask(question, (why, is_labelled), seams).await,
+        }
+    }
+
+    /// Returns what a decision becomes by what was read from outside and by what was approved before, and whether the
+    /// first of these counts.
+    fn granted(&self, question: &Question<'_>, decision: Decision) -> (Decision, bool) {
         let (tool, grants) = (&question.offered.tool.spec().definition.name, &self.parts.grants);
         let by_label = match self.parts.outside.told() {
             Some(from) => self.parts.policy.after_outside(tool, &from),
             None => Decision::Allow,
         };
         let is_labelled = by_label != Decision::Allow;
-        match by_label.and(decision) {
-            Decision::Allow => Ok(()),
-            Decision::Deny { why } => Err(ToolError::new(ToolErrorKind::Denied, why)),
-            Decision::Ask { why } => {
-                // Whoever approved calls alike knew nothing of what was read since.
-                let covered = question.with_call(&self.parts.lookup, |call| match is_labelled {
-                    true => grants.cover_exactly(call, question.arguments),
-                    false => grants.cover(call, question.arguments),
-                });
-                if covered {
-                    return Ok(());
-                }
-                self.ask(question, (why, is_labelled), seams).await
+        let decision = by_label.and(decision);
+        if let Decision::Ask { .. } = decision {
+            // Whoever approved calls alike knew nothing of what was read since.
+            let covered = question.with_call(&self.parts.lookup, |call| match is_labelled {
+                true => grants.cover_exactly(call, question.arguments),
+                false => grants.cover(call, question.arguments),
+            });
+            if covered {
+                return (Decision::Allow, is_labelled);
             }
         }
+        (decision, is_labelled)
+    }
+
+    /// Says what would come of a call by the rules and by what was approved. Nothing is done, asked or recorded.
+    ///
+    /// # Errors
+    /// [`ToolError`] where there is no such tool for the session, or the arguments do not follow its schema.
+    pub fn weigh(&self, context: &CallContext, call: &ToolCall) -> Result<Weighed, ToolError> {
+        let (offered, arguments) = self.read(call)?;
+        let question = Question { context, call, offered, arguments: &arguments };
+        let (decision, _) = self.granted(&question, self.by_rules(&question));
+        Ok(question.with_call(&self.parts.lookup, |call| Weighed {
+            decision,
+            argv: call.argv.map(<[String]>::to_vec),
+            hosts: call.hosts.to_vec(),
+            paths: call.paths.iter().map(|path| (*path).to_owned()).collect(),
+        }))
     }
 
     /// Asks about a call, and records the question before and the answer after.

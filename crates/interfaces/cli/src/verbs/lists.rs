@@ -37,6 +37,10 @@ pub(super) fn tools(
     terminal: &Terminal,
     args: Tools,
 ) -> Result<OutcomeCode, Fault> {
+    let args = match args.verb {
+        Some(ToolsVerb::Call(call)) => return super::tool_call::call(global, terminal, call),
+        other => Tools { verb: other },
+    };
     super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
         if let Some(ToolsVerb::Show { name }) = args.verb {
             let found = formwork.call::<tools::Get>(&caller, tools::GetParams { name }).await?;

@@ -320,6 +320,8 @@ struct Shown<'a> {
     seen: Position,
     /// What the last task said that claimed to be done.
     answer: String,
+    /// Whether words of a model were shown as they came.
+    spoke: bool,
     /// The commits that were made.
     commits: Vec<CommitMade>,
 }
@@ -334,6 +336,7 @@ impl<'a> Shown<'a> {
             run,
             seen: Position::default(),
             answer: String::new(),
+            spoke: false,
             commits: Vec::new(),
         }
     }
@@ -344,6 +347,7 @@ impl<'a> Shown<'a> {
             Happening::Event(event) if event.run == self.run => self.event(&event),
             Happening::Delta(delta) if delta.run == self.run => {
                 if self.terminal.format == Format::Text {
+                    self.spoke = true;
                     self.view.delta(&delta, SystemClock.now())?;
                 }
                 Ok(())
@@ -403,7 +407,8 @@ fn conclude(
             let mut text = report.map(Report::told).unwrap_or_default();
             // A claim that was refused is no answer; `formwork runs show` tells what became of it.
             let holds = outcome.code == OutcomeCode::Completed;
-            if holds && !answer.is_empty() && !terminal.streams() {
+            let was_shown = shown.spoke && terminal.streams();
+            if holds && !answer.is_empty() && !was_shown {
                 text.push_str(answer.trim_end());
                 text.push('\n');
             }

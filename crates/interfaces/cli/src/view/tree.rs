@@ -184,10 +184,9 @@ impl Tree {
 
 /// Describes a tool call in a few words: its name and what it is about.
 pub(crate) fn describe(tool: &str, arguments: &serde_json::Value) -> String {
-    let about =
-        ["path", "command", "arguments", "pattern", "name"].iter().find_map(|key| match arguments
-            .get(*key)?
-        {
+    let about = ["path", "command", "arguments", "pattern", "name"]
+        .iter()
+        .find_map(|key| match arguments.get(*key)? {
             serde_json::Value::String(text) => Some(text.clone()),
             serde_json::Value::Array(words) => {
                 let words: Vec<_> = words.iter().filter_map(serde_json::Value::as_str).collect();
