@@ -653,6 +653,9 @@ pub struct SessionStarted {
     /// What its provider counted last: the measure of a request, and its tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<(u64, u64)>,
+    /// The tool call that it answers, where another conversation asks it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallId>,
 }
 
 /// Data of `instructions.loaded`; the message that tells them comes next, or they stand in the system message.

@@ -30,7 +30,7 @@ use formwork_write_safety::WriteRules;
 
 use crate::{Error, baseline::Began, error::chain, executor::Workshop};
 
-pub(crate) use share::Shares;
+pub(crate) use {review::OnlyThis, share::Shares};
 
 /// Why a fix is not applied that was begun before.
 const BROKEN_OFF: &str = "it was broken off when it was applied before, and what of it took effect is unknown: \

@@ -277,8 +277,8 @@ pub(crate) fn deciding(events: &[Event]) -> HashSet<TaskId> {
     found
 }
 
-/// Lists what was said and done in the conversations of checks, and in calls by
-/// hand, by its places in the run: what counts of them is the verdict and the end.
+/// Lists what was said and done in the conversations of checks and of those who were asked a question, and in calls by
+/// hand, by its places in the run: what counts of them is the verdict, the answer and the end.
 pub(crate) fn asides(events: &[Event]) -> HashSet<u64> {
     let mut checking: HashSet<TaskId> = HashSet::new();
     let mut sessions: HashSet<SessionId> = HashSet::new();
@@ -301,7 +301,9 @@ pub(crate) fn asides(events: &[Event]) -> HashSet<u64> {
                 checking.remove(&task);
                 false
             }
-            (EventBody::SessionStarted(started), Some(task)) if checking.contains(&task) => {
+            (EventBody::SessionStarted(started), Some(task))
+                if checking.contains(&task) || started.call.is_some() =>
+            {
                 sessions.insert(started.session)
             }
             (EventBody::SessionMessage(said), _) => sessions.contains(&said.session),

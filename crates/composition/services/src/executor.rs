@@ -45,6 +45,7 @@ use crate::{
     bounds::Bounds,
     checks::Shares,
     commits::Committer,
+    consult::Consult,
     custom,
     gates::{Gates, TapedGate},
     guarded::guarded,
@@ -68,7 +69,7 @@ const EXEC_TIMEOUT: Duration = Duration::from_secs(600);
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// What an agent is told whose model takes no tools, behind a prompt that may speak of some.
-const NO_TOOLS: &str = "\n\nYou have no tools here: nothing can be called, end_task neither. Answer in words; your \
+pub(crate) const NO_TOOLS: &str = "\n\nYou have no tools here: nothing can be called, end_task neither. Answer in words; your \
     last message is taken for your result.";
 
 /// How many bytes of a command's output become what it claims.
@@ -295,6 +296,7 @@ impl Workshop {
         let tools = |source| Error::Tools { source };
         builtin::register(&mut registry, parts).map_err(tools)?;
         registry.add(Arc::new(LoadSkill::new(Arc::clone(&self.root)))).map_err(tools)?;
+        registry.add(Arc::new(Consult::new(self, job))).map_err(tools)?;
         let has_tests = self.setup.tests.is_some();
         let run_tests = RunTests {
             spec: run_tests::spec(),
@@ -528,6 +530,7 @@ impl Workshop {
             rules: chosen.agent.document().session,
             limits,
             token: job.token,
+            call: None,
         };
         let heard = self.heard(job, talk.as_ref().map(|(_, talk)| talk));
         let carried = talk.as_ref().and_then(|(_, talk)| talk.carried());
@@ -599,7 +602,7 @@ impl Workshop {
     }
 
     /// Returns the model that sums up conversations of an agent, where it is another one than its own.
-    fn summary_model(
+    pub(crate) fn summary_model(
         &self,
         chosen: &setup::AgentSetup,
         own: &Model,
@@ -660,6 +663,7 @@ impl Workshop {
             rules: chosen.agent.document().session,
             limits,
             token: job.token,
+            call: None,
         };
         let seams = Seams {
             // What a repository tells must not sway who judges a change of it.

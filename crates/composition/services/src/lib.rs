@@ -41,6 +41,7 @@ mod baseline; // What a task began with.
 mod changes; // What a run has changed.
 mod checks; // How a check is decided.
 mod commits; // And commits of it.
+mod consult; // One question to another agent.
 pub mod course; // What happened, as it can be compared.
 pub mod custom; // The tools that a workspace brings along.
 mod executor; // The work of tasks.

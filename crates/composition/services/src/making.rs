@@ -20,7 +20,7 @@ use formwork_tool::{
 use formwork_write_safety::WriteRules;
 use serde_json::Value;
 
-use crate::{Error, setup, setup::Allowed};
+use crate::{Error, consult::CONSULT, setup, setup::Allowed};
 
 /// The variable by which what a task is asked is put into its prompt: the words of a model are no template.
 pub(crate) const REQUEST: &str = "request";
@@ -69,6 +69,11 @@ impl Hand {
 /// Tells whether an agent may make tasks.
 pub(crate) fn may_make(agent: &Agent) -> bool {
     names(agent, CREATE_TASK, "tasks")
+}
+
+/// Tells whether an agent may ask others.
+pub(crate) fn may_consult(agent: &Agent) -> bool {
+    names(agent, CONSULT, "model")
 }
 
 /// Tells whether the allow-list of an agent names a tool, by its name or its tag.

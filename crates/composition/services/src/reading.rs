@@ -6,8 +6,41 @@ use std::{
     path::Path,
 };
 
+use formwork_context::{outside, visible};
+use formwork_write_safety::Root;
+
 /// The largest document that is read, in bytes: no person writes a larger one.
 pub const LARGEST: u64 = 4 * 1024 * 1024;
+
+/// How many bytes of a file are shown to a model with what it is asked.
+const SHOWN: u64 = 32 * 1024;
+
+/// Returns a file of a workspace as it is shown to a model.
+///
+/// # Errors
+/// Why it cannot be shown, in words.
+pub(crate) fn shown(root: &Root, path: &str) -> Result<String, String> {
+    let file = root.open_file(path).map_err(|error| crate::error::chain(&error))?;
+    let about = file.metadata().map_err(|error| error.to_string())?;
+    if !about.is_file() {
+        return Err("it is no file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    file.take(SHOWN).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.contains(&0) {
+        return Err("it is not a text file".to_owned());
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let more = match about.len() > SHOWN {
+        true => format!("\n[{} bytes follow]", about.len() - SHOWN),
+        false => String::new(),
+    };
+    let path = visible(path).replace(['"', '<', '>', '\n'], "_");
+    Ok(format!(
+        "\n\n<file path=\"{path}\">\n{}{more}\n</file>",
+        outside(&text).replace("</", "<\\/")
+    ))
+}
 
 /// Reads a document that a person named.
 ///

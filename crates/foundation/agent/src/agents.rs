@@ -10,7 +10,8 @@ use crate::load::{self, Checks};
 use crate::{Agent, AgentDocument, Source};
 
 /// The agents that come with the program: file name, document, prompt.
-const BUILT_IN: [(&str, &str, &str); 7] = [
+const BUILT_IN: [(&str, &str, &str); 8] = [
+    ("adviser.toml", include_str!("builtin/adviser.toml"), include_str!("builtin/adviser.md")),
     ("coder.toml", include_str!("builtin/coder.toml"), include_str!("builtin/coder.md")),
     ("lead.toml", include_str!("builtin/lead.toml"), include_str!("builtin/lead.md")),
     ("partner.toml", include_str!("builtin/partner.toml"), include_str!("builtin/partner.md")),
@@ -33,7 +34,7 @@ impl Agents {
     ///
     /// `coder` changes code and proves the change; `partner` talks with a person at work; `reader` answers questions and
     /// changes nothing; `reviewer` judges a change. `lead` has work done by others; `researcher` and `tester` are there
-    /// for it.
+    /// for it. `adviser` answers one question that another agent asks.
     #[must_use]
     pub fn built_in() -> Self {
         let agents = BUILT_IN.map(|(file, text, prompt)| {

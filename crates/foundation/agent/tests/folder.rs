@@ -40,8 +40,8 @@ fn agent(name: &str, prompt: &str) -> String {
 }
 
 /// The names of the agents that come with the program.
-const BUILT_IN: [&str; 7] =
-    ["coder", "lead", "partner", "reader", "researcher", "reviewer", "tester"];
+const BUILT_IN: [&str; 8] =
+    ["adviser", "coder", "lead", "partner", "reader", "researcher", "reviewer", "tester"];
 
 fn names(agents: &Agents) -> Vec<&str> {
     agents.names().map(|name| name.as_str()).collect()

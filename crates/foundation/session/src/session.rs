@@ -149,6 +149,7 @@ impl Session {
                 u32::try_from(carried.messages().count()).unwrap_or(u32::MAX).saturating_add(1)
             }),
             counted: carried.and_then(|carried| carried.counted),
+            call: spec.call,
         };
         let task_at = started.carried.max(1);
         record.put(spec.task, EventBody::SessionStarted(started));

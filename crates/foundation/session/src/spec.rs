@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use formwork_protocols::{
-    AgentName, BlobHash, Claim, Clock, EventStore, Ledger, Model, OverBudget, Principal,
+    AgentName, BlobHash, CallId, Claim, Clock, EventStore, Ledger, Model, OverBudget, Principal,
     ProviderError, Rng, RunId, Scrub, SessionRules, Span, StuckPattern, TaskId, Toolbox, Usage,
     Usd, rules::SessionRule, tool::TaskControl,
 };
@@ -33,6 +33,8 @@ pub struct SessionSpec {
     pub limits: Limits,
     /// The token of the run's lease, if it is leased.
     pub token: Option<u64>,
+    /// The tool call that it answers, where another conversation asks it.
+    pub call: Option<CallId>,
 }
 
 /// Where a session stops, besides the budgets of its tasks.

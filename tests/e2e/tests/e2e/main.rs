@@ -20,6 +20,7 @@ mod check; // Keys, found before they are committed.
 mod checks; // Checks that cannot be talked out of failing.
 mod claims; // Tasks that may write the same.
 mod commit; // What is committed, and what is not.
+mod consult; // One question to another agent.
 mod contract; // Requirements that a task is held to.
 mod control; // Runs paused, ended, forked and rewound from outside.
 mod crash; // A process killed in the middle of a run.

@@ -264,6 +264,7 @@ impl World {
                 rules: SessionRules::default(),
                 limits: Limits::default(),
                 token: None,
+                call: None,
             },
             script,
             tools: tools.into_iter().map(|tool| Arc::new(tool) as _).collect(),

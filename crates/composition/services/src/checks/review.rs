@@ -283,8 +283,8 @@ impl Workshop {
     }
 }
 
-/// The tree of tasks as a check sees it: its own task, and no way to open others.
-struct OnlyThis(TaskId);
+/// The tree of tasks as who looks on sees it: its own task, and no way to open others.
+pub(crate) struct OnlyThis(pub(crate) TaskId);
 
 #[async_trait]
 impl TaskControl for OnlyThis {
@@ -293,11 +293,11 @@ impl TaskControl for OnlyThis {
     }
 
     async fn start(&self, _: TaskId, _: TaskName, _: String) -> Result<TaskId, String> {
-        Err("a check opens no tasks".to_owned())
+        Err("who looks on opens no tasks".to_owned())
     }
 
     async fn end(&self, _: TaskId, _: Claim) -> Result<TaskId, String> {
-        Err("a check ends no tasks".to_owned())
+        Err("who looks on ends no tasks".to_owned())
     }
 }
 

@@ -21,7 +21,7 @@ use std::{
 use async_trait::async_trait;
 use formwork_agent::Agents;
 use formwork_protocols::{
-    AgentName, EventBody, ModelRef, PermissionMode, Position, Rng as _, RunId, RunOutcome,
+    AgentName, Body, EventBody, ModelRef, PermissionMode, Position, Rng as _, RunId, RunOutcome,
     Scrub, Span, Store, SystemRng, TaskId, ToolSpec, WorkflowName,
     check::{CheckKind, CheckSpec, CommandCheck, Expect, GitChange, Parser},
     document::Diagnostics,
@@ -43,6 +43,7 @@ use crate::{
     baseline::Baselines,
     capability::{Caller, Effect, Operation, Scope},
     commits::{self, LastCommit},
+    consult::CONSULT,
     custom, documents,
     executor::Workshop,
     leftover, making,
@@ -287,7 +288,11 @@ impl Operation for Start {
         let mut helpers = BTreeSet::new();
         // Whom a plan asks for is known once it is there.
         let is_planned = kind == Kind::Goal;
-        if is_planned || chosen.values().any(|own| making::may_make(&own.agent)) {
+        let asks_others =
+            |own: &AgentSetup| making::may_make(&own.agent) || making::may_consult(&own.agent);
+        let by_hand =
+            matches!(&plan.root().body, Body::Call(call) if call.tool.as_str() == CONSULT);
+        if is_planned || by_hand || chosen.values().any(asks_others) {
             // They may be asked for while the run goes on. One that cannot work here is not there.
             let mut specs = all_tools(formwork);
             specs.extend(custom::specs(trusted.iter().map(|tool| tool.document.clone())));

@@ -341,6 +341,7 @@ impl Session {
             continues: Some(old),
             carried: 0,
             counted: None,
+            call: self.spec.call,
         };
         self.record.put(own, EventBody::SessionStarted(started));
         self.id = new;

@@ -72,7 +72,7 @@ impl Receipts {
             EventBody::ModelFellBack(fell) if fell.error.tries > 0 => {
                 plain(format!("{}; asks {} in its place", fell.error, fell.to))
             }
-            EventBody::SessionStarted(started) => {
+            EventBody::SessionStarted(started) if started.call.is_none() => {
                 self.goes_on = started.carried > 0;
                 return None;
             }

@@ -184,7 +184,7 @@ impl Tree {
 
 /// Describes a tool call in a few words: its name and what it is about.
 pub(crate) fn describe(tool: &str, arguments: &serde_json::Value) -> String {
-    let about = ["path", "command", "arguments", "pattern", "name"]
+    let about = ["path", "command", "arguments", "pattern", "name", "question"]
         .iter()
         .find_map(|key| match arguments.get(*key)? {
             serde_json::Value::String(text) => Some(text.clone()),

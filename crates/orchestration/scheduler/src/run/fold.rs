@@ -319,8 +319,10 @@ impl Folding {
             }
             EventBody::InboxAsked(_) => progress.was_asked = true,
             EventBody::WaitMet(met) => progress.met = Some(met.event),
-            // One that a check has is not the task's own.
-            EventBody::SessionStarted(started) if standing.state == TaskState::Active => {
+            // One that a check has, or that another one asks, is not the task's own.
+            EventBody::SessionStarted(started)
+                if standing.state == TaskState::Active && started.call.is_none() =>
+            {
                 progress.session = Some(started.session);
             }
             EventBody::CheckStarted(started)

@@ -1,9 +1,8 @@
 //! What is said in a conversation, one after the other: a run for each, that goes on with the one before.
 
-use std::{collections::BTreeSet, io::Read as _};
+use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use formwork_context::{outside, visible};
 use formwork_protocols::{
     AgentName, BlobHash, Budget, EventBody, Message, Position, Role, RunId, RunState, SessionId,
     Store, Timestamp, Usd, WorkflowName,
@@ -19,6 +18,7 @@ use super::{named, own, recorded};
 use crate::{
     Error, Formwork,
     capability::{Caller, Effect, Operation, Scope},
+    reading,
     setup::After,
 };
 
@@ -27,9 +27,6 @@ const NAME: &str = "chat";
 
 /// The agent that is spoken to unless somebody says otherwise.
 const PARTNER: &str = "partner";
-
-/// How many bytes of an attached file are shown.
-const ATTACHED_BYTES: u64 = 32 * 1024;
 
 /// How many runs are looked through for conversations.
 const LOOKED: usize = 500;
@@ -63,7 +60,8 @@ async fn last_session(store: &dyn Store, run: RunId) -> Result<Option<SessionId>
     let selection = Selection { run: Some(run), task: None, kinds };
     let events = store.read(Position::default(), &selection, 1_000).await?;
     Ok(events.into_iter().rev().find_map(|event| match event.body {
-        EventBody::SessionStarted(started) => Some(started.session),
+        // Whom it asked a question is not whom it is.
+        EventBody::SessionStarted(started) if started.call.is_none() => Some(started.session),
         _ => None,
     }))
 }
@@ -76,7 +74,9 @@ pub(super) fn plan(
     attach: &[String],
 ) -> Result<Plan, Error> {
     for path in attach.iter().collect::<BTreeSet<_>>() {
-        prompt.push_str(&attached(formwork, path)?);
+        let shown = reading::shown(&formwork.inner.root, path);
+        let unreadable = |reason| Error::Attached { path: path.clone(), reason };
+        prompt.push_str(&shown.map_err(unreadable)?);
     }
     let parsed =
         |name: &str| AgentName::parse(name).expect("the names of built-in agents follow the rule");
@@ -85,37 +85,6 @@ pub(super) fn plan(
     let retries = Retries { max: 0, ..Retries::default() };
     let task = SingleTask { agent, prompt, postchecks: Vec::new(), retries, timeout: None };
     Ok(Plan::single(name, task, Budget::default()))
-}
-
-/// Returns a file of the workspace as it is shown to a model.
-fn attached(formwork: &Formwork, path: &str) -> Result<String, Error> {
-    let unreadable = |reason: String| Error::Attached { path: path.to_owned(), reason };
-    let file = formwork
-        .inner
-        .root
-        .open_file(path)
-        .map_err(|error| unreadable(crate::error::chain(&error)))?;
-    let about = file.metadata().map_err(|error| unreadable(error.to_string()))?;
-    if !about.is_file() {
-        return Err(unreadable("it is no file".to_owned()));
-    }
-    let mut bytes = Vec::new();
-    file.take(ATTACHED_BYTES)
-        .read_to_end(&mut bytes)
-        .map_err(|error| unreadable(error.to_string()))?;
-    if bytes.contains(&0) {
-        return Err(unreadable("it is not a text file".to_owned()));
-    }
-    let text = String::from_utf8_lossy(&bytes);
-    let more = match about.len() > ATTACHED_BYTES {
-        true => format!("\n[{} bytes follow]", about.len() - ATTACHED_BYTES),
-        false => String::new(),
-    };
-    let path = visible(path).replace(['"', '<', '>', '\n'], "_");
-    Ok(format!(
-        "\n\n<file path=\"{path}\">\n{}{more}\n</file>",
-        outside(&text).replace("</", "<\\/")
-    ))
 }
 
 /// Which conversations are wanted.
@@ -230,8 +199,13 @@ async fn said(store: &dyn Store, run: RunId) -> Result<Said, Error> {
     let events = store.read(Position::default(), &selection, 10_000).await?;
     let (mut carried, mut asked, mut answered): (u32, Option<BlobHash>, Option<BlobHash>) =
         (0, None, None);
+    let mut asides = BTreeSet::new();
     for event in events {
         match event.body {
+            EventBody::SessionStarted(started) if started.call.is_some() => {
+                asides.insert(started.session);
+            }
+            EventBody::SessionMessage(said) if asides.contains(&said.session) => {}
             EventBody::SessionStarted(started) => carried = started.carried,
             EventBody::SessionMessage(said) if said.index < carried => {}
             EventBody::SessionMessage(said) if said.role == Role::User && asked.is_none() => {
