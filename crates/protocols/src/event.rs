@@ -374,6 +374,8 @@ bodies! {
     NoteAdded(NoteAdded) = "note.added",
     /// A program that is told of events did not take one. Nothing was held up by it.
     HookFailed(HookFailed) = "hook.failed",
+    /// A program wanted to connect to where it may not, and was not connected.
+    NetworkRefused(NetworkRefused) = "network.refused",
     /// A file of the workspace was changed.
     FileChanged(FileChange) = "file.changed",
     /// What the run had changed was committed.
@@ -422,6 +424,7 @@ impl EventBody {
                 | Self::InboxSkipped(_)
                 | Self::InboxRejected(_)
                 | Self::HookFailed(_)
+                | Self::NetworkRefused(_)
                 | Self::ToolAnswered(_)
         )
     }
@@ -1007,6 +1010,27 @@ pub struct HookFailed {
     pub reason: String,
 }
 
+/// Data of `network.refused`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NetworkRefused {
+    /// The program that was run. What it started is part of it.
+    pub program: String,
+    /// Where it wanted to connect to, as `host:port`; empty where it did not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub to: String,
+    /// Why it may not.
+    pub reason: String,
+}
+
+impl fmt::Display for NetworkRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.to.as_str() {
+            "" => write!(f, "{} was refused a connection: {}", self.program, self.reason),
+            to => write!(f, "{} was refused a connection to {to}: {}", self.program, self.reason),
+        }
+    }
+}
+
 /// Data of `tool.requested`: the intent, durable before the effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolRequested {
@@ -1071,6 +1095,9 @@ pub struct ToolFailed {
     pub message: String,
     /// How long it took.
     pub elapsed: Span,
+    /// Where what is quoted came from, where that is not this workspace: nobody vouches for what it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outside: Option<String>,
 }
 
 /// Data of `file.changed`: a file, before and after.

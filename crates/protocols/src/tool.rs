@@ -193,12 +193,14 @@ pub struct ToolError {
     pub kind: ToolErrorKind,
     /// What was wanted, what was found, and what to do instead.
     pub message: String,
+    /// Where what the message quotes came from, if not from this workspace: then nobody vouches for what it says.
+    pub outside: Option<String>,
 }
 
 impl ToolError {
     /// Returns an error of that kind.
     pub fn new(kind: ToolErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), outside: None }
     }
 }
 

@@ -222,7 +222,8 @@ impl Workshop {
             }
             Some(_) => {}
         }
-        let bounds = self.bounds(&self.rules(&job.spec)?).await?;
+        let whose = self.of_task((job.run, job.task), &job.spec)?;
+        let bounds = self.bounds(&self.rules(&job.spec)?, whose).await?;
         let verifier = self.verifier(self.root.path(), bounds.protection);
         let spec =
             CheckSpec::new(job.check.name.clone(), CheckKind::Command(test), job.check.timeout);

@@ -7,7 +7,7 @@ use formwork_sandbox::{Beyond, Command, Limits, Protection};
 use formwork_write_safety::{RelPath, Sealing, Writable, WriteRules};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, executor::Workshop};
+use crate::{Error, executor::Workshop, network::Whose};
 
 /// Folders that tools of many languages make for themselves at the top of a project, and that hold no source.
 const CACHES: [&str; 11] = [
@@ -40,12 +40,17 @@ pub(crate) struct Bounds {
 }
 
 impl Workshop {
-    /// Returns what programs of a task are held to whose files are under `rules`.
+    /// Returns what programs are held to that write under `rules`.
     ///
     /// # Errors
-    /// [`Error::Panicked`] when the workspace cannot be looked at.
-    pub(crate) async fn bounds(&self, rules: &WriteRules) -> Result<Bounds, Error> {
-        let mut told = format!("a program opens no connection and may write {rules}");
+    /// [`Error::Panicked`] when the workspace cannot be looked at; [`Error::Rules`] when the pattern of a host does not parse.
+    pub(crate) async fn bounds(
+        &self,
+        rules: &WriteRules,
+        whose: Whose<'_>,
+    ) -> Result<Bounds, Error> {
+        let (network, reaches) = self.network(whose)?;
+        let mut told = format!("a program {reaches} and may write {rules}");
         if lacks_lock(self.root.path(), rules) {
             told = format!(
                 "there is no Cargo.lock, and cargo may not make one here: have one made by `cargo generate-lockfile` \
@@ -59,10 +64,10 @@ impl Workshop {
         let (root, rules, limits) = (Arc::clone(&self.root), rules.clone(), limits.clone());
         let makes = self.setup.mode() >= PermissionMode::Edit;
         let bound = move || bound(limits, root.path(), &rules, (sealing, makes));
-        let limits = tokio::task::spawn_blocking(bound).await.map_err(|error| Error::Panicked {
-            what: "a look at what may be written",
-            reason: error.to_string(),
+        let mut limits = tokio::task::spawn_blocking(bound).await.map_err(|error| {
+            Error::Panicked { what: "a look at what may be written", reason: error.to_string() }
         })?;
+        limits.network = network;
         Ok(Bounds { protection: Protection::Restricted(limits), told })
     }
 

@@ -132,7 +132,8 @@ impl Workshop {
                 Ok(self.watched(within, deciding).await?)
             }
             kind => {
-                let bounds = self.bounds(&self.rules(&job.spec)?).await?;
+                let whose = self.of_task((job.run, job.task), &job.spec)?;
+                let bounds = self.bounds(&self.rules(&job.spec)?, whose).await?;
                 let verifier = self.verifier(self.root.path(), bounds.protection);
                 let since = Since { workshop: self, job };
                 let ground = Ground { baseline: &began.checked, changes: &since };
@@ -264,7 +265,8 @@ impl Workshop {
         cancel: &Cancel,
     ) -> Result<Verdict, Error> {
         let rules = self.rules(&job.spec)?.narrowed(&WriteRules::nothing());
-        let mut protection = self.bounds(&rules).await?.protection;
+        let whose = self.of_task((job.run, job.task), &job.spec)?;
+        let mut protection = self.bounds(&rules, whose).await?.protection;
         if let Protection::Restricted(limits) = &mut protection {
             limits.write_roots.push(copy.path().to_owned());
         }
@@ -302,7 +304,8 @@ impl Workshop {
         };
         let kind = CheckKind::Command(CommandCheck { argv, parse: None, expect: Expect::Pass });
         let spec = CheckSpec::new("fix", kind, job.check.timeout);
-        let bounds = self.bounds(&self.rules(&job.spec)?).await?;
+        let whose = self.of_task((job.run, job.task), &job.spec)?;
+        let bounds = self.bounds(&self.rules(&job.spec)?, whose).await?;
         let verifier = self.verifier(self.root.path(), bounds.protection);
         let began = formwork_verify::Baseline::default();
         let ground = Ground { baseline: &began, changes: &() };

@@ -66,7 +66,7 @@ impl Finding {
 /// Looks at everything that a run needs. With `ask`, each endpoint is asked what it holds, and each model that agents
 /// ask for is asked for one call of a harmless tool, which is paid for.
 pub async fn examine(formwork: &Formwork, ask: bool) -> Vec<Finding> {
-    let mut findings = vec![store(formwork).await, state(formwork), git(), sandbox(formwork)];
+    let mut findings = vec![store(formwork).await, state(formwork), git(), sandbox(formwork).await];
     findings.extend(apart(formwork));
     match formwork.agents() {
         Ok(agents) => {
@@ -134,14 +134,19 @@ fn git() -> Finding {
     }
 }
 
-fn sandbox(formwork: &Formwork) -> Finding {
+async fn sandbox(formwork: &Formwork) -> Finding {
     let mode = formwork.inner.config.sandbox.unwrap_or_default();
     let Protections { files, scopes, system_calls, whole_tree, processes, memory, .. } = probe();
     let missing = [&files, &system_calls].iter().any(|it| matches!(it, Status::Missing(_)));
-    let network = match &system_calls {
-        Status::Missing(_) => "open to programs",
-        _ => "off for programs",
+    let gateways = formwork.inner.sandbox.gateways().await;
+    let hosts = setup::ways(&formwork.inner.config, []);
+    let hosts = hosts.ok().flatten().map(|ways| ways.hosts[0].to_string());
+    let network = match (&system_calls, &hosts) {
+        (Status::Missing(_), _) => "open to programs".to_owned(),
+        (_, None) => format!("off for programs, by name {gateways}"),
+        (_, Some(hosts)) => format!("by name to {hosts}, {gateways}"),
     };
+    let lacks_network = hosts.is_some() && matches!(gateways, Status::Missing(_));
     let found = format!(
         "files {files}, signals {scopes}, system calls {system_calls}, network {network}, whole tree {whole_tree}, \
          processes {processes}, memory {memory}"
@@ -154,6 +159,11 @@ fn sandbox(formwork: &Formwork) -> Finding {
         SandboxMode::On if missing => {
             let advice =
                 "set sandbox = \"off\", or pass --sandbox off, to run processes unconfined";
+            Finding::new("sandbox", Grade::Broken, found, Some(advice))
+        }
+        SandboxMode::On | SandboxMode::Auto if lacks_network && !missing => {
+            let advice =
+                "take [permissions.network] out of the config: then programs open no connection";
             Finding::new("sandbox", Grade::Broken, found, Some(advice))
         }
         _ => Finding::new("sandbox", Grade::Sound, found, None),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use formwork_agent::{AgentDocument, Agents, Checks, ModelChoice};
-use formwork_policy::{CommandPatterns, ToolPatterns};
+use formwork_policy::{CommandPatterns, HostPatterns, ToolPatterns};
 use formwork_protocols::{
     AgentName, Clock, Event, ModelRef, NoSecrets, Rng, Scrub, SystemClock, SystemRng, ToolName,
     WorkflowName,
@@ -188,7 +188,10 @@ fn load(folder: &Path) -> Result<Agents, Diagnostics> {
     let commands = |pattern: &str| {
         CommandPatterns::parse([pattern]).map(drop).map_err(|error| error.to_string())
     };
-    Agents::load(folder, &Checks { tools: &tools, commands: &commands, variables: &[] })
+    let hosts =
+        |pattern: &str| HostPatterns::parse([pattern]).map(drop).map_err(|error| error.to_string());
+    let checks = Checks { tools: &tools, commands: &commands, hosts: &hosts, variables: &[] };
+    Agents::load(folder, &checks)
 }
 
 /// Returns the names of the agents that a workspace means to have: those of its files, whatever else is

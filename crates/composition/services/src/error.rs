@@ -80,6 +80,9 @@ pub enum Error {
     /// A protection was asked for that this machine does not have.
     #[error("processes cannot be confined here: {reason}")]
     Protection { reason: String },
+    /// Programs cannot be held to the hosts that the config lists.
+    #[error("programs cannot be held to the hosts of [permissions.network] here: {reason}")]
+    Network { reason: String },
     /// What is trusted cannot be told or remembered.
     #[error("what is trusted cannot be told or remembered: {reason}")]
     Trust { reason: String },
@@ -208,6 +211,7 @@ impl Error {
             | Self::Workspace { .. }
             | Self::State { .. }
             | Self::Protection { .. }
+            | Self::Network { .. }
             | Self::Trust { .. }
             | Self::Rules { .. }
             | Self::ReadOnly { .. }
@@ -277,6 +281,9 @@ impl Error {
             }
             Self::Protection { .. } => {
                 "set sandbox = \"off\" in the config, or pass --sandbox off, to run processes unconfined".to_owned()
+            }
+            Self::Network { .. } => {
+                "take the list out of the config: then programs open no connection".to_owned()
             }
             Self::NotAsLeft { .. } => {
                 "what was changed since would be lost; keep it elsewhere, and pass --force".to_owned()

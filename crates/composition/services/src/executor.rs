@@ -52,6 +52,7 @@ use crate::{
     inbox::FromLog,
     making::{self, Maker},
     models::Models,
+    network::Whose,
     outside,
     repository::{self, LOAD_SKILL, LoadSkill, Repository},
     run_tests::{self, RUN_TESTS, RunTests},
@@ -231,17 +232,15 @@ impl Workshop {
             config.to_mut().permissions.get_or_insert_default().mode = Some(mode);
         }
         let rules = self.rules(&job.spec)?;
-        let Bounds { protection, told } = self.bounds(&rules).await?;
+        let made_by = self.makers(&job.spec)?;
+        let agents = made_by.iter().copied().chain([&chosen.agent]).collect();
+        let whose = Whose { run: job.run, task: Some(job.task), agents };
+        let Bounds { protection, told } = self.bounds(&rules, whose).await?;
         let bounded = protection.clone();
         let workspace = Workspace::new(Arc::clone(&self.root), rules, self.reads.session())
             .keeping(Arc::clone(&self.snapshots));
         let exec = agent.document().tools.exec.as_ref();
         let timeout = exec.and_then(|exec| exec.timeout);
-        let made_by = made.map_or(&[][..], |made| &made.by);
-        let made_by: Vec<&Agent> = made_by
-            .iter()
-            .map(|name| self.agent(name).map(|own| &own.agent))
-            .collect::<Result<_, _>>()?;
         let specs = self.specs();
         let specs: Vec<&ToolSpec> = specs.iter().collect();
         let bare = setup::policy(&config, agent, specs.iter().copied(), &self.protection)?;
@@ -706,7 +705,8 @@ impl Workshop {
                 format!("the process ended while {told} ran; whether it took effect is unknown");
             return Ok(failed(Escalation::OutcomeUnknown { detail }));
         }
-        let bounds = self.bounds(&self.rules(&job.spec)?).await?;
+        let whose = self.of_task((job.run, job.task), &job.spec)?;
+        let bounds = self.bounds(&self.rules(&job.spec)?, whose).await?;
         let mut command = Command::new(argv.to_vec(), self.root.path(), bounds.protection);
         command.timeout = job.spec.timeout.map_or(COMMAND_TIMEOUT, |span| span.as_duration());
         let token = CancellationToken::new();
@@ -728,7 +728,10 @@ impl Workshop {
                 AttemptEnd::Interrupted { session: None }
             }
             Ok(finished) => {
-                let output = finished.combined.preview();
+                let mut output = finished.combined.preview();
+                for refusal in &finished.refused {
+                    output.push_str(&format!("\n[{refusal}]"));
+                }
                 let output = self.scrub.scrub_text(&output).into_owned();
                 let told = formwork_protocols::text::tail(&output, CLAIM_BYTES).trim_end();
                 if finished.succeeded() {

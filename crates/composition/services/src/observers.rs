@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, config::HookEvent, executor::Workshop, gates, toolset};
+use crate::{Error, config::HookEvent, executor::Workshop, gates, network::Whose, toolset};
 
 /// How long a run that has ended waits for those who are still to be told.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -53,7 +53,9 @@ impl Observers {
             return Ok(Self { telling, ended });
         }
         let sandbox = formwork_sandbox::Sandbox::clone(&workshop.sandbox);
-        let (root, bounds) = (workshop.root.path(), workshop.bounds(&workshop.scope()?).await?);
+        let whose = Whose { run, task: None, agents: Vec::new() };
+        let bounds = workshop.bounds(&workshop.scope()?, whose).await?;
+        let root = workshop.root.path();
         let hooks = gates::of(config, |event| !event.is_gate())?;
         let mut specs = toolset::built_in();
         specs.extend(crate::custom::specs(workshop.setup.tools.iter().cloned()));

@@ -8,7 +8,7 @@ use crate::{Error, operations::runs};
 
 /// Returns where the answers of tools came from that a run has read from outside.
 pub(crate) async fn read(store: &dyn Store, run: RunId) -> Result<BTreeSet<String>, Error> {
-    let kinds = vec!["tool.completed".to_owned()];
+    let kinds = ["tool.completed", "tool.failed"].map(str::to_owned).to_vec();
     let selection = Selection { run: Some(run), task: None, kinds };
     let (mut found, mut after) = (BTreeSet::new(), Position::default());
     loop {
@@ -16,8 +16,10 @@ pub(crate) async fn read(store: &dyn Store, run: RunId) -> Result<BTreeSet<Strin
         let Some(last) = events.last() else { return Ok(found) };
         after = last.position;
         for event in events {
-            if let EventBody::ToolCompleted(done) = event.body {
-                found.extend(done.outside);
+            match event.body {
+                EventBody::ToolCompleted(done) => found.extend(done.outside),
+                EventBody::ToolFailed(failed) => found.extend(failed.outside),
+                _ => {}
             }
         }
     }

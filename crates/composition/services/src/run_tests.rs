@@ -12,6 +12,7 @@ use formwork_protocols::{
     tool::CallContext,
 };
 use formwork_sandbox::{Protection, Sandbox};
+use formwork_tool::builtin;
 use formwork_verify::{Baseline, Ground, Verifier};
 use serde_json::{Value, json};
 
@@ -127,7 +128,8 @@ impl Tool for RunTests {
         if !whole.trim().is_empty() {
             told_all.push_str(&format!("\nthe whole output:\n{whole}"));
         }
-        Ok(ToolOutput::text(told_all))
+        let outside = builtin::outside(&checked.reached);
+        Ok(ToolOutput { outside, ..ToolOutput::text(told_all) })
     }
 }
 

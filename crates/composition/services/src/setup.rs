@@ -13,7 +13,7 @@ use formwork_protocols::{
     check::CommandCheck,
 };
 use formwork_sandbox::{Limits, Network, Protection, Protections, Status, probe};
-use formwork_tool::{HttpRules, LOAD_TOOLS, custom::ToolDocument};
+use formwork_tool::{HttpRules, LOAD_TOOLS, Ways, custom::ToolDocument};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -149,6 +149,33 @@ pub(crate) fn http(config: &Config) -> Result<HttpRules, Error> {
     })
 }
 
+/// Returns where programs may connect to that run in the name of `agents`; nothing where they open no connection.
+///
+/// # Errors
+/// [`Error::Rules`] when a pattern does not parse.
+pub(crate) fn ways<'a>(
+    config: &Config,
+    agents: impl IntoIterator<Item = &'a Agent>,
+) -> Result<Option<Ways>, Error> {
+    let rules = |error: formwork_policy::Error| Error::Rules { reason: error.to_string() };
+    let network = config.permissions.as_ref().and_then(|permissions| permissions.network.as_ref());
+    let Some(network) = network else { return Ok(None) };
+    let own =
+        agents.into_iter().filter_map(|agent| agent.document().tools.exec.as_ref()?.hosts.as_ref());
+    let lists: Vec<&Vec<String>> = std::iter::once(&network.hosts).chain(own).collect();
+    if lists.iter().any(|list| list.is_empty()) {
+        return Ok(None);
+    }
+    Ok(Some(Ways {
+        hosts: lists
+            .into_iter()
+            .map(HostPatterns::parse)
+            .collect::<Result<_, _>>()
+            .map_err(rules)?,
+        private: HostPatterns::parse(&network.allow_private).map_err(rules)?,
+    }))
+}
+
 /// What an agent may call.
 pub(crate) struct Allowed {
     /// The tools that it may call.
@@ -222,11 +249,15 @@ pub(crate) fn own_rules<'a>(
     if let Some(exec) = own.exec.as_ref().and_then(|exec| exec.allow.as_ref()) {
         narrower.commands = Some(CommandPatterns::parse(exec).map_err(rules)?);
     }
+    if let Some(hosts) = own.exec.as_ref().and_then(|exec| exec.hosts.as_ref()) {
+        HostPatterns::parse(hosts).map_err(rules)?;
+    }
     Ok((narrower, Allowed { tools: allowed, deferred }))
 }
 
 /// Returns what a process of the run may reach: it reads the system and the tools of its languages,
-/// and writes the workspace, besides a folder of its own that the sandbox gives it. It has no network.
+/// and writes the workspace, besides a folder of its own that the sandbox gives it. It has no network: where it is to have
+/// some, that comes with whose program it is.
 ///
 /// # Errors
 /// [`Error::Protection`] when confinement is asked for and this machine does not have it.

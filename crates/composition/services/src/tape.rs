@@ -287,8 +287,12 @@ impl Tape {
                     ended(&mut reading, &made, done.call, Ok(text), done.outside.clone());
                 }
                 EventBody::ToolFailed(failed) => {
-                    let failure = (failed.error, failed.message.clone());
-                    ended(&mut reading, &made, failed.call, Err(failure), None);
+                    // What is told of where it came from is told anew.
+                    let told = failed.outside.as_deref().map(formwork_tool::unvouched);
+                    let bare = told.and_then(|told| failed.message.strip_prefix(&told));
+                    let failure = (failed.error, bare.unwrap_or(&failed.message).to_owned());
+                    let outside = failed.outside.clone();
+                    ended(&mut reading, &made, failed.call, Err(failure), outside);
                 }
                 EventBody::CheckFinished(done) if !void.contains(&event.seq) => {
                     let Some(path) = path else { continue };
@@ -720,8 +724,8 @@ impl Tool for PlayedTool {
             Some(Outcome { result: Ok(text), changes, notes, outside, .. }) => {
                 Ok(ToolOutput { text, changes, notes, outside, ..ToolOutput::default() })
             }
-            Some(Outcome { result: Err((kind, message)), .. }) => {
-                Err(ToolError::new(kind, message))
+            Some(Outcome { result: Err((kind, message)), outside, .. }) => {
+                Err(ToolError { outside, ..ToolError::new(kind, message) })
             }
             None => {
                 self.tape.wait(cancel).await;

@@ -63,6 +63,10 @@ pub struct ExecRules {
     /// How long one command may take.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
+    /// The hosts that its programs may connect to, of those that the config lists below `[permissions.network]`: none for an
+    /// empty list, all of those where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Vec<String>>,
 }
 
 /// The document key by key; only one with exactly one of `category` and `model` becomes an [`AgentDocument`].

@@ -23,6 +23,8 @@ pub struct Checks<'a> {
     pub tools: &'a dyn Fn(&str) -> Result<(), String>,
     /// Says what is wrong with a pattern of `tools.exec.allow`.
     pub commands: &'a dyn Fn(&str) -> Result<(), String>,
+    /// Says what is wrong with a pattern of `tools.exec.hosts`.
+    pub hosts: &'a dyn Fn(&str) -> Result<(), String>,
     /// The variables that prompts may name, because whoever composes them supplies these.
     pub variables: &'a [&'a str],
 }
@@ -30,7 +32,7 @@ pub struct Checks<'a> {
 impl Default for Checks<'_> {
     /// Takes every pattern as it is, and supplies no variable.
     fn default() -> Self {
-        Self { tools: &|_| Ok(()), commands: &|_| Ok(()), variables: &[] }
+        Self { tools: &|_| Ok(()), commands: &|_| Ok(()), hosts: &|_| Ok(()), variables: &[] }
     }
 }
 
@@ -106,8 +108,12 @@ impl DocumentType for Glance {
 
 /// Checks the patterns of a document's allow-lists.
 fn patterns(glance: &Parsed<Glance>, checks: &Checks<'_>) -> Vec<Diagnostic> {
-    let lists =
-        [("/allow", checks.tools), ("/deferred", checks.tools), ("/exec/allow", checks.commands)];
+    let lists = [
+        ("/allow", checks.tools),
+        ("/deferred", checks.tools),
+        ("/exec/allow", checks.commands),
+        ("/exec/hosts", checks.hosts),
+    ];
     let mut faults = Vec::new();
     for (pointer, check) in lists {
         let list = glance.value.tools.pointer(pointer).and_then(Value::as_array);

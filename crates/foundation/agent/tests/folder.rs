@@ -172,6 +172,19 @@ fn a_command_pattern_is_checked_at_its_place() {
 }
 
 #[test]
+fn a_pattern_of_a_host_is_checked_at_its_place() {
+    let text = format!("{}tools.exec.hosts = ['ok', 'bad']\n", agent("a", "a.md"));
+    let folder = folder(&[("a.toml", &text), ("a.md", "Good.")]);
+    let host = |pattern: &str| if pattern == "ok" { Ok(()) } else { Err("no".to_owned()) };
+
+    let found = Agents::load(folder.path(), &Checks { hosts: &host, ..Checks::default() });
+
+    let place = format!("{}/", folder.path().display());
+    let found = found.unwrap_err().to_string().replace(&place, "");
+    assert_eq!(found, "a.toml:5:27: tools.exec.hosts[1]: no");
+}
+
+#[test]
 fn the_version_follows_the_prompt_and_what_it_includes_and_nothing_else() {
     let version = |files: &[(&str, &str)]| {
         let document = agent("a", "a.md");

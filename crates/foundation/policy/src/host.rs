@@ -49,6 +49,17 @@ impl HostPatterns {
         Ok(Self(parsed.collect::<Result<_, _>>()?))
     }
 
+    /// Decides on a host, given as `host:port`.
+    ///
+    /// # Errors
+    /// Why it is refused: no pattern names it.
+    pub fn check(&self, host: &str) -> Result<(), String> {
+        match self.matches(host) {
+            true => Ok(()),
+            false => Err(format!("{host} is not on the list of hosts: {self}")),
+        }
+    }
+
     /// Says whether one of the patterns names a host, given as `host:port`. What is not of that form is named by none.
     pub fn matches(&self, host: &str) -> bool {
         let Some((name, port)) = host.rsplit_once(':') else { return false };

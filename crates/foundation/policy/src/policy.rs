@@ -264,9 +264,9 @@ fn by_commands(rules: &Rules, listed: bool, call: &Call<'_>) -> Decision {
 fn by_hosts(rules: &Rules, listed: bool, call: &Call<'_>) -> Decision {
     let hosts = call.hosts.join(", ");
     match &rules.hosts {
-        Some(list) => match call.hosts.iter().find(|host| !list.matches(host)) {
-            Some(host) => deny(format!("{host} is not on the list of hosts: {list}")),
-            None => Decision::Allow,
+        Some(list) => match call.hosts.iter().try_for_each(|host| list.check(host)) {
+            Err(why) => deny(why),
+            Ok(()) => Decision::Allow,
         },
         None if listed => Decision::Allow,
         None => {

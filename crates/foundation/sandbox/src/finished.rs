@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Captured;
+use crate::{Captured, Refusal};
 
 /// A run that is over: its whole tree has ended.
 #[derive(Debug)]
@@ -25,6 +25,10 @@ pub struct Finished {
     /// How many of its processes could not be killed, because the kernel holds them. It is 0 but
     /// on a machine with a broken disk or mount.
     pub unkillable: u32,
+    /// The connections that were refused to it, where it had a [`Gateway`](crate::Gateway), each once.
+    pub refused: Vec<Refusal>,
+    /// Where it was connected to, each once, as `host:port`.
+    pub reached: Vec<String>,
 }
 
 impl Finished {

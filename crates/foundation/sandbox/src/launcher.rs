@@ -10,6 +10,8 @@ use std::{ffi::OsStr, path::PathBuf};
 #[cfg(target_os = "linux")]
 mod cgroup;
 #[cfg(target_os = "linux")]
+mod network;
+#[cfg(target_os = "linux")]
 pub(crate) mod restrict;
 #[cfg(target_os = "linux")]
 mod seal;

@@ -13,6 +13,9 @@
 //! `main`; others install `formwork-launcher`. A protection that was asked for and cannot be had is
 //! [`Error::ProtectionMissing`], never a run without it; [`probe`] tells beforehand.
 //!
+//! A confined command opens no connection, unless it is given a [`Gateway`]: then it has a network of its own, in which
+//! there is nothing but a proxy, and somebody else decides where that may connect to.
+//!
 //! This crate knows nothing of tools, tasks or permissions, and reads no environment: the parent's
 //! variables come in as an [`Environment`]. Its `unsafe` blocks are in `launcher/spawn.rs`.
 //!
@@ -39,10 +42,13 @@ compile_error!("formwork-sandbox runs on Unix: it needs process groups and signa
 
 mod command;
 mod environment;
+mod gateway;
 mod protection;
 
 mod capture;
+mod control;
 mod finished;
+mod proxy;
 mod sandbox;
 mod temporary;
 
@@ -63,6 +69,7 @@ pub use {
     environment::Environment,
     error::Error,
     finished::{Exit, Finished, Resource},
+    gateway::{Gateway, NoRoute, Refusal, Routes},
     launcher::Launcher,
     protection::{Beyond, Limits, Network, Protection, Protections, Status, probe},
     sandbox::Sandbox,

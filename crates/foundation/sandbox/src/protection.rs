@@ -4,6 +4,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+use crate::Gateway;
+
 /// Whether a command is confined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Protection {
@@ -114,11 +116,15 @@ pub enum Beyond {
 }
 
 /// Which sockets a confined command may open. Pairs of connected sockets are always allowed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Network {
     /// None.
     Off,
+    /// Those of TCP, in a network of its own that holds nothing but a proxy. `HTTP_PROXY` and its like name it, with a token
+    /// for this run alone, and it connects where these routes lead. Only on Linux.
+    #[serde(skip)] // What decides stays in the process that decides.
+    Through(Gateway),
     /// Unix sockets, which reach services of this machine, and nothing else.
     Unix,
     /// Internet and Unix sockets, but no raw ones.

@@ -3,30 +3,35 @@
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
+    net::SocketAddr,
     os::{
         fd::OwnedFd,
         unix::{ffi::OsStrExt, net::UnixStream},
     },
     path::PathBuf,
     process::Stdio,
+    sync::Arc,
     time::Duration,
 };
 
+use async_trait::async_trait;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
     process::{Child, ChildStderr, ChildStdout},
-    sync::mpsc,
+    sync::{mpsc, oneshot},
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    Chunk, Command, Environment, Error, Exit, Finished, Launcher, Protection,
+    Chunk, Command, Environment, Error, Exit, Finished, Gateway, Launcher, Limits, Network,
+    NoRoute, Protection, Refusal, Routes, Status,
     capture::Recorder,
+    control,
     group::{Group, MARK, Tree},
     launcher::MARKER,
+    proxy::{Proxy, Seen},
     temporary::OwnFolder,
-    wire::{CANCEL, Report, Spec},
+    wire::{Report, Spec},
 };
 
 /// Once the tree has ended, output can only come from a process outside it that was handed a pipe.
@@ -64,6 +69,22 @@ impl Sandbox {
         self
     }
 
+    /// Says whether commands can be held to a [`Gateway`] here, by doing so once: who may have a network of their own differs
+    /// from machine to machine, and no file tells.
+    pub async fn gateways(&self) -> Status {
+        let network = Network::Through(Gateway::new(Nowhere));
+        let limits = Limits { network, ..Limits::new(Limits::system_roots(), [""; 0]) };
+        let command = Command::new(["true"], "/", Protection::Restricted(limits));
+        match Box::pin(self.run(command, CancellationToken::new(), None)).await {
+            Ok(finished) if finished.succeeded() => {
+                Status::Active("a network of its own, Landlock, seccomp".into())
+            }
+            Ok(finished) => Status::Missing(finished.exit.to_string()),
+            Err(Error::ProtectionMissing { reason, .. }) => Status::Missing(reason),
+            Err(error) => Status::Missing(error.to_string()),
+        }
+    }
+
     /// Runs `command` and returns once its whole tree has ended.
     ///
     /// It ends by itself, by its timeout, or by `cancel`: then it is sent TERM and, after its grace,
@@ -91,6 +112,10 @@ impl Sandbox {
         if let Some(own) = &own {
             own.give(&mut command, &mut environment);
         }
+        let proxy = way_out(&command).map(Arc::new);
+        if let Some(proxy) = &proxy {
+            proxy.give(&mut environment);
+        }
         let mark = Uuid::new_v4().to_string();
         environment.insert(MARK.into(), mark.clone().into());
         let mut recorder = Recorder::new(command.caps, &self.spool, watcher);
@@ -98,7 +123,8 @@ impl Sandbox {
             let (exit, duration) = (Exit::Cancelled, Duration::ZERO);
             Report::Ended { exit, duration, stragglers: 0, unkillable: 0 }
         } else {
-            let run = Run { command: &command, environment, mark: &mark, cancel: &cancel };
+            let proxy = proxy.as_ref();
+            let run = Run { command: &command, environment, mark: &mark, cancel: &cancel, proxy };
             Box::pin(self.report(run, &mut recorder)).await?
         };
 
@@ -110,7 +136,18 @@ impl Sandbox {
             return Err(Error::LauncherLost { program: command.program() });
         };
         let [stdout, stderr, combined] = Box::pin(recorder.finish()).await;
-        Ok(Finished { exit, duration, stdout, stderr, combined, stragglers, unkillable })
+        let Seen { refused, reached, .. } = proxy.map(|proxy| proxy.seen()).unwrap_or_default();
+        Ok(Finished {
+            exit,
+            duration,
+            stdout,
+            stderr,
+            combined,
+            stragglers,
+            unkillable,
+            refused,
+            reached: reached.into_iter().collect(),
+        })
     }
 
     async fn report(&self, run: Run<'_>, recorder: &mut Recorder<'_>) -> Result<Report, Error> {
@@ -136,12 +173,24 @@ impl Sandbox {
     }
 
     async fn in_group(&self, run: Run<'_>, recorder: &mut Recorder<'_>) -> Result<Report, Error> {
-        let Run { command, environment, mark, cancel } = run;
+        let Run { command, environment, mark, cancel, .. } = run;
         let (mut group, stdout, stderr) = Group::start(command, environment, mark, &self.spool)?;
         let drained = CancellationToken::new();
         let watch = group.watch(command, cancel, &drained);
         pumped(recorder, (stdout, stderr), &drained, watch).await
     }
+}
+
+/// Routes that lead nowhere.
+struct Nowhere;
+
+#[async_trait]
+impl Routes for Nowhere {
+    async fn addresses(&self, _: &str) -> Result<Vec<SocketAddr>, NoRoute> {
+        Err(NoRoute::Refused("nothing is to be reached".to_owned()))
+    }
+
+    async fn refused(&self, _: &Refusal) {}
 }
 
 /// One command on its way.
@@ -150,6 +199,8 @@ struct Run<'a> {
     environment: BTreeMap<OsString, OsString>,
     mark: &'a str,
     cancel: &'a CancellationToken,
+    /// Its way out, if it has one.
+    proxy: Option<&'a Arc<Proxy>>,
 }
 
 /// Runs below a launcher.
@@ -159,16 +210,26 @@ async fn launched(
     run: Run<'_>,
     recorder: &mut Recorder<'_>,
 ) -> Result<Report, Error> {
-    let Run { command, mark, cancel, .. } = run;
+    let Run { command, mark, cancel, proxy, .. } = run;
     let watch = |source| Error::Watch { program: command.program(), source };
     let (mut child, stdout, stderr, control) = start(launcher, mark)
         .map_err(|source| Error::LauncherNotStarted { path: launcher.path.clone(), source })?;
     let mut frame = spec.frame().map_err(watch)?;
     frame.extend_from_slice(command.stdin.as_deref().unwrap_or_default());
 
+    let (listens, listener) = oneshot::channel();
+    let serving = async {
+        if let (Some(proxy), Ok(listener)) = (proxy, listener.await)
+            && let Ok(listener) = control::listening(listener)
+        {
+            Arc::clone(proxy).serve(listener).await;
+        }
+        std::future::pending().await
+    };
     let talk = async {
         let bound = command.timeout.saturating_add(command.grace).saturating_add(STUCK);
-        let answer = tokio::time::timeout(bound, converse(control, &frame, cancel)).await;
+        let talking = control::converse(control, &frame, cancel, listens);
+        let answer = tokio::time::timeout(bound, talking).await;
         let report = answer.ok().and_then(|answer| serde_json::from_slice(&answer).ok());
         if report.is_none() {
             // It is gone or stuck, and cannot end the tree.
@@ -177,6 +238,13 @@ async fn launched(
         }
         let _ = child.wait().await;
         report
+    };
+    // The proxy ends with the command.
+    let talk = async {
+        tokio::select! {
+            report = talk => report,
+            never = serving => never,
+        }
     };
     let drained = CancellationToken::new();
     match pumped(recorder, (stdout, stderr), &drained, talk).await {
@@ -208,29 +276,6 @@ fn start(
     }
 }
 
-/// Sends `frame`, and a word when cancelled, and returns all that the launcher says.
-async fn converse(
-    mut control: tokio::net::UnixStream,
-    frame: &[u8],
-    cancel: &CancellationToken,
-) -> Vec<u8> {
-    let (mut from, mut to) = control.split();
-    let mut answer = Vec::new();
-    // A launcher that cannot be written to is gone, which reading shows.
-    let _ = to.write_all(frame).await;
-    let read = from.read_to_end(&mut answer);
-    tokio::pin!(read);
-    let cancelled = tokio::select! {
-        _ = &mut read => false,
-        () = cancel.cancelled() => true,
-    };
-    if cancelled {
-        let _ = to.write_all(&[CANCEL]).await;
-        let _ = read.await;
-    }
-    answer
-}
-
 /// Records both outputs while `end` goes on, and for a bounded time after it.
 async fn pumped<T>(
     recorder: &mut Recorder<'_>,
@@ -258,6 +303,17 @@ async fn pumped<T>(
     ended
 }
 
+/// Returns the proxy of a command that has one.
+fn way_out(command: &Command) -> Option<Proxy> {
+    match &command.protection {
+        Protection::Restricted(limits) => match &limits.network {
+            Network::Through(gateway) => Some(Proxy::new(gateway.clone(), command.program())),
+            _ => None,
+        },
+        Protection::None => None,
+    }
+}
+
 fn check(command: &Command) -> Result<(), Error> {
     if command.argv.is_empty() {
         return Err(Error::EmptyCommand);
@@ -282,7 +338,7 @@ fn missing(command: &Command) -> Error {
     Error::ProtectionMissing { program: command.program(), protection: "confinement", reason }
 }
 
-fn under_seatbelt(command: &Command, limits: &crate::Limits) -> Result<Command, Error> {
+fn under_seatbelt(command: &Command, limits: &Limits) -> Result<Command, Error> {
     let profile = crate::seatbelt::profile(limits).map_err(|reason| Error::ProtectionMissing {
         program: command.program(),
         protection: "Seatbelt",

@@ -30,6 +30,13 @@ pub fn profile(limits: &Limits) -> Result<String, String> {
         return Err(format!("a Seatbelt profile cannot make {} private", folder.display()));
     }
 
+    let network = match limits.network {
+        Network::Off => "",
+        Network::Unix => "(allow network* (local unix-socket) (remote unix-socket))\n",
+        Network::Allowed => "(allow network*)\n(allow system-socket)\n",
+        Network::Through(_) => return Err("it is not held to a proxy on this system".to_owned()),
+    };
+
     let mut text = String::from(
         "(version 1)\n(deny default)\n(allow process-fork)\n(allow signal (target same-sandbox))\n\
          (allow sysctl-read)\n(allow file-read-metadata)\n",
@@ -60,11 +67,7 @@ pub fn profile(limits: &Limits) -> Result<String, String> {
             let _ = writeln!(text, "(allow file-write* (subpath {root}))");
         }
     }
-    text.push_str(match limits.network {
-        Network::Off => "",
-        Network::Unix => "(allow network* (local unix-socket) (remote unix-socket))\n",
-        Network::Allowed => "(allow network*)\n(allow system-socket)\n",
-    });
+    text.push_str(network);
     Ok(text)
 }
 

@@ -1,7 +1,8 @@
 //! What this process and a launcher say to each other, over the launcher's standard input.
 //!
 //! Here writes a frame (a length, then a [`Spec`] in JSON, then the command's input), and later at
-//! most one [`CANCEL`]; the launcher writes one [`Report`] in JSON once the whole tree has ended.
+//! most one [`CANCEL`]; the launcher writes one [`Report`] in JSON once the whole tree has ended. Where there is to be a
+//! proxy, [`LISTENS`] comes before that, with the socket to listen at.
 //! Either side's end closes the socket, which the other one sees.
 
 use std::{
@@ -15,10 +16,13 @@ use std::{
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{Command, Error, Exit, Limits, program};
+use crate::{Command, Error, Exit, Limits, Network, program};
 
 /// The byte that tells a launcher to end the tree.
 pub(crate) const CANCEL: u8 = b'c';
+
+/// The byte with which a socket comes that listens in a command's own network. A report begins with another one.
+pub(crate) const LISTENS: u8 = b'l';
 
 /// What a launcher is to run.
 #[derive(Serialize, Deserialize)]
@@ -30,6 +34,8 @@ pub(crate) struct Spec {
     pub(crate) timeout: Duration,
     pub(crate) grace: Duration,
     pub(crate) limits: Option<Limits>,
+    /// Whether it has a network of its own with a proxy in it. The limits then say that it has none besides.
+    pub(crate) proxied: bool,
     /// Bytes of input that follow, or none for a closed input.
     pub(crate) stdin: Option<u64>,
 }
@@ -60,6 +66,7 @@ pub(crate) enum Protecting {
     Rlimit,
     Subreaper,
     Seal,
+    Network,
 }
 
 impl Protecting {
@@ -70,6 +77,7 @@ impl Protecting {
             Self::Rlimit => "a resource limit",
             Self::Subreaper => "the end of the whole tree",
             Self::Seal => "keeping a part of a writable folder from writing",
+            Self::Network => "a network with nothing but a proxy",
         }
     }
 }
@@ -158,8 +166,14 @@ impl Spec {
     pub(crate) fn new(
         command: &Command,
         environment: BTreeMap<OsString, OsString>,
-        limits: Option<Limits>,
+        mut limits: Option<Limits>,
     ) -> Self {
+        let mut proxied = false;
+        if let Some(limits) = &mut limits
+            && matches!(limits.network, Network::Through(_))
+        {
+            (limits.network, proxied) = (Network::Off, true);
+        }
         Self {
             argv: command.argv.clone(),
             cwd: command.cwd.clone().into(),
@@ -167,6 +181,7 @@ impl Spec {
             timeout: command.timeout,
             grace: command.grace,
             limits,
+            proxied,
             stdin: command.stdin.as_ref().map(Bytes::len).map(|length| length as u64),
         }
     }

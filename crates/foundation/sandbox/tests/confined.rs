@@ -7,10 +7,19 @@
 
 mod support;
 
-use std::{os::unix::fs::MetadataExt as _, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use async_trait::async_trait;
 use formwork_sandbox::{
-    Beyond, Command, Error, Exit, Finished, Limits, Network, Protection, Resource, Status, probe,
+    Beyond, Command, Error, Exit, Finished, Gateway, Limits, Network, NoRoute, Protection, Refusal,
+    Resource, Routes, Status, probe,
 };
 use support::{alone, launched, run};
 
@@ -27,6 +36,11 @@ async fn sh(script: &str, cwd: &Path, limits: Limits) -> Finished {
 
 /// Runs the attempt of that name, below, and returns what it printed.
 async fn attempt(name: &str, network: Network) -> String {
+    attempted(name, network, &[]).await.0
+}
+
+/// Does so with some variables set, and returns how it ended as well.
+async fn attempted(name: &str, network: Network, set: &[(&str, String)]) -> (String, Finished) {
     let dir = tempfile::tempdir().unwrap();
     let program = std::env::current_exe().unwrap();
     let mut limits = Limits { network, ..limits(dir.path()) };
@@ -38,13 +52,15 @@ async fn attempt(name: &str, network: Network) -> String {
         "--ignored".as_ref(),
         "--nocapture".as_ref(),
     ];
-    let command = Command::new(argv, dir.path(), Protection::Restricted(limits));
+    let mut command = Command::new(argv, dir.path(), Protection::Restricted(limits));
+    command.set = set.iter().map(|(name, value)| (name.into(), value.into())).collect();
 
     let finished = run(&launched(dir.path()), command).await.unwrap();
 
     let text = finished.stdout.preview();
     let said = text.lines().find_map(|line| line.split_once("said: ").map(|(_, said)| said));
-    said.unwrap_or_else(|| panic!("{finished:?}: {}", finished.combined.preview())).to_owned()
+    let said = said.unwrap_or_else(|| panic!("{finished:?}: {}", finished.combined.preview()));
+    (said.to_owned(), finished)
 }
 
 #[tokio::test]
@@ -348,6 +364,181 @@ fn attempt_sockets() {
         word(call(libc::SYS_socket, [2, 3, 1]).is_ok()),
         word(call(libc::SYS_socket, [17, 3, 0]).is_ok()),
     );
+}
+
+/// Leads some hosts to addresses and refuses all others; keeps what it was told.
+#[derive(Default, Clone)]
+struct Hosts {
+    hosts: BTreeMap<String, SocketAddr>,
+    told: Arc<Mutex<Vec<Refusal>>>,
+}
+
+#[async_trait]
+impl Routes for Hosts {
+    async fn addresses(&self, to: &str) -> Result<Vec<SocketAddr>, NoRoute> {
+        match self.hosts.get(to) {
+            Some(address) => Ok(vec![*address]),
+            None => Err(NoRoute::Refused(format!("{to} is not for you"))),
+        }
+    }
+
+    async fn refused(&self, refusal: &Refusal) {
+        self.told.lock().unwrap().push(refusal.clone());
+    }
+}
+
+/// Answers each request with a text, as a server that knows nothing of proxies.
+async fn serve(listener: tokio::net::TcpListener) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    while let Ok((mut client, _)) = listener.accept().await {
+        let mut bytes = vec![0; 4096];
+        let read = client.read(&mut bytes).await.unwrap();
+        let first = String::from_utf8_lossy(&bytes[..read]).lines().next().unwrap().to_owned();
+        let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nasked {first}");
+        client.write_all(answer.as_bytes()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn with_a_gateway_a_command_is_connected_where_that_leads_and_nowhere_else() {
+    let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = server.local_addr().unwrap();
+    let mut serving = tokio::task::JoinSet::new();
+    serving.spawn(serve(server));
+    let routes = Hosts {
+        hosts: [("allowed.example:443", address), ("allowed.example:80", address)]
+            .map(|(host, address)| (host.to_owned(), address))
+            .into(),
+        ..Hosts::default()
+    };
+    let network = Network::Through(Gateway::new(routes.clone()));
+
+    let set = [("SERVER", address.to_string())];
+    let (said, finished) = attempted("attempt_gateway", network, &set).await;
+
+    let wanted = "tunnel: asked GET /secret HTTP/1.1; plain: asked GET /a?b HTTP/1.1; other: 403; wrong token: 407; \
+         no token: 407; rubbish: 400; past it: 13; by its port elsewhere: 101; another port: 13; listening: 13; \
+         udp 1, raw 1, unix 1, netlink 1, packet 1, mptcp 1, sctp 1; pair yes";
+    assert_eq!(said, wanted);
+    let refusal = |to: &str, why: &str| Refusal {
+        program: std::env::current_exe().unwrap().display().to_string(),
+        to: to.to_owned(),
+        why: why.to_owned(),
+    };
+    let refused = [
+        refusal("other.example:80", "other.example:80 is not for you"),
+        refusal("allowed.example:443", "its token is not that of this run"),
+        refusal("", "the place that it asks for has no port"),
+    ];
+    assert_eq!(finished.refused, refused);
+    assert_eq!(*routes.told.lock().unwrap(), refused);
+    assert_eq!(finished.reached, ["allowed.example:443", "allowed.example:80"]);
+}
+
+#[test]
+#[ignore = "run confined by the test above"]
+#[expect(clippy::disallowed_methods, reason = "it is told by variables where its proxy is")]
+fn attempt_gateway() {
+    use std::{
+        io::{Read as _, Write as _},
+        net::{TcpListener, TcpStream, UdpSocket},
+        os::unix::net::{UnixListener, UnixStream},
+    };
+    let names =
+        ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+    let values = names.map(|name| std::env::var(name).unwrap());
+    assert!(values.iter().all(|value| value == &values[0]), "{values:?}");
+    assert_eq!(std::env::var("NO_PROXY").unwrap() + &std::env::var("no_proxy").unwrap(), "");
+    let (credentials, proxy) = values[0].strip_prefix("http://").unwrap().split_once('@').unwrap();
+    let credentials =
+        base64::Engine::encode(&base64::engine::general_purpose::STANDARD, credentials);
+    let told = format!("Proxy-Authorization: Basic {credentials}\r\n");
+    let ask = |request: &str| {
+        let mut socket = TcpStream::connect(proxy).unwrap();
+        socket.write_all(request.as_bytes()).unwrap();
+        socket
+    };
+    let rest = |mut socket: TcpStream| {
+        let mut text = String::new();
+        socket.read_to_string(&mut text).unwrap();
+        text
+    };
+    let status = |text: &str| text.split(' ').nth(1).unwrap_or_default().to_owned();
+    let body = |text: String| text.rsplit_once("\r\n\r\n").unwrap().1.to_owned();
+
+    let mut tunnel = ask(&format!("CONNECT allowed.example:443 HTTP/1.1\r\n{told}\r\n"));
+    let mut established = [0; 39];
+    tunnel.read_exact(&mut established).unwrap();
+    assert_eq!(&established, b"HTTP/1.1 200 Connection established\r\n\r\n");
+    tunnel.write_all(b"GET /secret HTTP/1.1\r\n\r\n").unwrap();
+    let tunnel = body(rest(tunnel));
+    let plain = ask(&format!("GET http://allowed.example/a?b HTTP/1.1\r\n{told}\r\n"));
+    let plain = body(rest(plain));
+    let other = rest(ask(&format!("GET http://other.example/ HTTP/1.1\r\n{told}\r\n")));
+    // The same again is told once.
+    rest(ask(&format!("GET http://other.example/ HTTP/1.1\r\n{told}\r\n")));
+    let connect = "CONNECT allowed.example:443 HTTP/1.1\r\n";
+    let wrong = rest(ask(&format!("{connect}Proxy-Authorization: Basic eDp5\r\n\r\n")));
+    let none = rest(ask(&format!("{connect}\r\n")));
+    let rubbish = rest(ask(&format!("CONNECT allowed.example HTTP/1.1\r\n{told}\r\n")));
+    let errno = |error: std::io::Error| error.raw_os_error().unwrap();
+    let connects = |to: &str| errno(TcpStream::connect(to).unwrap_err());
+    let past = connects(&std::env::var("SERVER").unwrap());
+    // A kernel that judged ports alone would let this out.
+    let elsewhere = connects(&format!("192.0.2.1:{}", proxy.rsplit_once(':').unwrap().1));
+    let another = connects("127.0.0.1:3129");
+    let listening = errno(TcpListener::bind("127.0.0.1:0").unwrap_err());
+    let makes = |family: i64, kind: i64, protocol: i64| {
+        errno(call(libc::SYS_socket, [family, kind, protocol]).unwrap_err())
+    };
+    println!(
+        "said: tunnel: {tunnel}; plain: {plain}; other: {}; wrong token: {}; no token: {}; rubbish: {}; past it: {past}; \
+         by its port elsewhere: {elsewhere}; another port: {another}; listening: {listening}; udp {}, raw {}, unix {}, \
+         netlink {}, packet {}, mptcp {}, sctp {}; pair {}",
+        status(&other),
+        status(&wrong),
+        status(&none),
+        status(&rubbish),
+        errno(UdpSocket::bind("127.0.0.1:0").unwrap_err()),
+        makes(2, 3, 1),
+        errno(UnixListener::bind("socket").unwrap_err()),
+        makes(16, 2, 0),
+        makes(17, 3, 0),
+        makes(2, 1, 262),
+        makes(2, 1, 132),
+        if UnixStream::pair().is_ok() { "yes" } else { "no" },
+    );
+}
+
+#[tokio::test]
+async fn a_gateway_goes_with_seals_and_a_view_of_the_file_system_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    std::fs::create_dir(root.join("kept")).unwrap();
+    let limits = Limits {
+        sealed: vec![root.join("kept")],
+        beyond: Beyond::Nothing,
+        network: Network::Through(Gateway::new(Hosts::default())),
+        ..limits(&root)
+    };
+    let script = "touch kept/new 2> /dev/null && echo escaped; echo ${HTTPS_PROXY%%:*}; touch new";
+
+    let finished = sh(script, &root, limits).await;
+
+    assert_eq!(finished.combined.preview(), "http\n");
+    assert!(root.join("new").exists());
+    assert_eq!((finished.refused, finished.reached), (Vec::new(), Vec::new()));
+}
+
+#[tokio::test]
+async fn a_gateway_is_probed_by_running_something_below_one() {
+    let dir = tempfile::tempdir().unwrap();
+
+    let found = launched(dir.path()).gateways().await;
+    let without = alone(dir.path()).gateways().await;
+
+    assert_eq!(found, Status::Active("a network of its own, Landlock, seccomp".into()));
+    assert_eq!(without, Status::Missing("no launcher was given".into()));
 }
 
 #[tokio::test]

@@ -34,6 +34,7 @@ use formwork_sandbox::{Protection, Sandbox};
 use formwork_write_safety::{Changed, Trash, Workspace};
 use schemars::JsonSchema;
 
+pub use exec::outside;
 pub use git_commit::Commits;
 pub use made::{Makes, Role, Wanted};
 pub(crate) use {

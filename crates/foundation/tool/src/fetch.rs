@@ -4,6 +4,7 @@
 //! these: a name that means something else a moment later changes nothing. A redirect is a request of its own.
 
 mod address;
+mod ways; // The same judgement, for connections of programs.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -19,6 +20,8 @@ use reqwest::{
 use url::{Host, Url};
 
 use address::Reach;
+
+pub use ways::Ways;
 
 /// How long a request may take with all that it is redirected to, until its last byte.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -239,8 +242,16 @@ fn redirected(
     Ok(Request { method, url, headers, body })
 }
 
-/// Returns the addresses of a host, each of which may be connected to.
-async fn addresses(rules: &HttpRules, url: &Url) -> Result<Vec<SocketAddr>, ToolError> {
+/// Returns the addresses of a host, each of which may be connected to. Those that are private only may be where `private`
+/// names the host, which whoever starts the run says `below` that table of the config.
+///
+/// # Errors
+/// [`ToolErrorKind::Denied`] for an address that may not be connected to, [`ToolErrorKind::Failed`] when there is none.
+async fn addresses(
+    private: &HostPatterns,
+    below: &str,
+    url: &Url,
+) -> Result<Vec<SocketAddr>, ToolError> {
     let to = authority(url).unwrap_or_default();
     let port = url.port_or_known_default().unwrap_or_default();
     let found: Vec<SocketAddr> = match url.host() {
@@ -264,7 +275,7 @@ async fn addresses(rules: &HttpRules, url: &Url) -> Result<Vec<SocketAddr>, Tool
         let told = format!("the name {to} has no address");
         return Err(ToolError::new(ToolErrorKind::Failed, told));
     }
-    let may_be_private = rules.private.matches(&to);
+    let may_be_private = private.matches(&to);
     for address in &found {
         let ip = address.ip();
         match address::reach(ip) {
@@ -273,7 +284,7 @@ async fn addresses(rules: &HttpRules, url: &Url) -> Result<Vec<SocketAddr>, Tool
             Reach::Private => {
                 return Err(denied(format!(
                     "{to} is at {ip}, an address of this machine or of a private network; whoever starts the run can \
-                     allow that by allow_private below [permissions.http] of the config"
+                     allow that by allow_private below [{below}] of the config"
                 )));
             }
             Reach::Never => {
@@ -287,7 +298,7 @@ async fn addresses(rules: &HttpRules, url: &Url) -> Result<Vec<SocketAddr>, Tool
 }
 
 async fn send(rules: &HttpRules, request: &Request) -> Result<Response, ToolError> {
-    let addresses = addresses(rules, &request.url).await?;
+    let addresses = addresses(&rules.private, "permissions.http", &request.url).await?;
     let failed = |what: &str, error: reqwest::Error| {
         let to = authority(&request.url).unwrap_or_default();
         // The url may hold a secret.

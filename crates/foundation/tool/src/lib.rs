@@ -41,9 +41,9 @@ pub mod builtin;
 pub use {
     deferred::LOAD_TOOLS,
     error::Error,
-    fetch::HttpRules,
+    fetch::{HttpRules, Ways},
     lookup::Lookup,
-    pipeline::{Around, Gate, Outside, PREVIEW_BYTES, Parts, Pipeline, Weighed},
+    pipeline::{Around, Gate, Outside, PREVIEW_BYTES, Parts, Pipeline, Weighed, unvouched},
     registry::Registry,
     schema::check as check_arguments,
 };

@@ -32,13 +32,29 @@ pub(crate) struct Shop<'a> {
     pub(crate) scrub: &'a Arc<dyn Scrub>,
 }
 
+/// A command that was judged.
+pub(crate) struct Ran {
+    pub(crate) decision: Decision,
+    /// Its whole output, scrubbed.
+    pub(crate) output: Option<Blob>,
+    /// Where it was connected to.
+    pub(crate) reached: Vec<String>,
+}
+
+impl Ran {
+    /// Tells of one that has no output.
+    const fn bare(decision: Decision) -> Self {
+        Self { decision, output: None, reached: Vec::new() }
+    }
+}
+
 /// Runs the command of a check and judges it. Returns nothing when it was cancelled.
 pub(crate) async fn run(
     shop: &Shop<'_>,
     check: &CommandCheck,
     timeout: Span,
     cancel: &Cancel,
-) -> Option<(Decision, Option<Blob>)> {
+) -> Option<Ran> {
     let mut command = Command::new(check.argv.clone(), shop.root, shop.protection.clone());
     command.timeout = timeout.as_duration();
     let token = CancellationToken::new();
@@ -59,15 +75,18 @@ pub(crate) async fn run(
         Err(error) => {
             let evidence = Evidence { argv: check.argv.clone(), ..Evidence::default() };
             let decision = Decision { evidence, ..Decision::fail(told(&error)) };
-            return Some((decision, None));
+            return Some(Ran::bare(decision));
         }
     };
+    let reached = finished.reached.clone();
     // Reading a large output back from its file is no work for a runtime's thread.
     let (check, scrub) = (check.clone(), Arc::clone(shop.scrub));
     let judged =
         tokio::task::spawn_blocking(move || judge(&check, timeout, finished, &*scrub)).await;
     // A task that blocks is neither cancelled nor does it panic.
-    Some(judged.unwrap_or_else(|_| (Decision::fail("its output could not be read"), None)))
+    let judged = judged.unwrap_or_else(|_| (Decision::fail("its output could not be read"), None));
+    let (decision, output) = judged;
+    Some(Ran { decision, output, reached })
 }
 
 /// Judges a command that has ended.
@@ -78,7 +97,7 @@ fn judge(
     scrub: &dyn Scrub,
 ) -> (Decision, Option<Blob>) {
     let whole = |captured: &mut Captured| scrub.scrub_text(&read(captured)).into_owned();
-    let combined = whole(&mut finished.combined);
+    let mut combined = whole(&mut finished.combined);
     let report = check.parse.and_then(|parser| {
         let (stdout, stderr) = (whole(&mut finished.stdout), whole(&mut finished.stderr));
         parse(parser, Output { stdout: &stdout, stderr: &stderr })
@@ -86,6 +105,10 @@ fn judge(
     let (passed, mut reason) = decide(check, finished.exit, timeout, report.as_ref());
     if !passed && needs_words(check, finished.exit, report.as_ref()) {
         reason = with_last_words(reason, &combined);
+    }
+    // Behind what it wrote itself, by which it was judged.
+    for refusal in &finished.refused {
+        combined.push_str(&format!("\n[{}]\n", scrub.scrub_text(&refusal.to_string())));
     }
     let report = report.unwrap_or_default();
     let blob = Blob::new(combined.clone().into_bytes());

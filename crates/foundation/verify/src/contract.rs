@@ -30,6 +30,7 @@ pub(crate) struct Held {
     pub(crate) decision: Decision,
     pub(crate) steps: Vec<CheckStep>,
     pub(crate) outputs: Vec<Blob>,
+    pub(crate) reached: Vec<String>,
 }
 
 /// Holds a contract against a workspace. Nothing is returned where `cancel` was raised.
@@ -45,7 +46,8 @@ pub(crate) async fn hold(
         () = cancel.cancelled() => return None,
         known = async { (changes.since_entry().await, changes.calls().await) } => known,
     };
-    let (mut steps, mut issues, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut steps, mut issues) = (Vec::new(), Vec::new());
+    let (mut outputs, mut reached) = (Vec::new(), Vec::new());
     let mut excerpt = String::new();
     for requirement in &contract.requirements {
         for proof in &requirement.proofs {
@@ -56,9 +58,10 @@ pub(crate) async fn hold(
                         parse: Parser::of(argv),
                         expect: Expect::Pass,
                     };
-                    let (decision, output) = command::run(shop, &check, timeout, cancel).await?;
-                    outputs.extend(output);
-                    decision
+                    let ran = command::run(shop, &check, timeout, cancel).await?;
+                    outputs.extend(ran.output);
+                    reached.extend(ran.reached);
+                    ran.decision
                 }
                 kind => looked(shop.root, kind, &known),
             };
@@ -86,7 +89,7 @@ pub(crate) async fn hold(
     };
     let evidence = Evidence { excerpt, ..Evidence::default() };
     let decision = Decision { passed: issues.is_empty(), reason, issues, evidence };
-    Some(Held { decision, steps, outputs })
+    Some(Held { decision, steps, outputs, reached })
 }
 
 /// Tells whether an issue is about a requirement.

@@ -14,7 +14,7 @@ use formwork_sandbox::{Protection, Sandbox};
 
 use crate::{
     Baseline, Changes, Error, changes,
-    command::{self, Shop},
+    command::{self, Ran, Shop},
     contract,
 };
 
@@ -45,6 +45,8 @@ pub struct Checked {
     pub output: Option<Blob>,
     /// The outputs that its steps name, likewise.
     pub outputs: Vec<Blob>,
+    /// Where its commands were connected to, as `host:port`: nobody vouches for what came from there.
+    pub reached: Vec<String>,
 }
 
 /// What a check decided, without its name.
@@ -110,14 +112,18 @@ impl Verifier {
                 verdict: Verdict::bare(&*spec.name, false, reason),
                 output: None,
                 outputs: Vec::new(),
+                reached: Vec::new(),
             });
         }
-        let (mut steps, mut outputs) = (Vec::new(), Vec::new());
+        let (mut steps, mut outputs, mut reached) = (Vec::new(), Vec::new(), Vec::new());
         let (mut decision, output) = match &spec.kind {
             CheckKind::Command(check) => {
                 let Self { sandbox, root, protection, scrub } = self;
                 let shop = Shop { sandbox, root, protection, scrub };
-                command::run(&shop, check, spec.timeout, cancel).await.ok_or_else(cancelled)?
+                let ran = command::run(&shop, check, spec.timeout, cancel).await;
+                let Ran { decision, output, reached: by_command } = ran.ok_or_else(cancelled)?;
+                reached = by_command;
+                (decision, output)
             }
             CheckKind::Contract(contract) => {
                 let Self { sandbox, root, protection, scrub } = self;
@@ -125,7 +131,7 @@ impl Verifier {
                 let held =
                     contract::hold(&shop, contract, ground.changes, spec.timeout, cancel).await;
                 let held = held.ok_or_else(cancelled)?;
-                (steps, outputs) = (held.steps, held.outputs);
+                (steps, outputs, reached) = (held.steps, held.outputs, held.reached);
                 (held.decision, None)
             }
             CheckKind::Unchanged(check) => {
@@ -159,7 +165,7 @@ impl Verifier {
         let Decision { passed, reason, issues, evidence } = decision;
         let bare = Verdict::bare(&*spec.name, passed, reason);
         let verdict = Verdict { issues, evidence, steps, ..bare };
-        Ok(Checked { verdict, output, outputs })
+        Ok(Checked { verdict, output, outputs, reached })
     }
 
     /// Compares the workspace with its baseline, on a thread where blocking is fine.

@@ -45,6 +45,7 @@ mod lost; // Tries that broke off after they had cost something.
 mod made; // Tasks that agents make while they work.
 mod models; // Servers of models: looked at closely, and given one.
 mod modes; // What agents may change.
+mod network; // Where programs may connect to.
 mod outside; // What comes from outside: shown, and masked.
 mod pathologies; // Models that go wrong.
 mod plan; // What a workflow would cost, and what budgets do.

@@ -270,6 +270,9 @@ pub struct Permissions {
     /// Where tools may send requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpConfig>,
+    /// Where programs may connect to. Where absent they open no connection at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkConfig>,
     /// What may not happen unseen once something from outside was read, which nobody vouches for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_outside: Option<AfterOutside>,
@@ -300,6 +303,20 @@ pub struct HttpConfig {
     /// The hosts that each secret may be sent to. One that is not named here is sent nowhere.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<SecretName, Vec<String>>,
+}
+
+/// Where confined programs may connect to: those of agents, checks, hooks and tasks. They do so over HTTP and HTTPS through
+/// a proxy of Formwork's own, which the variables `HTTPS_PROXY` and its like name.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetworkConfig {
+    /// The hosts, such as `static.crates.io`, `*.example.com` or `localhost:8080`; ports 80 and 443 where none is named, all
+    /// for `:*`. What is not named is not connected to; for an empty list nothing is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+    /// The hosts that may be at an address of this machine or of a private network. They have to be listed as well.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow_private: Vec<String>,
 }
 
 /// The tools whose calls are not like others once something from outside was read.
@@ -343,11 +360,7 @@ impl DocumentType for Config {
     const NAME: &'static str = "config";
 
     fn reserved() -> &'static [Reserved] {
-        const RESERVED: &[Reserved] = &[
-            Reserved::key("autonomy"),
-            Reserved::key("mcp"),
-            Reserved::key("permissions.network"),
-        ];
+        const RESERVED: &[Reserved] = &[Reserved::key("autonomy"), Reserved::key("mcp")];
         RESERVED
     }
 }

@@ -189,21 +189,25 @@ fn dangling(config: &Config, parsed: &document::Parsed<Config>) -> Vec<Diagnosti
             faults.push(parsed.diagnostic(&format!("/providers/{name}"), what));
         }
     }
-    let http = config.permissions.as_ref().and_then(|permissions| permissions.http.as_ref());
-    if let Some(http) = http {
-        let mut check = |key: &str, hosts: &[String]| {
-            for (at, host) in hosts.iter().enumerate() {
-                if let Err(error) = HostPatterns::parse([host]) {
-                    let key = format!("/permissions/http/{key}/{at}");
-                    faults.push(parsed.diagnostic(&key, error.to_string()));
-                }
+    let permissions = config.permissions.as_ref();
+    let mut check = |key: &str, hosts: &[String]| {
+        for (at, host) in hosts.iter().enumerate() {
+            if let Err(error) = HostPatterns::parse([host]) {
+                let key = format!("/permissions/{key}/{at}");
+                faults.push(parsed.diagnostic(&key, error.to_string()));
             }
-        };
-        check("hosts", http.hosts.as_deref().unwrap_or_default());
-        check("allow_private", &http.allow_private);
-        for (name, hosts) in &http.secrets {
-            check(&format!("secrets/{name}"), hosts);
         }
+    };
+    if let Some(http) = permissions.and_then(|permissions| permissions.http.as_ref()) {
+        check("http/hosts", http.hosts.as_deref().unwrap_or_default());
+        check("http/allow_private", &http.allow_private);
+        for (name, hosts) in &http.secrets {
+            check(&format!("http/secrets/{name}"), hosts);
+        }
+    }
+    if let Some(network) = permissions.and_then(|permissions| permissions.network.as_ref()) {
+        check("network/hosts", &network.hosts);
+        check("network/allow_private", &network.allow_private);
     }
     faults
 }

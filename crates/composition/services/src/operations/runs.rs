@@ -1,6 +1,6 @@
 //! `runs.*`: begins, lists, shows, stops and resumes runs.
 
-mod answers; // What hooks said.
+mod answers; // What hooks and the sandbox said.
 mod call; // One call of a tool, by hand.
 mod control; // Stopping and steering, from any process.
 mod diff; // Where two runs part.
@@ -25,7 +25,7 @@ use formwork_protocols::{
     Scrub, Span, Store, SystemRng, TaskId, ToolSpec, WorkflowName,
     check::{CheckKind, CheckSpec, CommandCheck, Expect, GitChange, Parser},
     document::Diagnostics,
-    event::HookFailed,
+    event::{HookFailed, NetworkRefused},
     spec::Retries,
     store::{AttemptRow, CallRow, CheckRow, RunRow, Selection, TaskRow},
 };
@@ -357,6 +357,7 @@ impl Operation for Start {
                 other => other,
             })?;
         }
+        workshop.check_network().await?;
         let workshop = Arc::new(workshop);
         let (scheduler, present) = scheduler(formwork, Arc::clone(&workshop), setup.width)?;
         let scheduler = scheduler.headless(headless);
@@ -636,6 +637,7 @@ impl Operation for Resume {
         let salvage = Salvage::new(formwork, caller, run, setup.kind);
         let last = LastCommit::new(formwork, caller, run, setup.commit.clone());
         let workshop = workshop(formwork, setup, keys.registry, models)?;
+        workshop.check_network().await?;
         let workshop = Arc::new(workshop);
         let (scheduler, present) = scheduler(formwork, Arc::clone(&workshop), width)?;
         let scheduler = scheduler.headless(headless);
@@ -789,6 +791,9 @@ pub struct RunDetail {
     /// The programs that did not take what they were told of, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hook_failures: Vec<HookFailed>,
+    /// The connections that were refused to programs, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused_connections: Vec<NetworkRefused>,
 }
 
 /// `runs.get`
@@ -815,7 +820,18 @@ impl Operation for Get {
         let checks = store.checks(run).await?;
         let calls = store.calls(run).await?;
         let waits = super::tasks::waits(&**store, run, &tasks).await?.into_iter().collect();
-        let (gates, hook_failures) = answers::hooks(&**store, run).await?;
-        Ok(RunDetail { run: row, tasks, attempts, checks, calls, waits, gates, hook_failures })
+        let answers::Answers { gates, hook_failures, refused_connections } =
+            answers::of(&**store, run).await?;
+        Ok(RunDetail {
+            run: row,
+            tasks,
+            attempts,
+            checks,
+            calls,
+            waits,
+            gates,
+            hook_failures,
+            refused_connections,
+        })
     }
 }

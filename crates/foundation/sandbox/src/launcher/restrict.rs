@@ -3,12 +3,14 @@
 use std::{
     collections::BTreeMap,
     fs,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, PathFdError,
-    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, NetPort, PathBeneath, PathFd,
+    PathFdError, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError,
+    RulesetStatus, Scope,
 };
 use rustix::process::{Resource as Rlimit, Rlimit as Bounds, getrlimit, setrlimit};
 use rustix::thread::CapabilitySet;
@@ -17,8 +19,9 @@ use seccompiler::{
     SeccompCondition as Condition, SeccompFilter, SeccompRule as Rule, TargetArch,
 };
 
+use super::{network, seal::OwnNetwork};
 use crate::{
-    Limits, Network, Protections, Status,
+    Limits, Network, Protections, Status, proxy,
     wire::{NotRun, Protecting},
 };
 
@@ -27,6 +30,8 @@ const FILES: ABI = ABI::V3;
 /// Also keeps device control and signals in, where the kernel can.
 const FILES_AT_BEST: ABI = ABI::V5;
 const SCOPES: ABI = ABI::V6;
+/// The first that judges connections.
+const CONNECTIONS: ABI = ABI::V4;
 
 /// Hold no data, and nearly every program opens one of them.
 const DEVICES: &[&str] = &["/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero"];
@@ -40,15 +45,23 @@ pub(super) struct Setup {
 struct Confinement {
     limits: Limits,
     cwd: PathBuf,
-    files: RulesetCreated,
+    rules: RulesetCreated,
     filters: [BpfProgram; 2],
+    /// Where the socket is to be sent that listens in its own network, if it has one.
+    way_out: Option<OwnedFd>,
 }
 
 impl Setup {
     /// Prepares all that can fail for a reason worth naming: opens the roots, compiles the filters. The command works
-    /// in `cwd`.
-    pub(super) fn new(priority: i32, limits: Option<&Limits>, cwd: &Path) -> Result<Self, NotRun> {
-        let confinement = limits.map(|limits| Confinement::new(limits, cwd)).transpose()?;
+    /// in `cwd`. With a `way_out` it has a network of its own, and the socket that listens in it is sent there.
+    pub(super) fn new(
+        priority: i32,
+        limits: Option<&Limits>,
+        cwd: &Path,
+        way_out: Option<OwnedFd>,
+    ) -> Result<Self, NotRun> {
+        let confinement =
+            limits.map(|limits| Confinement::new(limits, cwd, way_out)).transpose()?;
         Ok(Self { priority, confinement })
     }
 
@@ -63,22 +76,35 @@ impl Setup {
 }
 
 impl Confinement {
-    fn new(limits: &Limits, cwd: &Path) -> Result<Self, NotRun> {
-        let filters = filters(limits.network).map_err(|reason| NotRun::ProtectionMissing {
+    fn new(limits: &Limits, cwd: &Path, way_out: Option<OwnedFd>) -> Result<Self, NotRun> {
+        let sockets = match way_out {
+            Some(_) => Sockets::Tcp,
+            None => Sockets::By(&limits.network),
+        };
+        let filters = filters(sockets).map_err(|reason| NotRun::ProtectionMissing {
             protection: Protecting::Seccomp,
             reason,
         })?;
-        Ok(Self { limits: limits.clone(), cwd: cwd.to_owned(), files: files(limits)?, filters })
+        let mut rules = files(limits, sockets)?;
+        if way_out.is_some() {
+            let proxy = NetPort::new(proxy::PORT, AccessNet::ConnectTcp);
+            rules = rules.add_rule(proxy).map_err(|error| no_landlock(&error))?;
+        }
+        Ok(Self { limits: limits.clone(), cwd: cwd.to_owned(), rules, filters, way_out })
     }
 
     fn apply(self) -> Result<(), NotRun> {
-        super::seal::apply(&self.limits, &self.cwd)?;
+        let own_network = if self.way_out.is_some() { OwnNetwork::Yes } else { OwnNetwork::No };
+        super::seal::apply(&self.limits, &self.cwd, own_network)?;
+        if let Some(control) = &self.way_out {
+            network::open(control)?;
+        }
         limit_resources(&self.limits)?;
         for capability in UNNEEDED.iter() {
             // Refused only to those who are not root, and who have none of these either.
             let _ = rustix::thread::remove_capability_from_bounding_set(capability);
         }
-        let enforced = self.files.restrict_self().map_err(|error| no_landlock(&error))?.ruleset;
+        let enforced = self.rules.restrict_self().map_err(|error| no_landlock(&error))?.ruleset;
         if enforced == RulesetStatus::NotEnforced {
             return Err(NotRun::ProtectionMissing {
                 protection: Protecting::Landlock,
@@ -100,12 +126,24 @@ fn no_landlock(error: &RulesetError) -> NotRun {
 }
 
 /// Returns the rules that grant the roots and deny the rest.
-fn files(limits: &Limits) -> Result<RulesetCreated, NotRun> {
+fn files(limits: &Limits, sockets: Sockets<'_>) -> Result<RulesetCreated, NotRun> {
     let read = AccessFs::from_read(FILES_AT_BEST);
     // A device file that the command makes would reach whatever disk it names.
     let made = AccessFs::MakeBlock | AccessFs::MakeChar;
     let write = AccessFs::from_all(FILES_AT_BEST) & !made;
-    let mut rules = ruleset().and_then(Ruleset::create).map_err(|error| no_landlock(&error))?;
+    if let Sockets::Tcp = sockets
+        && let Err(error) = judging_connections().and_then(Ruleset::create)
+    {
+        let reason =
+            format!("Landlock judges no connections, which it does from Linux 6.7 on: {error}");
+        return Err(NotRun::ProtectionMissing { protection: Protecting::Network, reason });
+    }
+    let rules = match sockets {
+        Sockets::Tcp => judging_connections(),
+        Sockets::By(_) => Ok(Ruleset::default()),
+    };
+    let mut rules =
+        rules.and_then(ruleset).and_then(Ruleset::create).map_err(|error| no_landlock(&error))?;
     for root in &limits.read_roots {
         rules = grant(rules, root, read)?;
     }
@@ -118,9 +156,16 @@ fn files(limits: &Limits) -> Result<RulesetCreated, NotRun> {
     Ok(rules)
 }
 
-/// Returns rules that deny everything: the least hard, the rest as far as the kernel goes.
-fn ruleset() -> Result<Ruleset, RulesetError> {
+/// Returns rules that deny every connection by TCP, and to listen.
+fn judging_connections() -> Result<Ruleset, RulesetError> {
     Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessNet::from_all(CONNECTIONS))
+}
+
+/// Returns `rules` that deny everything of files: the least hard, the rest as far as the kernel goes.
+fn ruleset(rules: Ruleset) -> Result<Ruleset, RulesetError> {
+    rules
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(FILES))?
         .set_compatibility(CompatLevel::BestEffort)
@@ -291,13 +336,22 @@ const SOCK_PACKET: libc::c_int = 10;
 /// Each types into the terminal as if the user had.
 const TYPING: &[u64] = &[0x5412, 0x541C]; // `TIOCSTI` and `TIOCLINUX` of ioctl_tty(2).
 
+/// Which sockets can be made.
+#[derive(Clone, Copy)]
+enum Sockets<'a> {
+    /// Those that the limits say.
+    By(&'a Network),
+    /// Those of TCP, in a network of the command's own.
+    Tcp,
+}
+
 /// Returns the filters of system calls, or why there can be none.
-fn filters(network: Network) -> Result<[BpfProgram; 2], String> {
+fn filters(made: Sockets<'_>) -> Result<[BpfProgram; 2], String> {
     let mut denied: BTreeMap<i64, Vec<Rule>> = BTreeMap::new();
     for call in DENIED.iter().chain(DENIED_HERE) {
         denied.insert(*call, Vec::new());
     }
-    denied.insert(libc::SYS_socket, sockets(network)?);
+    denied.insert(libc::SYS_socket, sockets(made)?);
     let flags = NAMESPACES.iter().map(|flag| u64::from(flag.unsigned_abs()));
     let leaves = flags.map(|flag| rule([condition(0, Length::Qword, Op::MaskedEq(flag), flag)?]));
     denied.insert(libc::SYS_clone, leaves.collect::<Result<_, _>>()?);
@@ -311,7 +365,7 @@ fn filters(network: Network) -> Result<[BpfProgram; 2], String> {
 }
 
 /// Returns when `socket(2)` is denied; an empty list means always.
-fn sockets(network: Network) -> Result<Vec<Rule>, String> {
+fn sockets(made: Sockets<'_>) -> Result<Vec<Rule>, String> {
     let family = |op: Op, value: libc::c_int| {
         condition(0, Length::Dword, op, u64::from(value.unsigned_abs()))
     };
@@ -319,8 +373,26 @@ fn sockets(network: Network) -> Result<Vec<Rule>, String> {
         // The upper bits of the type are flags.
         condition(1, Length::Dword, Op::MaskedEq(0xF), u64::from(value.unsigned_abs()))
     };
+    let network = match made {
+        Sockets::By(network) => network,
+        Sockets::Tcp => {
+            let protocol = |op: Op, value: libc::c_int| {
+                condition(2, Length::Dword, op, u64::from(value.unsigned_abs()))
+            };
+            let mut denied = vec![
+                rule([family(Op::Ne, libc::AF_INET)?, family(Op::Ne, libc::AF_INET6)?])?,
+                // Others that stream, MPTCP and SCTP, are not judged by who judges TCP.
+                rule([protocol(Op::Ne, 0)?, protocol(Op::Ne, libc::IPPROTO_TCP)?])?,
+            ];
+            for other in (0..=0xF).filter(|kind| *kind != libc::SOCK_STREAM) {
+                denied.push(rule([kind(other)?])?);
+            }
+            return Ok(denied);
+        }
+    };
     match network {
-        Network::Off => Ok(Vec::new()),
+        // What goes through a gateway comes as the other kind.
+        Network::Off | Network::Through(_) => Ok(Vec::new()),
         Network::Unix => Ok(vec![rule([family(Op::Ne, libc::AF_UNIX)?])?]),
         Network::Allowed => Ok(vec![
             rule([
@@ -361,7 +433,7 @@ fn compile(mut calls: BTreeMap<i64, Vec<Rule>>, errno: libc::c_int) -> Result<Bp
 
 pub(crate) fn probe() -> Protections {
     let active = |by: &str| Status::Active(by.into());
-    let files = match ruleset().and_then(Ruleset::create) {
+    let files = match ruleset(Ruleset::default()).and_then(Ruleset::create) {
         Ok(_) => active(&landlock_version()),
         Err(error) => Status::Missing(format!("Landlock: {error}")),
     };
@@ -373,7 +445,7 @@ pub(crate) fn probe() -> Protections {
         Ok(_) => active("Landlock"),
         Err(error) => Status::Missing(format!("Landlock: {error}")),
     };
-    let system_calls = match (filters(Network::Off), actions()) {
+    let system_calls = match (filters(Sockets::By(&Network::Off)), actions()) {
         (Err(reason), _) | (Ok(_), Err(reason)) => Status::Missing(format!("seccomp: {reason}")),
         (Ok(_), Ok(())) => active("seccomp"),
     };
@@ -391,7 +463,7 @@ fn landlock_version() -> String {
     let has = |abi: &ABI| {
         let hard = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
         let files = hard.handle_access(AccessFs::from_all(*abi));
-        let net = match *abi >= ABI::V4 {
+        let net = match *abi >= CONNECTIONS {
             true => files.and_then(|rules| rules.handle_access(AccessNet::from_all(*abi))),
             false => files,
         };

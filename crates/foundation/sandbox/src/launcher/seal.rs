@@ -33,18 +33,34 @@ use crate::{
     wire::{NotRun, Protecting},
 };
 
+/// Whether a command has a network of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OwnNetwork {
+    Yes,
+    No,
+}
+
 /// Puts empty folders in the place of the private ones and seals what is to be sealed, for the calling process, which
-/// works in `cwd`, and what it starts.
-pub(super) fn apply(limits: &Limits, cwd: &Path) -> Result<(), NotRun> {
+/// works in `cwd`, and what it starts. A network of its own comes with that: a user that is not root leaves what is shared
+/// once and not twice.
+pub(super) fn apply(limits: &Limits, cwd: &Path, network: OwnNetwork) -> Result<(), NotRun> {
     let (paths, roots) = (&limits.sealed, &limits.write_roots);
-    if paths.is_empty() && limits.private.is_empty() && limits.beyond == Beyond::Described {
+    let is_bare =
+        paths.is_empty() && limits.private.is_empty() && limits.beyond == Beyond::Described;
+    if is_bare && network == OwnNetwork::No {
         return Ok(());
     }
     if !cwd.is_absolute() {
         // It was entered already, and names another folder or none from there.
         return Err(failed(cwd, Errno::INVAL));
     }
-    own_view().map_err(|errno| missing("a view of the file system of its own", errno))?;
+    own_view(network).map_err(|errno| match network {
+        OwnNetwork::No => missing("a view of the file system of its own", errno),
+        OwnNetwork::Yes => NotRun::ProtectionMissing {
+            protection: Protecting::Network,
+            reason: format!("a network of its own: {errno}"),
+        },
+    })?;
     for folder in &limits.private {
         own_folder(folder, limits.memory).map_err(|errno| failed(folder, errno))?;
     }
@@ -70,10 +86,13 @@ pub(super) fn apply(limits: &Limits, cwd: &Path) -> Result<(), NotRun> {
 }
 
 /// Leaves the view that others have, as root or else as a user whose rights over mounts reach no further.
-fn own_view() -> Result<(), Errno> {
+fn own_view(network: OwnNetwork) -> Result<(), Errno> {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     // Memory and queues that programs of a user share by number are not files, and no rule of paths holds them.
-    let own = UnshareFlags::NEWNS | UnshareFlags::NEWIPC;
+    let mut own = UnshareFlags::NEWNS | UnshareFlags::NEWIPC;
+    if network == OwnNetwork::Yes {
+        own |= UnshareFlags::NEWNET;
+    }
     if super::spawn::unshare(own).is_err() {
         super::spawn::unshare(own | UnshareFlags::NEWUSER)?;
         let write = |name: &str, text: String| {

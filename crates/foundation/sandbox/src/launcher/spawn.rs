@@ -3,7 +3,10 @@
 use std::{
     ffi::CString,
     io::{self, Read, Write},
-    os::unix::{ffi::OsStrExt, process::CommandExt},
+    os::{
+        fd::AsRawFd as _,
+        unix::{ffi::OsStrExt, process::CommandExt},
+    },
     path::Path,
     process::Command,
 };
@@ -54,6 +57,29 @@ pub(super) fn make_read_only(place: &Path) -> rustix::io::Result<()> {
     match done {
         0 => Ok(()),
         _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
+}
+
+/// Brings up the one device of a network that was just made, over which a process speaks to itself.
+pub(super) fn bring_up_loopback() -> io::Result<()> {
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        None,
+    )?;
+    #[expect(unsafe_code, reason = "no library that is used here has this call")]
+    // SAFETY: all fields of the structure are numbers, of which zero is one; the kernel reads it and keeps nothing.
+    let done = unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (own, byte) in request.ifr_name.iter_mut().zip(b"lo") {
+            *own = byte.cast_signed() as libc::c_char;
+        }
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+        libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request)
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

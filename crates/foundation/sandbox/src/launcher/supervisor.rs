@@ -48,7 +48,8 @@ pub(super) fn run() -> io::Result<()> {
     // Fails only where it leads a session already, which serves as well.
     let _ = rustix::process::setsid();
     let (spec, stdin) = Spec::read(&mut control)?;
-    let report = match start(&spec, stdin) {
+    let way_out = spec.proxied.then(|| control.try_clone()).transpose()?;
+    let report = match start(&spec, stdin, way_out.map(OwnedFd::from)) {
         Ok(target) => Supervisor::new(target, &spec).watch(&mut control)?,
         Err(reason) => Report::NotRun(reason),
     };
@@ -56,7 +57,7 @@ pub(super) fn run() -> io::Result<()> {
 }
 
 /// Starts the command in a session of its own, confined if it is to be.
-fn start(spec: &Spec, stdin: Option<Vec<u8>>) -> Result<Pid, NotRun> {
+fn start(spec: &Spec, stdin: Option<Vec<u8>>, way_out: Option<OwnedFd>) -> Result<Pid, NotRun> {
     let me = rustix::process::getpid();
     let subreaper = rustix::process::set_child_subreaper(Some(me));
     subreaper.map_err(|errno| missing(Protecting::Subreaper, errno))?;
@@ -81,7 +82,7 @@ fn start(spec: &Spec, stdin: Option<Vec<u8>>) -> Result<Pid, NotRun> {
     // ask for this; others rely on the command's session, which is scheduled apart from this one.
     let priority = rustix::process::getpriority_process(None).unwrap_or_default();
     let _ = rustix::process::setpriority_process(None, FIRST);
-    let setup = Setup::new(priority, spec.limits.as_ref(), spec.cwd.as_ref())?;
+    let setup = Setup::new(priority, spec.limits.as_ref(), spec.cwd.as_ref(), way_out)?;
     let spawned = spawn::spawn(command, &file, setup);
     // From here on only the tree holds the output open, so that its end closes it.
     let closed = [

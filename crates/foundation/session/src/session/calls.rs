@@ -313,7 +313,8 @@ impl Session {
         message: &str,
     ) {
         let message = message.to_owned();
-        let failed = ToolFailed { call: context.call, error, message, elapsed: Span::ZERO };
+        let failed =
+            ToolFailed { call: context.call, error, message, elapsed: Span::ZERO, outside: None };
         self.record.put(context.task, EventBody::ToolFailed(failed));
     }
 }

@@ -176,14 +176,33 @@ pub(crate) async fn run(
         1 => told.push_str("\n[a process that it left running was ended]"),
         left => told.push_str(&format!("\n[{left} processes that it left running were ended]")),
     }
+    for refusal in &finished.refused {
+        told.push_str(&format!("\n[{refusal}]"));
+    }
+    let outside = outside(&finished.reached);
+    let failed = |kind, message: String| ToolError {
+        outside: outside.clone(),
+        ..ToolError::new(kind, message)
+    };
     match finished.exit {
-        Exit::TimedOut => Err(ToolError::new(
+        Exit::TimedOut => Err(failed(
             ToolErrorKind::TimedOut,
             format!("timed out after {limit}; everything it started was ended\n{told}"),
         )),
-        Exit::Cancelled => {
-            Err(ToolError::new(ToolErrorKind::Cancelled, format!("cancelled\n{told}")))
-        }
-        exit => Ok(ToolOutput::text(format!("{exit}\n{told}"))),
+        Exit::Cancelled => Err(failed(ToolErrorKind::Cancelled, format!("cancelled\n{told}"))),
+        exit => Ok(ToolOutput { outside, ..ToolOutput::text(format!("{exit}\n{told}")) }),
+    }
+}
+
+/// How many of the places that a program was connected to are named to a model.
+const NAMED: usize = 5;
+
+/// Names where the output of a program may come from that was connected to somewhere.
+pub fn outside(reached: &[String]) -> Option<String> {
+    let named = reached.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match reached.len() {
+        0 => None,
+        1..=NAMED => Some(named),
+        all => Some(format!("{named} and {} more", all - NAMED)),
     }
 }

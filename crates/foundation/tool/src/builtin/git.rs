@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use formwork_protocols::{
     Cancel, Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec, tool::CallContext,
 };
-use formwork_sandbox::{Command, Protection, Sandbox};
+use formwork_sandbox::{Command, Network, Protection, Sandbox};
 use formwork_write_safety::{ReadOnlyGit, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -43,8 +43,12 @@ impl Git {
     pub(super) fn new(
         workspace: &Workspace,
         sandbox: Arc<Sandbox>,
-        protection: Protection,
+        mut protection: Protection,
     ) -> Self {
+        // What reads a repository fetches nothing into it.
+        if let Protection::Restricted(limits) = &mut protection {
+            limits.network = Network::Off;
+        }
         let git = ReadOnlyGit::open(workspace.root().path()).map_err(|error| tool_error(&error));
         let spec = spec();
         Self { spec, git, sandbox, protection }

@@ -324,6 +324,9 @@ pub(super) fn show(detail: &RunDetail) -> String {
         let line = format!("{} at {} {}: {}", failed.hook, failed.event, failed.seq, failed.reason);
         text.push_str(&format!("\nhook failed: {}\n", visible(&line)));
     }
+    for refused in &detail.refused_connections {
+        text.push_str(&format!("\nnetwork: {}\n", visible(&refused.to_string())));
+    }
     text
 }
 

@@ -182,6 +182,7 @@ impl<W: Write> Live<W> {
                 let what = format!("hook {} did not take {}", failed.hook, failed.event);
                 (Mark::Bad, format!("{what}: {}", failed.reason))
             }
+            EventBody::NetworkRefused(refused) => (Mark::Bad, line(refused.to_string())),
             EventBody::ToolDecided(decided) => {
                 let what = match &decided.approval {
                     Approval::Once => "once".to_owned(),

@@ -4,6 +4,7 @@ mod commands; // Words that rules should not be talked around with.
 mod files; // Paths, by the tools that take one.
 mod git; // Git, and what a repository tells it to start.
 mod kernel; // System calls, other processes, and too much of everything.
+mod network; // Ways around the proxy of programs that may reach some hosts.
 mod programs; // The same by every way in which a program is started.
 
 use anyhow::Result;
@@ -25,6 +26,8 @@ mod by {
     pub(super) const LIMITS: &str = "the limits of programs";
     pub(super) const SUPERVISOR: &str = "the supervisor";
     pub(super) const ALLOW_LIST: &str = "the allow-list of variables";
+    pub(super) const PROXY: &str = "the proxy of the run";
+    pub(super) const OWN_NETWORK: &str = "a network of its own";
     pub(super) const GIT: &str = "git's list of arguments";
     pub(super) const SETTINGS: &str = "settings put in place of the repository's";
     pub(super) const POLICY: &str = "the rules of commands";
@@ -39,6 +42,7 @@ pub(crate) fn all() -> Vec<Attempt> {
     all.extend(commands::all());
     all.extend(programs::all());
     all.extend(kernel::all());
+    all.extend(network::all());
     all
 }
 

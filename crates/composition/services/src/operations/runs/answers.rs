@@ -1,8 +1,9 @@
-//! What hooks said in a run: the answers of gates, and who did not take what it was told of.
+//! What was said to a run beside its model: the answers of gates, who did not take what it was told of, and what the
+//! sandbox refused.
 
 use formwork_protocols::{
     EventBody, Position, RunId, Store, TaskId,
-    event::{HookFailed, ToolGated},
+    event::{HookFailed, NetworkRefused, ToolGated},
     store::Selection,
 };
 use schemars::JsonSchema;
@@ -20,22 +21,30 @@ pub struct GateRow {
     pub gated: ToolGated,
 }
 
-/// Reads what hooks did in a run.
-pub(super) async fn hooks(
-    store: &dyn Store,
-    run: RunId,
-) -> Result<(Vec<GateRow>, Vec<HookFailed>), Error> {
-    let kinds = ["tool.gated", "hook.failed"].map(str::to_owned).to_vec();
+/// All of these, in the order of the log.
+#[derive(Default)]
+pub(super) struct Answers {
+    pub(super) gates: Vec<GateRow>,
+    pub(super) hook_failures: Vec<HookFailed>,
+    pub(super) refused_connections: Vec<NetworkRefused>,
+}
+
+/// Reads what was said in a run.
+pub(super) async fn of(store: &dyn Store, run: RunId) -> Result<Answers, Error> {
+    let kinds = ["tool.gated", "hook.failed", "network.refused"].map(str::to_owned).to_vec();
     let selection = Selection { run: Some(run), task: None, kinds };
-    let (mut gates, mut failures, mut after) = (Vec::new(), Vec::new(), Position::default());
+    let (mut found, mut after) = (Answers::default(), Position::default());
     loop {
         let events = store.read(after, &selection, 1_000).await?;
-        let Some(last) = events.last() else { return Ok((gates, failures)) };
+        let Some(last) = events.last() else { return Ok(found) };
         after = last.position;
         for event in events {
             match event.body {
-                EventBody::ToolGated(gated) => gates.push(GateRow { task: event.task, gated }),
-                EventBody::HookFailed(failed) => failures.push(failed),
+                EventBody::ToolGated(gated) => {
+                    found.gates.push(GateRow { task: event.task, gated });
+                }
+                EventBody::HookFailed(failed) => found.hook_failures.push(failed),
+                EventBody::NetworkRefused(refused) => found.refused_connections.push(refused),
                 _ => {}
             }
         }
