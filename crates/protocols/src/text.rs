@@ -39,6 +39,77 @@ pub fn address(url: &str) -> std::borrow::Cow<'_, str> {
     format!("{scheme}://{user}{place}{asked}").into()
 }
 
+/// Returns a text without its escape sequences (ECMA-48) and carriage returns: without the colours and moves of a terminal.
+pub fn plain(text: &str) -> std::borrow::Cow<'_, str> {
+    match text.contains(['\u{1b}', '\r']) {
+        true => without_sequences(text).replace('\r', "").into(),
+        false => text.into(),
+    }
+}
+
+/// Returns what a program wrote to a terminal as it stands there in the end, line by line: [`plain`], and of what was written over
+/// what came before in its line the last. Moves to other lines are none: what was written anew stands there anew.
+pub fn screen(text: &str) -> String {
+    let text = match text.contains('\u{1b}') {
+        true => without_sequences(text),
+        false => text.to_owned(),
+    };
+    let mut screen = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
+        let mut passes = line.split('\r').rev();
+        let last = passes.find(|pass| !pass.is_empty()).unwrap_or_default();
+        let from = screen.len();
+        for c in last.chars() {
+            match c {
+                // It takes the character before it back, and never one of another line.
+                '\u{8}' if screen.len() > from => {
+                    screen.pop();
+                }
+                '\u{7}' | '\u{8}' => {}
+                c => screen.push(c),
+            }
+        }
+        screen.push_str(end);
+    }
+    screen
+}
+
+/// Returns a text without its escape sequences.
+fn without_sequences(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' => skip(&mut chars),
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
+/// Skips what follows an escape character.
+fn skip(chars: &mut std::str::Chars<'_>) {
+    match chars.next() {
+        // A control sequence ends with a byte from @ to ~.
+        Some('[') => {
+            chars.find(|c| ('@'..='~').contains(c));
+        }
+        // A command to the terminal ends with a bell, or an escape and a backslash.
+        Some(']') => {
+            let end = chars.find(|c| matches!(c, '\u{7}' | '\u{1b}'));
+            if end == Some('\u{1b}') {
+                chars.next();
+            }
+        }
+        // The choice of a set of characters, and the like.
+        Some(' '..='/') => {
+            chars.find(|c| ('0'..='~').contains(c));
+        }
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -62,6 +133,29 @@ mod tests {
             ("nothing", "nothing"),
         ] {
             assert_eq!(address(written), shown);
+        }
+    }
+
+    #[test]
+    fn colours_and_links_are_taken_out_and_words_stay() {
+        assert_eq!(plain("\u{1b}[1m\u{1b}[32m1 passed\u{1b}[39m\u{1b}[22m (1)"), "1 passed (1)");
+        assert_eq!(plain("\u{1b}]8;;file:///a\u{1b}\\a\u{1b}]8;;\u{7}b\r\n"), "ab\n");
+        assert_eq!(plain("cut \u{1b}["), "cut ");
+        assert_eq!(plain("\u{1b}(B\u{1b}[mreset\u{1b}="), "reset");
+    }
+
+    #[test]
+    fn of_what_a_terminal_was_written_its_last_state_stays() {
+        for (written, stands) in [
+            ("10%\r20%\r\u{1b}[K100%\r\n", "100%\n"),
+            ("a\r\nb\r\n", "a\nb\n"),
+            ("\u{1b}[1m\u{1b}[31mred\u{1b}[0m\u{7}", "red"),
+            ("|\u{8}/\u{8}-\u{8}done", "done"),
+            ("\u{8}\u{8}x\n\u{8}y", "x\ny"),
+            ("no end\r", "no end"),
+            ("", ""),
+        ] {
+            assert_eq!(screen(written), stands, "{written:?}");
         }
     }
 

@@ -21,8 +21,11 @@ pub struct Command {
     pub set: BTreeMap<OsString, OsString>,
     /// Names of variables that pass from the parent, beyond those of [`Environment`](crate::Environment).
     pub pass: Vec<OsString>,
-    /// What it reads from its standard input, which is `/dev/null` when there is nothing.
+    /// What it reads from its standard input, which is `/dev/null` when there is nothing and it has no terminal.
     pub stdin: Option<Bytes>,
+    /// The terminal that is its standard output and error, and its input where it has no other. Below a launcher it is its
+    /// controlling terminal as well. Nobody types: a line that it reads there is at its end.
+    pub terminal: Option<Terminal>,
     /// After this long it is told to end. The default is [`Command::TIMEOUT`].
     pub timeout: Duration,
     /// Between being told to end and being killed. The default is [`Command::GRACE`].
@@ -51,6 +54,7 @@ impl Command {
             set: BTreeMap::new(),
             pass: Vec::new(),
             stdin: None,
+            terminal: None,
             timeout: Self::TIMEOUT,
             grace: Self::GRACE,
             caps: Caps::default(),
@@ -61,6 +65,22 @@ impl Command {
     /// Returns the program's name as it was given, for messages.
     pub(crate) fn program(&self) -> String {
         self.argv.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+}
+
+/// The size of a terminal, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terminal {
+    /// How many stand in a line.
+    pub columns: u16,
+    /// How many lines there are.
+    pub rows: u16,
+}
+
+impl Default for Terminal {
+    /// The size that programs take for granted.
+    fn default() -> Self {
+        Self { columns: 80, rows: 24 }
     }
 }
 

@@ -13,7 +13,7 @@ pub struct Finished {
     pub exit: Exit,
     /// From its start until it ended, by the monotonic clock.
     pub duration: Duration,
-    /// What it wrote to its standard output.
+    /// What it wrote to its standard output; to its terminal, where it has one.
     pub stdout: Captured,
     /// What it wrote to its standard error.
     pub stderr: Captured,

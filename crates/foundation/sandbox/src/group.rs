@@ -13,11 +13,13 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal};
-use tokio::process::{Child, ChildStderr, ChildStdout};
+use tokio::process::Child;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Command, Error, Exit, program,
+    sandbox::Outputs,
+    terminal::Pair,
     wire::{NotRun, Report, Spec},
 };
 
@@ -51,11 +53,16 @@ impl Group {
         environment: BTreeMap<OsString, OsString>,
         mark: &str,
         spool: &Path,
-    ) -> Result<(Self, ChildStdout, ChildStderr), Error> {
+    ) -> Result<(Self, Outputs), Error> {
         let spec = Spec::new(command, environment, None);
         let not_run = |reason: NotRun| reason.into_error(command, &spec);
         let watch = |source| Error::Watch { program: command.program(), source };
         let file = spec.find().map_err(not_run)?;
+        let terminal = command.terminal.map(Pair::open).transpose().map_err(watch)?;
+        let stdin = match (&command.stdin, &terminal) {
+            (None, Some(pair)) => pair.theirs(),
+            _ => input(command, spool),
+        };
         let mut process = tokio::process::Command::new(&file);
         process
             .arg0(spec.program())
@@ -63,20 +70,18 @@ impl Group {
             .current_dir(&command.cwd)
             .env_clear()
             .envs(spec.environment.iter().map(|(name, value)| (name, value)))
-            .stdin(input(command, spool).map_err(watch)?)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stdin(stdin.map_err(watch)?)
             .process_group(0);
+        Outputs::give(&mut process, terminal.as_ref()).map_err(watch)?;
         let mut child =
             process.spawn().map_err(|error| not_run(program::not_started(&file, &error)))?;
         let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let tree = Tree { mark: mark.to_owned(), leader };
-        let outputs = (child.stdout.take(), child.stderr.take());
+        // It holds the terminal open, whose end shows that nobody else does.
+        drop(process);
+        let outputs = Outputs::take(&mut child, terminal);
         let group = Self { child, started: Instant::now(), tree };
-        match outputs {
-            (Some(stdout), Some(stderr)) => Ok((group, stdout, stderr)),
-            _ => Err(watch(io::ErrorKind::BrokenPipe.into())),
-        }
+        Ok((group, outputs.map_err(watch)?))
     }
 
     /// Returns once the whole tree has ended. `drained` says that nobody holds the output open.

@@ -51,6 +51,7 @@ mod finished;
 mod proxy;
 mod sandbox;
 mod temporary;
+mod terminal;
 
 mod group;
 pub mod launcher;
@@ -65,7 +66,7 @@ mod error;
 
 pub use {
     capture::{Captured, Chunk, Stream, Whole},
-    command::{Caps, Command},
+    command::{Caps, Command, Terminal},
     environment::Environment,
     error::Error,
     finished::{Exit, Finished, Resource},

@@ -24,13 +24,14 @@ use uuid::Uuid;
 
 use crate::{
     Chunk, Command, Environment, Error, Exit, Finished, Gateway, Launcher, Limits, Network,
-    NoRoute, Protection, Refusal, Routes, Status,
+    NoRoute, Protection, Refusal, Routes, Status, Terminal,
     capture::Recorder,
     control,
     group::{Group, MARK, Tree},
     launcher::MARKER,
     proxy::{Proxy, Seen},
     temporary::OwnFolder,
+    terminal,
     wire::{Report, Spec},
 };
 
@@ -116,6 +117,9 @@ impl Sandbox {
         if let Some(proxy) = &proxy {
             proxy.give(&mut environment);
         }
+        if command.terminal.is_some() {
+            terminal::name(&mut environment);
+        }
         let mark = Uuid::new_v4().to_string();
         environment.insert(MARK.into(), mark.clone().into());
         let mut recorder = Recorder::new(command.caps, &self.spool, watcher);
@@ -174,10 +178,10 @@ impl Sandbox {
 
     async fn in_group(&self, run: Run<'_>, recorder: &mut Recorder<'_>) -> Result<Report, Error> {
         let Run { command, environment, mark, cancel, .. } = run;
-        let (mut group, stdout, stderr) = Group::start(command, environment, mark, &self.spool)?;
+        let (mut group, outputs) = Group::start(command, environment, mark, &self.spool)?;
         let drained = CancellationToken::new();
         let watch = group.watch(command, cancel, &drained);
-        pumped(recorder, (stdout, stderr), &drained, watch).await
+        pumped(recorder, outputs, &drained, watch).await
     }
 }
 
@@ -212,7 +216,7 @@ async fn launched(
 ) -> Result<Report, Error> {
     let Run { command, mark, cancel, proxy, .. } = run;
     let watch = |source| Error::Watch { program: command.program(), source };
-    let (mut child, stdout, stderr, control) = start(launcher, mark)
+    let (mut child, outputs, control) = start(launcher, mark, command.terminal)
         .map_err(|source| Error::LauncherNotStarted { path: launcher.path.clone(), source })?;
     let mut frame = spec.frame().map_err(watch)?;
     frame.extend_from_slice(command.stdin.as_deref().unwrap_or_default());
@@ -247,7 +251,7 @@ async fn launched(
         }
     };
     let drained = CancellationToken::new();
-    match pumped(recorder, (stdout, stderr), &drained, talk).await {
+    match pumped(recorder, outputs, &drained, talk).await {
         Some(Report::NotRun(reason)) => Err(reason.into_error(command, spec)),
         Some(report @ Report::Ended { .. }) => Ok(report),
         None => Err(Error::LauncherLost { program: command.program() }),
@@ -258,33 +262,70 @@ async fn launched(
 fn start(
     launcher: &Launcher,
     mark: &str,
-) -> std::io::Result<(Child, ChildStdout, ChildStderr, tokio::net::UnixStream)> {
+    terminal: Option<Terminal>,
+) -> std::io::Result<(Child, Outputs, tokio::net::UnixStream)> {
+    let terminal = terminal.map(terminal::Pair::open).transpose()?;
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     // Its end of the socket must be open nowhere but in it, so that its death closes it.
     let mut child = {
         let mut process = tokio::process::Command::new(&launcher.path);
         process.arg(MARKER).env_clear().env(MARK, mark);
-        process.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        process.stdin(OwnedFd::from(theirs));
+        Outputs::give(&mut process, terminal.as_ref())?;
         process.spawn()?
     };
-    match (child.stdout.take(), child.stderr.take()) {
-        (Some(stdout), Some(stderr)) => {
-            Ok((child, stdout, stderr, tokio::net::UnixStream::from_std(ours)?))
+    let outputs = Outputs::take(&mut child, terminal)?;
+    Ok((child, outputs, tokio::net::UnixStream::from_std(ours)?))
+}
+
+/// What a command writes, from this end.
+pub(crate) struct Outputs {
+    stdout: ChildStdout,
+    /// None where both are one terminal.
+    stderr: Option<ChildStderr>,
+}
+
+impl Outputs {
+    /// Has a process write to a terminal, or to pipes.
+    pub(crate) fn give(
+        process: &mut tokio::process::Command,
+        terminal: Option<&terminal::Pair>,
+    ) -> std::io::Result<()> {
+        match terminal {
+            Some(pair) => process.stdout(pair.theirs()?).stderr(pair.theirs()?),
+            None => process.stdout(Stdio::piped()).stderr(Stdio::piped()),
+        };
+        Ok(())
+    }
+
+    /// Takes what it writes, once it was started.
+    pub(crate) fn take(
+        child: &mut Child,
+        terminal: Option<terminal::Pair>,
+    ) -> std::io::Result<Self> {
+        if let Some(pair) = terminal {
+            return Ok(Self { stdout: pair.into_output()?, stderr: None });
         }
-        _ => Err(std::io::ErrorKind::BrokenPipe.into()),
+        match (child.stdout.take(), child.stderr.take()) {
+            (Some(stdout), stderr @ Some(_)) => Ok(Self { stdout, stderr }),
+            _ => Err(std::io::ErrorKind::BrokenPipe.into()),
+        }
     }
 }
 
 /// Records both outputs while `end` goes on, and for a bounded time after it.
 async fn pumped<T>(
     recorder: &mut Recorder<'_>,
-    (stdout, stderr): (ChildStdout, ChildStderr),
+    Outputs { stdout, stderr }: Outputs,
     drained: &CancellationToken,
     end: impl Future<Output = T>,
 ) -> T {
     let pump = async {
-        recorder.pump(stdout, stderr).await;
+        match stderr {
+            Some(stderr) => recorder.pump(stdout, stderr).await,
+            None => recorder.pump(stdout, tokio::io::empty()).await,
+        }
         drained.cancel();
         std::future::pending::<()>().await;
     };

@@ -36,6 +36,8 @@ pub(crate) struct Spec {
     pub(crate) limits: Option<Limits>,
     /// Whether it has a network of its own with a proxy in it. The limits then say that it has none besides.
     pub(crate) proxied: bool,
+    /// Whether its output, and its input where none follows, is a terminal: the one that the launcher writes to.
+    pub(crate) terminal: bool,
     /// Bytes of input that follow, or none for a closed input.
     pub(crate) stdin: Option<u64>,
 }
@@ -182,6 +184,7 @@ impl Spec {
             grace: command.grace,
             limits,
             proxied,
+            terminal: command.terminal.is_some(),
             stdin: command.stdin.as_ref().map(Bytes::len).map(|length| length as u64),
         }
     }

@@ -11,7 +11,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use formwork_sandbox::{Caps, Command, Error, Exit, Protection, Stream, Whole};
+use formwork_sandbox::{
+    Caps, Command, Error, Exit, Limits, Protection, Sandbox, Stream, Terminal, Whole,
+};
 use support::{alone, both_ways, launched, pid_in, run, runs, shell};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -449,4 +451,122 @@ async fn a_command_is_given_no_open_file_but_its_three() {
 
     assert!(!finished.combined.preview().contains("hunter2"), "{finished:?}");
     assert_ne!(finished.exit, Exit::Code(0));
+}
+
+/// Runs a script at a terminal.
+async fn at_terminal(sandbox: &Sandbox, script: &str, dir: &std::path::Path) -> formwork_sandbox::Finished {
+    let mut command = shell(script, dir);
+    command.terminal = Some(Terminal::default());
+    command.timeout = Duration::from_secs(30);
+    run(sandbox, command).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_command_has_a_terminal_where_it_asks_for_one_and_none_otherwise() {
+    let dir = folder();
+    let script = "for fd in 0 1 2; do test -t $fd && printf 'yes ' || printf 'no '; done; stty size; tty; echo err >&2";
+    for sandbox in both_ways(dir.path()) {
+        let mut sized = shell("stty size; echo $TERM", dir.path());
+        sized.terminal = Some(Terminal { columns: 120, rows: 40 });
+
+        let with = at_terminal(&sandbox, script, dir.path()).await;
+        let without = run(&sandbox, shell(script, dir.path())).await.unwrap();
+        let sized = run(&sandbox, sized).await.unwrap();
+
+        let said = with.stdout.preview();
+        assert!(said.starts_with("yes yes yes 24 80\n/dev/pts/"), "{said}");
+        assert!(said.ends_with("\nerr\n"), "{said}");
+        assert_eq!((with.stderr.total_bytes, with.combined.blake3), (0, with.stdout.blake3));
+        assert!(without.stdout.preview().starts_with("no no no not a tty\n"), "{without:?}");
+        assert_eq!(sized.stdout.preview(), "40 120\nxterm-256color\n");
+    }
+}
+
+#[tokio::test]
+async fn below_a_launcher_the_terminal_is_that_of_the_session() {
+    let dir = folder();
+
+    let finished = at_terminal(&launched(dir.path()), "echo told > /dev/tty", dir.path()).await;
+
+    assert_eq!((finished.exit, finished.stdout.preview().as_str()), (Exit::Code(0), "told\n"));
+}
+
+#[tokio::test]
+async fn a_confined_command_has_a_terminal_and_opens_no_other() {
+    let dir = folder();
+    let mut command = shell("test -t 1 && echo yes; echo x > $(tty) && echo escaped", dir.path());
+    command.terminal = Some(Terminal::default());
+    command.protection = Protection::Restricted(Limits::new(Limits::system_roots(), [dir.path()]));
+
+    let finished = run(&launched(dir.path()), command).await.unwrap();
+
+    let said = finished.stdout.preview();
+    assert!(said.starts_with("yes\n") && said.contains("Permission denied"), "{said}");
+    assert!(!said.contains("escaped"), "{said}");
+}
+
+#[tokio::test]
+async fn what_is_read_from_a_terminal_is_at_its_end() {
+    let dir = folder();
+    for sandbox in both_ways(dir.path()) {
+        let mut given = shell("cat; test -t 1 && echo yes", dir.path());
+        given.terminal = Some(Terminal::default());
+        given.stdin = Some(Bytes::from("input\n"));
+
+        let finished =
+            at_terminal(&sandbox, "cat; cat; read line || echo done", dir.path()).await;
+        let given = run(&sandbox, given).await.unwrap();
+
+        assert_eq!((finished.exit, finished.stdout.preview().as_str()), (Exit::Code(0), "done\n"));
+        assert_eq!(given.stdout.preview(), "input\nyes\n");
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_to_a_terminal_arrives_whole_and_as_it_is() {
+    let dir = folder();
+    for sandbox in both_ways(dir.path()) {
+        let script = "printf 'a\\nb\\r\\n\\033[1mc'; head -c 3000000 /dev/zero | tr '\\0' x";
+
+        let mut finished = at_terminal(&sandbox, script, dir.path()).await;
+
+        let whole = finished.stdout.whole.read().unwrap();
+        assert_eq!(&whole[..10], b"a\nb\r\n\x1b[1mc");
+        assert_eq!(whole.len(), 3_000_010);
+    }
+}
+
+#[tokio::test]
+async fn a_grandchild_that_holds_the_terminal_holds_nothing_up() {
+    let dir = folder();
+    for sandbox in both_ways(dir.path()) {
+        let begun = Instant::now();
+        let script = "setsid sh -c 'echo $$ > pid; exec sleep 60' & while ! test -s pid; do :; done; echo out";
+
+        let finished = at_terminal(&sandbox, script, dir.path()).await;
+
+        assert_eq!((finished.exit, finished.stdout.preview().as_str()), (Exit::Code(0), "out\n"));
+        assert!(begun.elapsed() < BOUND, "{:?}", begun.elapsed());
+        assert!(finished.stragglers >= 1, "{}", finished.stragglers);
+        assert!(!runs(pid_in(&dir.path().join("pid"))));
+        std::fs::remove_file(dir.path().join("pid")).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_timeout_ends_all_that_runs_at_a_terminal() {
+    let dir = folder();
+    for sandbox in both_ways(dir.path()) {
+        let script = "trap '' TERM HUP; setsid sh -c 'trap \"\" TERM HUP; echo $$ > pid; while :; do sleep 1; done' & \
+                      echo begun; while :; do sleep 1; done";
+        let mut command = shell(script, dir.path());
+        command.terminal = Some(Terminal::default());
+        (command.timeout, command.grace) = (Duration::from_secs(1), Duration::from_millis(200));
+
+        let finished = run(&sandbox, command).await.unwrap();
+
+        assert_eq!((finished.exit, finished.stdout.preview().as_str()), (Exit::TimedOut, "begun\n"));
+        assert!(!runs(pid_in(&dir.path().join("pid"))));
+        std::fs::remove_file(dir.path().join("pid")).unwrap();
+    }
 }

@@ -15,10 +15,9 @@ mod nextest;
 mod pytest;
 mod tally;
 mod tap;
-mod terminal;
 mod unittest;
 
-pub(crate) use terminal::plain;
+pub(crate) use formwork_protocols::text::plain;
 
 /// What an output says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

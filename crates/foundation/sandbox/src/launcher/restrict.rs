@@ -39,6 +39,7 @@ const DEVICES: &[&str] = &["/dev/full", "/dev/null", "/dev/random", "/dev/urando
 /// What happens to a command's process before its program starts.
 pub(super) struct Setup {
     priority: i32,
+    has_terminal: bool,
     confinement: Option<Confinement>,
 }
 
@@ -62,13 +63,23 @@ impl Setup {
     ) -> Result<Self, NotRun> {
         let confinement =
             limits.map(|limits| Confinement::new(limits, cwd, way_out)).transpose()?;
-        Ok(Self { priority, confinement })
+        Ok(Self { priority, has_terminal: false, confinement })
+    }
+
+    /// Makes its standard output, which is a terminal, the one that controls its session.
+    pub(super) fn at_terminal(mut self) -> Self {
+        self.has_terminal = true;
+        self
     }
 
     /// Applies to the calling process, in the order in which one does not prevent the next.
     pub(super) fn apply(self) -> Result<(), NotRun> {
         let failed = |errno| super::supervisor::missing(Protecting::Rlimit, errno);
         rustix::process::setsid().map_err(failed)?;
+        if self.has_terminal {
+            rustix::process::ioctl_tiocsctty(rustix::stdio::stdout())
+                .map_err(|errno| NotRun::NotStarted { errno: errno.raw_os_error() })?;
+        }
         // Fails only where it could not be raised before either.
         let _ = rustix::process::setpriority_process(None, self.priority);
         self.confinement.map_or(Ok(()), Confinement::apply)

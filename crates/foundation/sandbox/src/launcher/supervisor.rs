@@ -67,6 +67,9 @@ fn start(spec: &Spec, stdin: Option<Vec<u8>>, way_out: Option<OwnedFd>) -> Resul
     let null = File::options().read(true).write(true).open("/dev/null").map_err(io_failed)?;
     let input = match stdin {
         Some(bytes) => in_memory(&bytes).map_err(io_failed)?,
+        None if spec.terminal => {
+            File::from(io::stdout().as_fd().try_clone_to_owned().map_err(io_failed)?)
+        }
         None => null.try_clone().map_err(io_failed)?,
     };
 
@@ -83,6 +86,7 @@ fn start(spec: &Spec, stdin: Option<Vec<u8>>, way_out: Option<OwnedFd>) -> Resul
     let priority = rustix::process::getpriority_process(None).unwrap_or_default();
     let _ = rustix::process::setpriority_process(None, FIRST);
     let setup = Setup::new(priority, spec.limits.as_ref(), spec.cwd.as_ref(), way_out)?;
+    let setup = if spec.terminal { setup.at_terminal() } else { setup };
     let spawned = spawn::spawn(command, &file, setup);
     // From here on only the tree holds the output open, so that its end closes it.
     let closed = [

@@ -4,10 +4,10 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Cancel, Replay, Span, Tool, ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec,
+    Cancel, Replay, Span, Tool, ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec, text,
     tool::CallContext,
 };
-use formwork_sandbox::{Command, Exit, Protection, Sandbox, Whole};
+use formwork_sandbox::{Command, Exit, Protection, Sandbox, Terminal, Whole};
 use formwork_write_safety::Workspace;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -32,6 +32,11 @@ struct Arguments {
     cwd: Option<String>,
     /// Such as 30s or 5m.
     timeout: Option<String>,
+    /// Whether it gets a terminal, which some programs need. Nobody types.
+    pty: Option<bool>,
+    /// The terminal's columns and rows; 80x24 where absent.
+    #[schemars(regex(pattern = r"^[1-9][0-9]{0,3}x[1-9][0-9]{0,3}$"))]
+    size: Option<String>,
 }
 
 /// Describes the tool.
@@ -76,8 +81,10 @@ impl Tool for Exec {
         cancel: &Cancel,
     ) -> Result<ToolOutput, ToolError> {
         let arguments: Arguments = schema::read(arguments)?;
-        let cwd = folder(&self.workspace, arguments.cwd).await?;
-        self.programs.run(arguments.command, cwd, arguments.timeout, cancel).await
+        let Arguments { command, cwd, timeout, pty, size } = arguments;
+        let terminal = terminal(pty, size.as_deref())?;
+        let cwd = folder(&self.workspace, cwd).await?;
+        self.programs.run(command, cwd, (timeout, terminal), cancel).await
     }
 }
 
@@ -90,10 +97,11 @@ impl Programs {
         &self,
         argv: Vec<String>,
         cwd: PathBuf,
-        timeout: Option<String>,
+        (timeout, terminal): (Option<String>, Option<Terminal>),
         cancel: &Cancel,
     ) -> Result<ToolOutput, ToolError> {
         let mut command = Command::new(argv, cwd, self.protection.clone());
+        command.terminal = terminal;
         command.timeout = match timeout {
             None => self.longest,
             Some(text) => text
@@ -113,6 +121,27 @@ impl Programs {
         }
         Ok(output)
     }
+}
+
+/// Reads which terminal a program is to have, if any.
+///
+/// # Errors
+/// [`ToolErrorKind::InvalidArguments`] for a size that is none, or that of no terminal.
+pub(super) fn terminal(
+    pty: Option<bool>,
+    size: Option<&str>,
+) -> Result<Option<Terminal>, ToolError> {
+    let invalid = |told: &str| ToolError::new(ToolErrorKind::InvalidArguments, told);
+    let size = match (pty.unwrap_or_default(), size) {
+        (false, None) => return Ok(None),
+        (false, Some(_)) => return Err(invalid("size is that of a terminal, which there is with pty")),
+        (true, None) => return Ok(Some(Terminal::default())),
+        (true, Some(size)) => size,
+    };
+    let parsed = size.split_once('x').and_then(|(columns, rows)| {
+        Some(Terminal { columns: columns.parse().ok()?, rows: rows.parse().ok()? })
+    });
+    parsed.map(Some).ok_or_else(|| invalid("size is columns and rows, such as 120x40"))
 }
 
 /// How the kernel says that something may not be done, in the words of most programs.
@@ -152,6 +181,7 @@ pub(crate) async fn run(
     command.caps.whole = MAX_WHOLE_BYTES;
     let token = CancellationToken::new();
     let limit = Span::from(command.timeout);
+    let has_terminal = command.terminal.is_some();
     let running = sandbox.run(command, token.clone(), None);
     tokio::pin!(running);
     let finished = tokio::select! {
@@ -170,6 +200,7 @@ pub(crate) async fn run(
             Err(_) => finished.combined.preview(),
         },
     };
+    let text = if has_terminal { text::screen(&text) } else { text };
     let mut told = if text.is_empty() { "[no output]".to_owned() } else { text };
     match finished.stragglers {
         0 => {}

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::exec::{Programs, folder};
+use super::exec::{Programs, folder, terminal};
 use crate::schema;
 
 /// The program that a text is given to, and by what the policy takes it apart.
@@ -29,6 +29,11 @@ struct Arguments {
     cwd: Option<String>,
     /// Such as 30s or 5m.
     timeout: Option<String>,
+    /// Whether it gets a terminal, which some programs need. Nobody types.
+    pty: Option<bool>,
+    /// The terminal's columns and rows; 80x24 where absent.
+    #[schemars(regex(pattern = r"^[1-9][0-9]{0,3}x[1-9][0-9]{0,3}$"))]
+    size: Option<String>,
 }
 
 /// Describes the tool.
@@ -72,7 +77,9 @@ impl Tool for Shell {
                 "no shell is run where processes are not confined; exec runs a single program",
             ));
         }
-        let cwd = folder(&self.workspace, arguments.cwd).await?;
-        self.programs.run(argv(&arguments.command), cwd, arguments.timeout, cancel).await
+        let Arguments { command, cwd, timeout, pty, size } = arguments;
+        let terminal = terminal(pty, size.as_deref())?;
+        let cwd = folder(&self.workspace, cwd).await?;
+        self.programs.run(argv(&command), cwd, (timeout, terminal), cancel).await
     }
 }

@@ -153,6 +153,9 @@ pub struct CommandExecution {
     /// How long it may take, and never longer than programs may here; two minutes where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
+    /// Whether it gets a terminal of 80 columns and 24 rows, which some programs need. Nobody types.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pty: bool,
 }
 
 /// What a tool answers.

@@ -7,7 +7,7 @@ use formwork_protocols::{
     Cancel, Replay, Span, Tool, ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec,
     message::ToolDefinition, tool::CallContext,
 };
-use formwork_sandbox::{Command, Protection, Sandbox};
+use formwork_sandbox::{Command, Protection, Sandbox, Terminal};
 use reqwest::Method as Verb;
 use serde_json::{Map, Value};
 
@@ -104,6 +104,7 @@ impl CustomTool {
         let mut running = Command::new(argv, &self.seams.root, self.seams.protection.clone());
         running.timeout =
             command.timeout.map_or(TIMEOUT, Span::as_duration).min(self.seams.longest);
+        running.terminal = command.pty.then(Terminal::default);
         running.pass = command.pass.iter().map(Into::into).collect();
         running.stdin = match &command.stdin {
             Some(text) => {
