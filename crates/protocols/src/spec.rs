@@ -263,10 +263,21 @@ pub struct ForEach {
 /// Makes the tasks that a plan asks for, and waits for them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Graph {
-    /// The task whose result is the plan; it comes before this one.
-    pub of: TaskName,
+    /// The plan, or where it comes from.
+    #[serde(flatten)]
+    pub plan: GraphPlan,
     /// How each task of the plan is held.
     pub held: GraphHold,
+}
+
+/// A plan that is done as a graph, or where it comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GraphPlan {
+    /// It is the result of this task, which comes before.
+    Of(TaskName),
+    /// It was there before the run began.
+    Given(Value),
 }
 
 /// How the tasks of a plan are held, whatever it says.

@@ -92,7 +92,11 @@ impl Workshop {
         let made = blocking(move || {
             let isolation = Isolation::open(state.join(FOLDER), snapshots)?;
             let own = match isolation.find(&name)? {
-                Some(own) => own,
+                Some(own) => {
+                    // What a suite left that a process was killed over.
+                    own.set_back()?;
+                    own
+                }
                 None => {
                     let links = |path: &RelPath| is_linked(&root, &state, path);
                     isolation.make(&root, &name, means, &links)?
@@ -211,7 +215,14 @@ impl Workshop {
         let (root, isolation, name) =
             (Arc::clone(&home.root), home.isolation.clone(), home.name.clone());
         let met = blocking(move || match isolation.find(&name)? {
-            Some(mut own) => own.catch_up(&root).map(Some),
+            Some(mut own) => {
+                let met = own.catch_up(&root)?;
+                // Where nothing clashes, the suite runs next.
+                if met.is_empty() {
+                    own.hold_as_it_is()?;
+                }
+                Ok(Some(met))
+            }
             None => Ok(None),
         });
         match met.await? {
@@ -229,8 +240,14 @@ impl Workshop {
             CheckSpec::new(job.check.name.clone(), CheckKind::Command(test), job.check.timeout);
         let began = Baseline::default();
         let ground = Ground { baseline: &began, changes: &() };
-        let running = Box::pin(verifier.check(&spec, ground, cancel));
-        let checked = self.watched((job.run, job.task, job.token), running).await?;
+        let checked = Box::pin(verifier.check(&spec, ground, cancel)).await;
+        // What it wrote is no work of the task: neither merged nor told as its change.
+        let (isolation, name) = (home.isolation.clone(), home.name.clone());
+        let back = blocking(move || match isolation.find(&name)? {
+            Some(own) => own.set_back().map(drop),
+            None => Ok(()),
+        });
+        back.await?;
         let verdict = self.kept(job, checked).await?;
         if verdict.passed {
             return Ok(None);

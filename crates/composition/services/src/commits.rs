@@ -213,6 +213,7 @@ pub(crate) fn subject(work: &Work) -> String {
     let words = match work {
         Work::Task { prompt, .. } | Work::Turn { prompt, .. } => prompt.trim(),
         Work::Loop(asked) => asked.prompt.trim(),
+        Work::Goal(asked) if asked.prompt.trim().is_empty() => "goal",
         Work::Goal(asked) => asked.prompt.trim(),
         // It changes nothing that could be committed.
         Work::Review { .. } => "review",

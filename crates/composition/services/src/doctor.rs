@@ -15,7 +15,11 @@ use crate::{
     Error, Formwork,
     config::SandboxMode,
     models::DEFAULT_CATEGORY,
-    operations::models::{EndpointModels, How, ModelRow, Servers, lists_what_it_holds},
+    operations::{
+        self,
+        apart::Own,
+        models::{EndpointModels, How, ModelRow, Servers, lists_what_it_holds},
+    },
     private, setup, tool_probe,
 };
 
@@ -67,7 +71,7 @@ impl Finding {
 /// ask for is asked for one call of a harmless tool, which is paid for.
 pub async fn examine(formwork: &Formwork, ask: bool) -> Vec<Finding> {
     let mut findings = vec![store(formwork).await, state(formwork), git(), sandbox(formwork).await];
-    findings.extend(apart(formwork));
+    findings.extend(apart(formwork).await);
     match formwork.agents() {
         Ok(agents) => {
             let found = format!("{} agents", agents.names().count());
@@ -110,13 +114,25 @@ fn state(formwork: &Formwork) -> Finding {
 }
 
 /// Names what tasks left in workspaces of their own that did not come to be merged, or are at work.
-fn apart(formwork: &Formwork) -> Option<Finding> {
-    let folder = formwork.inner.state.join(crate::apart::FOLDER);
-    let count = std::fs::read_dir(&folder).ok()?.count();
-    let noun = if count == 1 { "workspace" } else { "workspaces" };
-    let found =
-        format!("{count} {noun} of tasks with work that is not merged, in {}", folder.display());
-    (count > 0).then(|| Finding::new("apart", Grade::Sound, found, None))
+async fn apart(formwork: &Formwork) -> Option<Finding> {
+    let apart = match operations::apart::all(formwork).await {
+        Ok(apart) => apart,
+        Err(error) => return Some(Finding::of("apart", &error)),
+    };
+    let is_over = |own: &&Own| own.state.is_none_or(|state| state.is_terminal());
+    let (all, over) = (apart.len(), apart.iter().filter(is_over).count());
+    if all == 0 {
+        return None;
+    }
+    let has =
+        if all == 1 { "task has a workspace of its" } else { "tasks have workspaces of their" };
+    let found = format!("{all} {has} own; the runs of {over} are over");
+    let advice = "`formwork apart list` shows them; `formwork apart merge NAME` brings one in, `formwork apart discard NAME` gives it up";
+    let (grade, advice) = match over {
+        0 => (Grade::Sound, None),
+        _ => (Grade::Weak, Some(advice)),
+    };
+    Some(Finding::new("apart", grade, found, advice))
 }
 
 fn git() -> Finding {

@@ -162,6 +162,9 @@ pub enum Error {
     /// There can be no plan of that.
     #[error("no goal is begun: {reason}")]
     Goal { reason: String },
+    /// What a task did in a workspace of its own cannot be merged or given up so.
+    #[error("the work apart {name:?} is left as it is: {reason}")]
+    Apart { name: String, reason: String },
     /// There is no such change to be looked at.
     #[error("there is nothing to review: {reason}")]
     Unreviewable { reason: String },
@@ -192,6 +195,11 @@ impl Error {
             Self::Store(StoreError::NoSuchRun { .. }) => OutcomeCode::Failed,
             Self::Workspace { source }
                 if matches!(**source, formwork_write_safety::Error::Unclean { .. }) =>
+            {
+                OutcomeCode::Refused
+            }
+            Self::Workspace { source }
+                if matches!(**source, formwork_write_safety::Error::Unmerged { .. }) =>
             {
                 OutcomeCode::Refused
             }
@@ -237,6 +245,7 @@ impl Error {
             | Self::NoSuchWorkflow { .. }
             | Self::Over { .. }
             | Self::Attached { .. }
+            | Self::Apart { .. }
             | Self::NotForkable { .. }
             | Self::OtherWorkspace { .. }
             | Self::OtherTrash { .. }
@@ -285,6 +294,12 @@ impl Error {
             Self::Network { .. } => {
                 "take the list out of the config: then programs open no connection".to_owned()
             }
+            Self::Workspace { source }
+                if matches!(**source, formwork_write_safety::Error::Unmerged { .. }) =>
+            {
+                "`formwork apart merge` brings it in; --discard gives it up, and keeps a snapshot of it".to_owned()
+            }
+            Self::Apart { .. } => "`formwork apart list` lists them".to_owned(),
             Self::NotAsLeft { .. } => {
                 "what was changed since would be lost; keep it elsewhere, and pass --force".to_owned()
             }

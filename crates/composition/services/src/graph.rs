@@ -1,6 +1,6 @@
 //! A plan that an agent hands over: held against what there is, and its tasks made.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use formwork_policy::{Call, Decision, Meaning};
 use formwork_protocols::{
@@ -8,16 +8,23 @@ use formwork_protocols::{
     TaskSpec, ToolClass, ToolName, Usd,
     budget::Remaining,
     check::{CheckKind, CheckSpec, CommandCheck, Expect, Issue, Parser, Severity, Verdict},
-    spec::{Graph, GraphHold, Isolation, Made, Retries},
+    spec::{Graph, GraphHold, GraphPlan, Isolation, Made, Retries},
     text,
 };
 use formwork_scheduler::{AttemptEnd, AttemptJob, CheckJob, workflow::handed_down};
 use formwork_tool::builtin::Role;
 use formwork_write_safety::WriteRules;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{Error, error::chain, executor::Workshop, making, setup};
+use crate::{
+    Error,
+    error::chain,
+    executor::Workshop,
+    making,
+    setup::{self, AgentSetup},
+};
 
 /// How long one run of the suite may take.
 pub(crate) const SUITE_TIMEOUT: Span = Span::from_secs(1_800);
@@ -26,30 +33,39 @@ pub(crate) const SUITE_TIMEOUT: Span = Span::from_secs(1_800);
 const SAID_BYTES: usize = 1_000;
 
 /// A plan, as it is handed over.
-#[derive(Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Planned {
-    nodes: Vec<Node>,
+pub struct GoalPlan {
+    /// Its tasks.
+    pub nodes: Vec<Node>,
 }
 
 /// A task of a plan.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Node {
-    name: TaskName,
-    prompt: String,
-    #[serde(default)]
-    role: Option<Role>,
-    #[serde(default)]
-    agent: Option<AgentName>,
-    #[serde(default)]
-    depends_on: Vec<TaskName>,
-    #[serde(default)]
-    checks: Vec<Vec<String>>,
-    #[serde(default)]
-    write_paths: Vec<String>,
-    #[serde(default)]
-    usd: Option<Usd>,
+pub struct Node {
+    /// Its name among those of the plan.
+    pub name: TaskName,
+    /// What it is to do.
+    pub prompt: String,
+    /// What kind of work it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
+    /// Who does it, whatever the kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
+    /// The tasks of the plan that have to be done first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<TaskName>,
+    /// Commands that have to succeed in its workspace, each a list of words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Vec<String>>,
+    /// What it may write, as globs; anything where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub write_paths: Vec<String>,
+    /// What it may use of the run's dollars; any of what is left where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usd: Option<Usd>,
 }
 
 impl Workshop {
@@ -86,7 +102,12 @@ impl Workshop {
         cancel: &Cancel,
     ) -> Result<AttemptEnd, Error> {
         let failed = |why| AttemptEnd::Failed { why, session: None, files_changed: 0 };
-        let output = job.results.get(graph.of.as_str()).and_then(|result| result.get("output"));
+        let output = match &graph.plan {
+            GraphPlan::Of(task) => {
+                job.results.get(task.as_str()).and_then(|result| result.get("output"))
+            }
+            GraphPlan::Given(plan) => Some(plan),
+        };
         // What it may cost was looked at when it was made, and may be spent in part by now.
         let nodes = match self.nodes(output, &graph.held, &Remaining::default())? {
             Ok(nodes) => nodes,
@@ -97,7 +118,8 @@ impl Workshop {
         // One that depends on what has failed by now is not made; the others go on.
         let mut refused = None;
         for node in nodes {
-            let spec = self.task_of(job, node, &graph.held)?;
+            let own = job.spec.made.as_deref().cloned().unwrap_or_default();
+            let spec = task_of(&self.setup.agents, &own, node, &graph.held)?;
             if let Err(detail) = job.control.make(job.task, spec).await {
                 refused.get_or_insert(detail);
             }
@@ -120,6 +142,23 @@ impl Workshop {
         Ok(AttemptEnd::Claimed { claim: told(&outcomes), session: None, files_changed: 0 })
     }
 
+    /// Refuses a plan that cannot be done, before anything is.
+    ///
+    /// # Errors
+    /// [`Error::Goal`] names all that is wrong with it; as [`Workshop::judge_graph`].
+    pub(crate) fn can_do(
+        &self,
+        plan: &Value,
+        held: &GraphHold,
+        usd: Option<Usd>,
+    ) -> Result<(), Error> {
+        let left = Remaining { usd, ..Remaining::default() };
+        self.nodes(Some(plan), held, &left)?.map(drop).map_err(|faults| {
+            let reason = format!("the plan cannot be done: {}", faults.join("; "));
+            Error::Goal { reason }
+        })
+    }
+
     /// Reads a plan, in an order in which each task comes behind those that it depends on; or says all that is
     /// wrong with it.
     fn nodes(
@@ -131,7 +170,7 @@ impl Workshop {
         let Some(output) = output else {
             return Ok(Err(vec!["no plan was handed over".to_owned()]));
         };
-        let Planned { nodes } = match serde_json::from_value(output.clone()) {
+        let GoalPlan { nodes } = match serde_json::from_value(output.clone()) {
             Ok(planned) => planned,
             Err(error) => return Ok(Err(vec![format!("the plan cannot be read: {error}")])),
         };
@@ -159,7 +198,7 @@ impl Workshop {
             if node.prompt.trim().is_empty() {
                 faults.push(format!("task {} is not told what to do", node.name));
             }
-            if let Err(why) = self.hand(node, held) {
+            if let Err(why) = hand(&self.setup.agents, node, held) {
                 faults.push(format!("task {}: {why}", node.name));
             }
             if let Err(error) = WriteRules::parse(&node.write_paths, &[]) {
@@ -192,22 +231,6 @@ impl Workshop {
         })
     }
 
-    /// Returns who does a task of a plan.
-    fn hand(&self, node: &Node, held: &GraphHold) -> Result<AgentName, String> {
-        let known = |name: &str| self.setup.agents.keys().find(|known| known.as_str() == name);
-        let found = match (&node.agent, node.role) {
-            (Some(agent), _) => known(agent.as_str()),
-            (None, Some(role)) => known(role.as_str()).or_else(|| known(role.built_in())),
-            (None, None) => known(held.agent.as_str()),
-        };
-        found.cloned().ok_or_else(|| {
-            let wanted = node.agent.as_ref().or(node.role.is_none().then_some(&held.agent));
-            let wanted = wanted.map_or("of that role", AgentName::as_str);
-            let known: Vec<&str> = self.setup.agents.keys().map(AgentName::as_str).collect();
-            format!("there is no agent {wanted}; there are {}", known.join(", "))
-        })
-    }
-
     /// Tells whether a command that a plan names may be run unasked.
     fn may_check(&self, held: &GraphHold, argv: &[String]) -> Result<Result<(), String>, Error> {
         if argv.first().is_none_or(|program| program.trim().is_empty()) {
@@ -230,43 +253,70 @@ impl Workshop {
             }
         })
     }
+}
 
-    /// Makes a task of a plan.
-    fn task_of(&self, job: &AttemptJob, node: Node, held: &GraphHold) -> Result<TaskSpec, Error> {
-        let agent = self.hand(&node, held).map_err(|reason| Error::Goal { reason })?;
-        let most = &self.agent(&agent)?.agent.document().budget;
-        let usd = node.usd.into_iter().chain(most.usd).min();
-        let looks = node.role.and_then(Role::most);
-        let isolation = if looks.is_some() { Isolation::None } else { held.isolation };
-        let checks = node.checks.iter().map(|argv| {
-            let kind = CheckKind::Command(CommandCheck {
-                parse: Parser::of(argv),
-                argv: argv.clone(),
-                expect: Expect::Pass,
-            });
-            CheckSpec::new(argv.join(" "), kind, making::CHECK_TIMEOUT)
+/// Returns who does a task of a plan.
+fn hand(
+    agents: &BTreeMap<AgentName, AgentSetup>,
+    node: &Node,
+    held: &GraphHold,
+) -> Result<AgentName, String> {
+    let known = |name: &str| agents.keys().find(|known| known.as_str() == name);
+    let found = match (&node.agent, node.role) {
+        (Some(agent), _) => known(agent.as_str()),
+        (None, Some(role)) => known(role.as_str()).or_else(|| known(role.built_in())),
+        (None, None) => known(held.agent.as_str()),
+    };
+    found.cloned().ok_or_else(|| {
+        let wanted = node.agent.as_ref().or(node.role.is_none().then_some(&held.agent));
+        let wanted = wanted.map_or("of that role", AgentName::as_str);
+        let known: Vec<&str> = agents.keys().map(AgentName::as_str).collect();
+        format!("there is no agent {wanted}; there are {}", known.join(", "))
+    })
+}
+
+/// Makes a task of a plan, within what `own` says of who has it made.
+///
+/// # Errors
+/// [`Error::Goal`] where nobody can do it.
+pub(crate) fn task_of(
+    agents: &BTreeMap<AgentName, AgentSetup>,
+    own: &Made,
+    node: Node,
+    held: &GraphHold,
+) -> Result<TaskSpec, Error> {
+    let name = hand(agents, &node, held).map_err(|reason| Error::Goal { reason })?;
+    let most = agents.get(&name).map(|own| own.agent.document().budget.clone()).unwrap_or_default();
+    let usd = node.usd.into_iter().chain(most.usd).min();
+    let looks = node.role.and_then(Role::most);
+    let isolation = if looks.is_some() { Isolation::None } else { held.isolation };
+    let checks = node.checks.iter().map(|argv| {
+        let kind = CheckKind::Command(CommandCheck {
+            parse: Parser::of(argv),
+            argv: argv.clone(),
+            expect: Expect::Pass,
         });
-        let own = job.spec.made.as_deref().cloned().unwrap_or_default();
-        let body = Body::Agent { agent, prompt: making::prompt(&node.depends_on) };
-        let mode = looks.into_iter().chain(own.mode).min();
-        let mut spec = handed_down(TaskSpec {
-            vars: Map::from_iter([(making::REQUEST.to_owned(), Value::String(node.prompt))]),
-            postchecks: checks.collect(),
-            depends_on: node.depends_on,
-            retries: Retries::default(),
-            budget: formwork_protocols::Budget { usd, ..most.clone() },
-            write_paths: node.write_paths,
-            protected_paths: held.protected_paths.clone(),
-            isolation,
-            made: Some(Box::new(Made { mode, ..own })),
-            ..TaskSpec::new(node.name, body)
-        });
-        // It runs the whole suite.
-        for check in spec.postchecks.iter_mut().filter(|check| check.kind == CheckKind::Merged) {
-            check.timeout = SUITE_TIMEOUT;
-        }
-        Ok(spec)
+        CheckSpec::new(argv.join(" "), kind, making::CHECK_TIMEOUT)
+    });
+    let body = Body::Agent { agent: name, prompt: making::prompt(&node.depends_on) };
+    let mode = looks.into_iter().chain(own.mode).min();
+    let mut spec = handed_down(TaskSpec {
+        vars: Map::from_iter([(making::REQUEST.to_owned(), Value::String(node.prompt))]),
+        postchecks: checks.collect(),
+        depends_on: node.depends_on,
+        retries: Retries::default(),
+        budget: formwork_protocols::Budget { usd, ..most },
+        write_paths: node.write_paths,
+        protected_paths: held.protected_paths.clone(),
+        isolation,
+        made: Some(Box::new(Made { mode, ..own.clone() })),
+        ..TaskSpec::new(node.name, body)
+    });
+    // It runs the whole suite.
+    for check in spec.postchecks.iter_mut().filter(|check| check.kind == CheckKind::Merged) {
+        check.timeout = SUITE_TIMEOUT;
     }
+    Ok(spec)
 }
 
 /// Puts tasks in an order in which each comes behind those that it depends on, or returns those of a circle.

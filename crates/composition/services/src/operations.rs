@@ -1,12 +1,14 @@
 //! What each capability does, one module per noun.
 
 pub mod agents;
+pub mod apart;
 pub mod approvals;
 pub mod audit;
 pub mod bundles;
 pub mod check;
 pub mod db;
 pub mod events;
+pub mod goals;
 pub mod inbox;
 pub mod loops;
 pub mod models;

@@ -45,6 +45,7 @@ fn not_found(searched: &OsStr) -> NotRun {
     NotRun::ProgramNotFound { searched: searched.to_string_lossy().into_owned() }
 }
 
-fn is_program(file: &Path) -> bool {
+/// Says whether a file may be run.
+pub(crate) fn is_program(file: &Path) -> bool {
     file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }

@@ -154,6 +154,16 @@ impl Sandbox {
         })
     }
 
+    /// Looks whether the program of `command` is there and may be run, and runs nothing.
+    ///
+    /// # Errors
+    /// [`Error::ProgramNotFound`], [`Error::NotStarted`], and what the command would be refused for at once.
+    pub fn look_for(&self, command: &Command) -> Result<(), Error> {
+        check(command)?;
+        let spec = Spec::new(command, self.environment.of(command)?, None);
+        spec.look().map_err(|not_run| not_run.into_error(command, &spec))
+    }
+
     async fn report(&self, run: Run<'_>, recorder: &mut Recorder<'_>) -> Result<Report, Error> {
         let command = run.command;
         let limits = match (&command.protection, &self.launcher) {

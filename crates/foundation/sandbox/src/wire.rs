@@ -201,6 +201,14 @@ impl Spec {
         program::find(self.program(), self.cwd.as_ref(), path)
     }
 
+    /// Looks whether there is a file that may be run.
+    pub(crate) fn look(&self) -> Result<(), NotRun> {
+        match program::is_program(&self.find()?) {
+            true => Ok(()),
+            false => Err(NotRun::NotStarted { errno: rustix::io::Errno::ACCESS.raw_os_error() }),
+        }
+    }
+
     fn bytes(&self) -> usize {
         let arguments = self.argv.iter().map(|argument| argument.len() + 1).sum::<usize>();
         let variables = self.environment.iter().map(|(k, v)| k.len() + v.len() + 2).sum::<usize>();

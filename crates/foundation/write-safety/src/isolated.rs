@@ -34,6 +34,8 @@ const OWNER: &str = "owner";
 const MERGING: &str = "merging";
 /// Files that were left with both sides of a conflict in them.
 const UNRESOLVED: &str = "unresolved";
+/// What the work was before something ran in it that is no work of its own.
+const HELD: &str = "held";
 
 /// How a piece of work is given a workspace of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -345,6 +347,33 @@ impl Isolated {
         self.snapshots.go(&copy, step)?;
         self.begin_from(now)?;
         Ok(plan.conflicts)
+    }
+
+    /// Keeps what it holds now, so that what runs in it next leaves nothing: [`set_back`](Self::set_back) makes it this
+    /// again, also by another process.
+    ///
+    /// # Errors
+    /// As [`now`](Self::now).
+    pub fn hold_as_it_is(&self) -> Result<(), Error> {
+        let id = self.now()?.id().to_string();
+        snapshot::put_file(&self.place.join(HELD), id.as_bytes(), snapshot::Durability::Synced)
+    }
+
+    /// Makes it what it was when it was last [held](Self::hold_as_it_is), and tells which paths that changed. Once: it does
+    /// nothing until it is held again.
+    ///
+    /// # Errors
+    /// As [`Snapshots::restore`]. After a failure it can be called again.
+    pub fn set_back(&self) -> Result<Vec<RelPath>, Error> {
+        let Some(held) = self.noted(HELD)? else { return Ok(Vec::new()) };
+        let copy = Root::open(self.path())?;
+        let paths = self.snapshots.go_back(&copy, self.now()?, &held)?;
+        match fs::remove_file(self.place.join(HELD)) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io(&self.name, "end the holding of", e))
+            }
+            _ => Ok(paths),
+        }
     }
 
     /// Removes it, if it changed nothing that is not merged.

@@ -128,6 +128,9 @@ pub enum Verb {
     Spend(Spend),
     /// Take back what a run has changed, and nothing else.
     Undo(Undo),
+    /// List, merge or give up what tasks did in workspaces of their own.
+    #[command(subcommand)]
+    Apart(Apart),
     /// List, restore and remove for good what agents have deleted.
     #[command(subcommand)]
     Trash(Trash),
@@ -198,7 +201,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "AMOUNT", value_parser = amount, allow_hyphen_values = true)]
     pub usd: Option<Usd>,
     /// The most model calls.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: Option<u32>,
     /// An exit check of a one-task run, such as "cargo test". May be repeated.
     #[arg(long = "check", value_name = "COMMAND")]
@@ -213,7 +216,7 @@ pub struct RunOptions {
     #[arg(long = "var", value_name = "NAME=VALUE")]
     pub vars: Vec<String>,
     /// How many tasks run at once.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_once)]
     pub width: Option<usize>,
     /// Whether processes are confined: on, auto or off.
     #[arg(long, value_name = "MODE", hide_possible_values = true)]
@@ -337,11 +340,19 @@ pub struct Loop {
 #[derive(Debug, Args)]
 pub struct Goal {
     /// The goal in words; - reads it from standard input.
-    #[arg(value_name = "TEXT", required_unless_present = "message", conflicts_with = "message")]
+    #[arg(
+        value_name = "TEXT",
+        required_unless_present_any = ["message", "plan"],
+        conflicts_with = "message"
+    )]
     pub text: Option<String>,
     /// The same, as everywhere.
     #[arg(short, long, value_name = "TEXT")]
     pub message: Option<String>,
+    /// Do a plan that is there: that of a run with --plan-only, by the run's id, or one in a file, as --json prints it.
+    /// What is not said otherwise is as it was for that run.
+    #[arg(long, value_name = "RUN|FILE", conflicts_with_all = ["plan_only", "planner"])]
+    pub plan: Option<String>,
     /// The suite that has to pass before each task is merged; the project's own where absent, if it has one that is known.
     #[arg(long, value_name = "COMMAND")]
     pub test: Option<String>,
@@ -684,6 +695,27 @@ pub struct Undo {
     /// Only show what it would do.
     #[arg(long)]
     pub dry_run: bool,
+}
+
+/// `formwork apart`
+#[derive(Debug, Subcommand)]
+#[command(defer = true)]
+pub enum Apart {
+    /// List the workspaces that tasks have of their own beside this one.
+    List,
+    /// Bring what a task did into this workspace, all of it or nothing; no check is run.
+    Merge {
+        /// Its name, or that of its task.
+        name: String,
+    },
+    /// Remove one; what is not merged only with --discard, or where you say so. A snapshot of it is kept.
+    Discard {
+        /// Its name, or that of its task.
+        name: String,
+        /// Give up what is not merged, without being asked.
+        #[arg(long)]
+        discard: bool,
+    },
 }
 
 /// `formwork trash`
@@ -1029,6 +1061,15 @@ fn at_least_one(text: &str) -> Result<usize, String> {
         Ok(0) => Err("wanted at least 1".to_owned()),
         Ok(number) => Ok(number),
         Err(_) => Err("wanted a number".to_owned()),
+    }
+}
+
+/// Reads how many may be at work at once.
+fn at_once(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("nothing is done by none".to_owned()),
+        Ok(width) => Ok(width),
+        Err(_) => Err("wanted a number of at least 1".to_owned()),
     }
 }
 

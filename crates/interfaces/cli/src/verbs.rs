@@ -1,5 +1,6 @@
 //! What each verb does, one module per verb or family.
 
+mod apart;
 mod approvals;
 mod audit;
 mod bundles;
@@ -79,6 +80,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Workflows(args)) => workflows::workflows(&global, terminal, args),
         Some(Verb::Spend(args)) => tasks::spend(&global, terminal, args),
         Some(Verb::Undo(args)) => undo::undo(&global, terminal, args),
+        Some(Verb::Apart(args)) => apart::apart(&global, terminal, args),
         Some(Verb::Trash(args)) => undo::trash(&global, terminal, args),
         Some(Verb::Replay(args)) => runs::replay(&global, terminal, args.run),
         Some(Verb::Events(args)) => events::events(&global, terminal, args),

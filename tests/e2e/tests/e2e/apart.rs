@@ -137,3 +137,62 @@ async fn a_conflict_with_what_was_changed_meanwhile_is_resolved_in_the_task_befo
     );
     assert_eq!(told[1], "2 paths merged into the workspace of the run");
 }
+
+async fn work_that_was_left_is_merged_or_given_up(world: World) {
+    world.agent("left", "one");
+    let checks =
+        "retries = { max = 0 }\n[[tasks.postchecks]]\nname = \"no\"\ncommand = [\"false\"]\n";
+    let workflow = world.workflow(&task("snapshot", checks));
+    let chat = World::chat("one");
+    for name in ["one.txt", "two.txt"] {
+        world.server.reply(&chat, calls(&[writes(name, "work\n")]));
+        world.server.reply(&chat, ends("It is there."));
+        let ended = world.run(["run", workflow]).await;
+        assert_eq!(ended.code, Some(2), "{ended:#?}");
+    }
+    // What no process made to its end is no work of a task.
+    std::fs::create_dir_all(world.state().join("apart/half-made/work")).unwrap();
+    let doctor = world.run(["doctor", "--offline"]).await;
+
+    let all = world.json(["apart", "list"]).await;
+    let named = |place: usize| all["apart"][place]["name"].as_str().unwrap().to_owned();
+    let (first, second) = (named(0), named(1));
+    let unclear = world.run(["apart", "merge", "write"]).await;
+    let merged = world.json(["apart", "merge", &first]).await;
+    let kept = world.run(["apart", "discard", "write"]).await;
+    let given_up = world.json(["apart", "discard", "write", "--discard"]).await;
+
+    assert!(
+        doctor.stdout.contains("2 tasks have workspaces of their own; the runs of 2 are over")
+            && doctor.stdout.contains("formwork apart merge NAME"),
+        "{}",
+        doctor.stdout
+    );
+    assert_eq!(all["apart"].as_array().unwrap().len(), 2, "{all:#}");
+    assert_eq!(all["apart"][0]["paths"], json!(["one.txt"]));
+    assert_eq!(all["apart"][0]["task"], "work/write");
+    assert!(unclear.stderr.contains("several tasks have that name"), "{unclear:#?}");
+    assert_eq!(merged["paths"], json!(["one.txt"]));
+    assert_eq!(world.repo.read("one.txt").unwrap(), "work\n");
+    assert_eq!(kept.code, Some(2), "{kept:#?}");
+    assert!(kept.stderr.contains("--discard"), "{kept:#?}");
+    assert_eq!((&given_up["name"], &given_up["paths"]), (&json!(second), &json!(["two.txt"])));
+    assert!(!world.path("two.txt").exists());
+    assert_eq!(world.json(["apart", "list"]).await["apart"], json!([]));
+    // What was merged is the run's, and is taken back with it.
+    let run = all["apart"][0]["run"].as_str().unwrap();
+    let undone = world.json(["undo", run]).await;
+    assert_eq!(undone["paths"], json!(["one.txt"]));
+    assert!(!world.path("one.txt").exists());
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn work_that_a_run_left_apart_is_merged_or_given_up_by_a_person() {
+    work_that_was_left_is_merged_or_given_up(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_work_that_a_run_left_apart_is_merged_or_given_up_by_a_person() {
+    on_postgres(work_that_was_left_is_merged_or_given_up).await;
+}

@@ -5,7 +5,7 @@ mod call; // One call of a tool, by hand.
 mod control; // Stopping and steering, from any process.
 mod diff; // Where two runs part.
 mod fork; // Going on from a point of another run.
-mod goal; // A plan, its tasks done apart and merged.
+pub(super) mod goal; // A plan, its tasks done apart and merged.
 mod replay; // Once more, from what was answered.
 mod review; // A change that git knows, judged.
 mod rounds; // Edit, test, lint, review, until all of it passes.
@@ -63,7 +63,7 @@ pub use {
     control::{Abort, Pause, Steer, SteerParams, Steered, StopParams, Stopped},
     diff::{Compared, Diff, DiffParams, FilePair, Spent, Stands, TaskPair},
     fork::{Fork, ForkParams, Forked, Point, Rewind, RewindParams},
-    goal::Goal,
+    goal::{Given, Goal},
     replay::{Compared as Replayed, Replay, ReplayParams},
     rounds::Rounds,
     turns::{Chat, Chats, ChatsParams, List as ListChats, Said},
@@ -190,7 +190,10 @@ impl Operation for Start {
         caller: &Caller,
         params: StartParams,
     ) -> Result<Started, Error> {
-        let StartParams { work, vars, model, width, commit, mode, headless } = params;
+        let StartParams { mut work, vars, model, width, commit, mode, headless } = params;
+        if let Work::Goal(asked) = work {
+            work = Work::Goal(goal::settled(formwork, asked).await?);
+        }
         let commit = commit.then(|| commits::subject(&work));
         let kind = match &work {
             Work::Review { .. } => Kind::Review,
@@ -205,8 +208,8 @@ impl Operation for Start {
             config.permissions.get_or_insert_default().mode = Some(mode);
         }
         let mut goes_on = None;
-        let mut integrates = None;
         let mut hand = None;
+        let (mut integrates, mut given, mut named) = (None, None, None);
         let connected = formwork.models(&config);
         let (agents, mut plan) = match work {
             Work::Workflow { source, text } => {
@@ -233,9 +236,9 @@ impl Operation for Start {
                     let reason = format!("a run in mode {} changes nothing", mode.as_str());
                     return Err(Error::Goal { reason });
                 }
-                let (plan, test) = goal::plan(formwork, asked)?;
-                integrates = test;
-                (formwork.agents()?, plan)
+                let begun = goal::plan(formwork, asked)?;
+                (integrates, given, named) = (begun.test, begun.given, begun.agent);
+                (formwork.agents()?, begun.plan)
             }
             Work::Call(asked) => {
                 let agents = formwork.agents()?;
@@ -265,7 +268,7 @@ impl Operation for Start {
         }
         let (keys, models) = connected?;
         let mut chosen = BTreeMap::new();
-        for name in plan.agents() {
+        for name in plan.agents().into_iter().chain(&named) {
             let agent = agents.get(name).cloned().ok_or_else(|| Error::NoSuchAgent {
                 agent: name.clone(),
                 known: agents
@@ -358,6 +361,9 @@ impl Operation for Start {
             })?;
         }
         workshop.check_network().await?;
+        if let Some((nodes, held)) = &given {
+            workshop.can_do(nodes, held, plan.root().budget.usd)?;
+        }
         let workshop = Arc::new(workshop);
         let (scheduler, present) = scheduler(formwork, Arc::clone(&workshop), setup.width)?;
         let scheduler = scheduler.headless(headless);
@@ -365,6 +371,8 @@ impl Operation for Start {
             Ok(Value::Object(map)) => map,
             _ => Map::new(),
         };
+        // Whoever does not want it any more, since its documents were read, is heard here, before it is there.
+        tokio::task::yield_now().await;
         let new = scheduler
             .create(
                 &plan,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use formwork_agent::Agents;
+use formwork_agent::Agent;
 use formwork_protocols::{
     AgentName, Body, Budget, ModelRef, NoSecrets, Price, TaskName, TaskSpec, Usd,
     budget::OnExhausted,
@@ -23,10 +23,12 @@ use serde_json::{Map, Value};
 use crate::{
     Error, Formwork,
     capability::{Caller, Effect, Operation, Scope},
+    config::Config,
     documents::{self, Kind},
     models::{Keys, Models},
     operations::runs,
-    reading, setup,
+    reading,
+    setup::{self, AgentSetup, RunSetup},
 };
 
 /// Where the workflows of a workspace are.
@@ -280,18 +282,47 @@ impl Operation for Plan {
         }
         let mut known = BTreeMap::new();
         for name in plan.agents() {
-            known
-                .insert(name.clone(), Known::of(formwork, &agents, &models, model.as_ref(), name)?);
+            let agent = agents.get(name).ok_or_else(|| Error::NoSuchAgent {
+                agent: name.clone(),
+                known: agents.names().map(AgentName::as_str).collect::<Vec<_>>().join(", "),
+            })?;
+            let model = match &model {
+                Some(model) => model.clone(),
+                None => models.choice(agent)?,
+            };
+            known.insert(name.clone(), Known::of((formwork, config), agent, &models, model)?);
         }
         plan.cap_agents(|name| agents.get(name).map(|agent| &agent.document().budget));
-        let mut planner = Planner { known, tasks: Vec::new(), unbounded: Vec::new() };
-        let (worst_case, width) = planner.task(plan.root(), "", 0, 1);
-        let Planner { tasks, mut unbounded, .. } = planner;
-        if worst_case.is_some() {
-            unbounded.clear();
-        }
-        Ok(Planned { name: plan.name().to_string(), tasks, width, worst_case, unbounded })
+        Ok(planned(plan.name().to_string(), known, plan.root()))
     }
+}
+
+/// Tells what a tree of tasks would do, and the most that it could cost, with the agents and models of a run.
+///
+/// # Errors
+/// [`Error::Model`] when one of them cannot be had; [`Error::Rules`].
+pub(super) fn costs(
+    formwork: &Formwork,
+    setup: &RunSetup,
+    models: &Models,
+    root: &TaskSpec,
+) -> Result<Planned, Error> {
+    let mut known = BTreeMap::new();
+    for (name, AgentSetup { agent, model, .. }) in &setup.agents {
+        let own = Known::of((formwork, &setup.config), agent, models, model.clone())?;
+        known.insert(name.clone(), own);
+    }
+    Ok(planned(root.name.to_string(), known, root))
+}
+
+fn planned(name: String, known: BTreeMap<AgentName, Known>, root: &TaskSpec) -> Planned {
+    let mut planner = Planner { known, tasks: Vec::new(), unbounded: Vec::new() };
+    let (worst_case, width) = planner.task(root, "", 0, 1);
+    let Planner { tasks, mut unbounded, .. } = planner;
+    if worst_case.is_some() {
+        unbounded.clear();
+    }
+    Planned { name, tasks, width, worst_case, unbounded }
 }
 
 /// An agent with what a call of it can cost.
@@ -305,20 +336,11 @@ struct Known {
 
 impl Known {
     fn of(
-        formwork: &Formwork,
-        agents: &Agents,
+        (formwork, config): (&Formwork, &Config),
+        agent: &Agent,
         models: &Models,
-        model: Option<&ModelRef>,
-        name: &AgentName,
+        model: ModelRef,
     ) -> Result<Self, Error> {
-        let agent = agents.get(name).ok_or_else(|| Error::NoSuchAgent {
-            agent: name.clone(),
-            known: agents.names().map(AgentName::as_str).collect::<Vec<_>>().join(", "),
-        })?;
-        let model = match model {
-            Some(model) => model.clone(),
-            None => models.choice(agent)?,
-        };
         let ready = models.model(&model)?;
         let (info, ceiling) = (&ready.info, ready.ceiling);
         let most_out = u64::from(info.max_output_tokens.unwrap_or(8_192).min(8_192));
@@ -331,11 +353,11 @@ impl Known {
         specs.extend(formwork.inner.tools.iter().map(|tool| tool.spec().clone()));
         // Which tools an agent has does not depend on how processes are confined.
         let unconfined = formwork_sandbox::Protection::None;
-        let (_, allowed) = setup::policy(&formwork.inner.config, agent, &specs, &unconfined)?;
+        let (_, allowed) = setup::policy(config, agent, &specs, &unconfined)?;
         let tools = allowed.tools.iter().map(ToString::to_string).collect();
         let price = info.price;
         let in_place_of_built_in = documents::in_place_of_built_in(agent).map(str::to_owned);
-        let agent = name.clone();
+        let agent = agent.name().clone();
         let planned = PlannedAgent { agent, model, price, tools, in_place_of_built_in };
         Ok(Self { planned, call, dearest: Some(dearest) })
     }

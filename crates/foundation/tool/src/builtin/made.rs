@@ -10,7 +10,7 @@ use formwork_protocols::{
     tool::{AWAIT_TASKS, CREATE_TASK, CallContext, TaskControl},
 };
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::schema;
@@ -46,7 +46,7 @@ pub struct Wanted {
 }
 
 /// What kind of work a task is: it says who does it, where nobody is named, and the most that it may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Looks and answers.

@@ -405,3 +405,29 @@ fn a_name_that_leads_elsewhere_is_none_and_one_that_is_taken_is_told() {
     }
     assert_eq!(isolation.list().unwrap(), ["one"]);
 }
+
+#[test]
+fn what_ran_in_a_copy_that_was_held_leaves_nothing_and_what_is_linked_stays() {
+    let place = Place::git(&[(".gitignore", "deps/\n"), ("a.txt", "a\n")]);
+    put(&place.ws.join("deps/lib.txt"), "lib\n");
+    let own = place.make(Means::Snapshot);
+    put(&own.path().join("a.txt"), "work\n");
+    own.hold_as_it_is().unwrap();
+    put(&own.path().join("a.txt"), "suite\n");
+    put(&own.path().join("report/out.txt"), "suite\n");
+
+    // As by the next process, where the one before was killed.
+    let own = place.isolation().find("one").unwrap().unwrap();
+    let back = own.set_back().unwrap();
+    put(&own.path().join("b.txt"), "work\n");
+    let again = own.set_back().unwrap();
+
+    let back: Vec<String> = back.iter().map(ToString::to_string).collect();
+    assert_eq!(back, ["a.txt", "report", "report/out.txt"]);
+    assert_eq!(again, []);
+    assert!(own.path().join("deps/lib.txt").exists());
+    let changed: Vec<String> =
+        own.changed().unwrap().iter().map(|it| it.path.to_string()).collect();
+    assert_eq!(changed, ["a.txt", "b.txt"]);
+    assert_eq!(fs::read_to_string(own.path().join("a.txt")).unwrap(), "work\n");
+}

@@ -310,6 +310,16 @@ impl Snapshots {
         Ok(restore::restore(root, &self.blobs, before, &after)?.paths)
     }
 
+    /// Makes what `before` found there what `target` says.
+    pub(crate) fn go_back(
+        &self,
+        root: &Root,
+        before: Snapshot,
+        target: &Snapshot,
+    ) -> Result<Vec<RelPath>, Error> {
+        Ok(restore::restore(root, &self.blobs, before, target)?.paths)
+    }
+
     /// Puts in the place of what is no work what `base` has there, if anything, and keeps what comes of it.
     pub(crate) fn without(
         &self,

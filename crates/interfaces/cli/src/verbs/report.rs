@@ -5,9 +5,11 @@ use formwork_services::{
     Formwork,
     capability::Caller,
     operations::{
+        goals::{self, Goal, Node},
         loops::{self, Loop},
         reviews::{Get, GetParams, Review, Word},
         runs,
+        workflows::PlannedTask,
     },
 };
 use serde_json::{Value, json};
@@ -23,6 +25,8 @@ pub(super) enum Report {
     Review(Box<Review>),
     /// The rounds of a loop.
     Loop(Box<Loop>),
+    /// The plan of a goal of which nothing was done.
+    Goal(Box<Goal>),
 }
 
 /// Returns what there is to tell of a run, by its kind.
@@ -40,7 +44,11 @@ pub(super) async fn of(
             let rounds = formwork.call::<loops::Get>(caller, loops::GetParams { run }).await?;
             Ok(Some(Report::Loop(Box::new(rounds))))
         }
-        runs::Kind::Goal | runs::Kind::Other => Ok(None),
+        runs::Kind::Goal => {
+            let goal = formwork.call::<goals::Get>(caller, goals::GetParams { run }).await?;
+            Ok(goal.plan_only.then(|| Report::Goal(Box::new(goal))))
+        }
+        runs::Kind::Other => Ok(None),
     }
 }
 
@@ -50,6 +58,7 @@ impl Report {
         match self {
             Self::Review(_) => "review",
             Self::Loop(_) => "loop",
+            Self::Goal(_) => "goal",
         }
     }
 
@@ -57,6 +66,7 @@ impl Report {
         match self {
             Self::Review(review) => json!(review),
             Self::Loop(rounds) => json!(rounds),
+            Self::Goal(goal) => json!(goal),
         }
     }
 
@@ -65,8 +75,66 @@ impl Report {
         match self {
             Self::Review(review) => reviewed(review),
             Self::Loop(rounds) => in_rounds(rounds),
+            Self::Goal(goal) => planned(goal),
         }
     }
+}
+
+/// Tells a plan whole: what each task is to do, by whom, behind what, held by what, and for how much.
+fn planned(goal: &Goal) -> String {
+    let Some(plan) = &goal.plan else { return String::new() };
+    let worst = match &goal.worst_case {
+        Some(usd) => format!("at most ${usd}"),
+        None => "without a bound".to_owned(),
+    };
+    let mut text = format!(
+        "the plan: {}, up to {} at once, {worst}\n",
+        super::counted(plan.nodes.len() as u64, "task"),
+        goal.width
+    );
+    for (node, task) in plan.nodes.iter().zip(&goal.tasks) {
+        node_told(&mut text, node, task, goal);
+    }
+    if let Some(suite) = &goal.suite {
+        let suite = visible(&suite.join(" "));
+        text.push_str(&format!("before each is merged, and at the end: {suite}\n"));
+    }
+    for why in &goal.unbounded {
+        text.push_str(&format!("no bound: {}\n", visible(why)));
+    }
+    text.push_str(&format!("do it with `formwork goal --plan {}`\n", goal.run));
+    text
+}
+
+fn node_told(text: &mut String, node: &Node, task: &PlannedTask, goal: &Goal) {
+    let after = match node.depends_on.as_slice() {
+        [] => String::new(),
+        names => {
+            let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+            format!(" after {}", names.join(", "))
+        }
+    };
+    let role = node.role.map_or_else(String::new, |role| format!(" ({})", role.as_str()));
+    text.push_str(&format!("{}. {}: {}{role}{after}\n", task.turn, node.name, task.does));
+    for line in node.prompt.trim_end().lines() {
+        text.push_str(&format!("   | {}\n", visible(line)));
+    }
+    for argv in &node.checks {
+        text.push_str(&format!("   check {}\n", visible(&argv.join(" "))));
+    }
+    if !node.write_paths.is_empty() {
+        text.push_str(&format!("   writes {}\n", visible(&node.write_paths.join(" "))));
+    }
+    for agent in &task.agents {
+        text.push_str(&format!("   {} thinks with {}\n", agent.agent, agent.model));
+    }
+    let share = match (&node.usd, &goal.left) {
+        (Some(usd), _) => format!("may use ${usd}"),
+        (None, Some(left)) => format!("may use what is left of ${left}"),
+        (None, None) => "may use what is left of what the run may use".to_owned(),
+    };
+    let worst = task.worst_case.map_or_else(String::new, |usd| format!(", at most ${usd}"));
+    text.push_str(&format!("   {share}{worst}, in {}\n", super::counted(task.attempts, "attempt")));
 }
 
 fn in_rounds(found: &Loop) -> String {

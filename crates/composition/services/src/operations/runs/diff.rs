@@ -153,7 +153,9 @@ fn stands(rows: &[TaskRow], events: &[Event]) -> BTreeMap<String, Stands> {
 /// Returns what each file that a run changed was in the end.
 fn files(events: &[Event]) -> BTreeMap<String, Option<BlobHash>> {
     let changes = events.iter().filter_map(|event| match &event.body {
-        EventBody::FileChanged(change) => Some((change.path.clone(), change.after)),
+        EventBody::FileChanged(change) if !change.apart => {
+            Some((change.path.clone(), change.after))
+        }
         _ => None,
     });
     changes.collect()
