@@ -28,6 +28,7 @@ pub struct Budget {
     pub tokens: Option<u64>,
     /// Model calls, the whole subtree together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
     pub rounds: Option<u32>,
     /// Tool calls, the whole subtree together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,6 +95,20 @@ impl Budget {
             || self.tokens.is_some()
             || self.rounds.is_some()
             || self.tool_calls.is_some()
+    }
+
+    /// Looks for a cap that lets nothing be done at all.
+    ///
+    /// # Errors
+    /// Its key, and what is wrong with it.
+    pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        if self.rounds == Some(0) {
+            return Err(("rounds", "wanted at least 1, found 0"));
+        }
+        if self.wall == Some(Span::ZERO) {
+            return Err(("wall", "wanted more than no time, found 0s"));
+        }
+        Ok(())
     }
 }
 

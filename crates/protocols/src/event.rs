@@ -1123,6 +1123,9 @@ pub struct FileChange {
     /// The call that changed it, where it was a tool's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
+    /// Whether it lies in a workspace of the task's own: the run's has it once it is merged, which is told of the run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub apart: bool,
 }
 
 /// Data of `commit.made`.

@@ -334,7 +334,12 @@ pub struct ProviderError {
 
 impl fmt::Display for ProviderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "provider {} at {}: {}", self.provider, self.endpoint, self.message)?;
+        write!(f, "provider {}", self.provider)?;
+        // What was never sent went to no endpoint.
+        if !self.endpoint.is_empty() {
+            write!(f, " at {}", self.endpoint)?;
+        }
+        write!(f, ": {}", self.message)?;
         if let Some(status) = self.status {
             write!(f, " (HTTP {status}")?;
             if let Some(id) = &self.request_id {
@@ -462,5 +467,31 @@ impl Model {
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Model").field("info", &self.info).field("price", &self.price).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_endpoint_that_was_asked_if_any_was() {
+        let error = |endpoint: &str| ProviderError {
+            fault: ProviderFault::ContextOverflow,
+            message: "the request is too long".to_owned(),
+            provider: ProviderName::parse("local").unwrap(),
+            endpoint: endpoint.to_owned(),
+            status: None,
+            code: None,
+            request_id: None,
+            body: None,
+            retry_after: None,
+            tries: 1,
+            used: None,
+        };
+
+        assert_eq!(error("").to_string(), "provider local: the request is too long");
+        let told = "provider local at http://127.0.0.1:1: the request is too long";
+        assert_eq!(error("http://127.0.0.1:1").to_string(), told);
     }
 }

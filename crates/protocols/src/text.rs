@@ -20,6 +20,11 @@ pub fn preview(text: &str, max: usize) -> std::borrow::Cow<'_, str> {
     format!("{first}\n[… {left_out} bytes left out …]\n{last}").into()
 }
 
+/// Says whether a glob of paths leads out of the folder that it is meant for: it begins at the root of all files, or goes up.
+pub fn leads_out(glob: &str) -> bool {
+    glob.starts_with('/') || glob.split(['/', '{', '}', ',']).any(|name| name == "..")
+}
+
 /// Returns an address as it may be shown: `…` in the place of a user with a password, and of what follows a question mark.
 /// That of a SQLite file has neither.
 ///
@@ -115,6 +120,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_glob_leads_out_by_any_of_its_parts() {
+        let out = ["../**", "/etc/*", "a/../b", "..", "{a,../b}", "{..}/x"];
+        let within = ["**", "a..b/*", "...", "src/{a,b}/**", "./a"];
+
+        assert!(out.iter().all(|glob| leads_out(glob)));
+        assert!(!within.iter().any(|glob| leads_out(glob)));
+    }
 
     #[test]
     fn a_preview_says_how_much_it_leaves_out() {

@@ -121,6 +121,18 @@ impl Span {
     }
 }
 
+/// Reads a span, if there is one, that is longer than none: for limits, where none would mean that nothing may be.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn some_time<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Span>, D::Error> {
+    let span = Option::<Span>::deserialize(from)?;
+    match span {
+        Some(Span::ZERO) => Err(serde::de::Error::custom("wanted more than no time, found 0s")),
+        span => Ok(span),
+    }
+}
+
 impl From<std::time::Duration> for Span {
     fn from(duration: std::time::Duration) -> Self {
         Self(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
@@ -229,6 +241,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_limit_of_no_time_is_none() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct Limits {
+            #[serde(default, deserialize_with = "some_time")]
+            timeout: Option<Span>,
+        }
+        let read = |text: &str| serde_json::from_str::<Limits>(text).map(|limits| limits.timeout);
+
+        assert_eq!(read("{}").unwrap(), None);
+        assert_eq!(read(r#"{"timeout": "1ms"}"#).unwrap(), Some(Span::from_millis(1)));
+        let told = read(r#"{"timeout": "0h"}"#).unwrap_err().to_string();
+        assert!(told.starts_with("wanted more than no time, found 0s"), "{told}");
+    }
 
     #[test]
     fn a_span_reads_as_people_write_it() {

@@ -249,6 +249,7 @@ async fn add(trace: &Trace, events: u64) -> Result<RunId> {
         added: 1,
         removed: 0,
         call: None,
+        apart: false,
     };
     let bodies = (1..=events).map(|n| match n {
         1 => EventBody::RunCreated(created.clone()),

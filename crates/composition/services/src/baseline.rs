@@ -50,6 +50,8 @@ pub(crate) struct Baselines {
     clock: Arc<dyn Clock>,
     /// Whether the run may change files at all.
     writes: bool,
+    /// Whether it is a workspace of a task's own.
+    is_apart: bool,
     known: Mutex<HashMap<TaskId, Arc<Began>>>,
     /// The tasks of the run so far. Held while those above one begin, so that nothing beside it works meanwhile.
     tree: tokio::sync::Mutex<Above>,
@@ -78,6 +80,7 @@ impl Baselines {
             store,
             clock,
             writes,
+            is_apart: false,
             known: Mutex::default(),
             tree: <_>::default(),
         }
@@ -86,7 +89,8 @@ impl Baselines {
     /// Returns the same for a task that works in a workspace of its own.
     pub(crate) fn apart(&self, root: Arc<Root>) -> Self {
         let (snapshots, store) = (Arc::clone(&self.snapshots), Arc::clone(&self.store));
-        Self::new(root, snapshots, store, Arc::clone(&self.clock), self.writes)
+        let own = Self::new(root, snapshots, store, Arc::clone(&self.clock), self.writes);
+        Self { is_apart: true, ..own }
     }
 
     /// Keeps what the workspace holds before the run does anything, so that it can be gone back to.
@@ -358,7 +362,8 @@ impl Baselines {
         .await?;
         let files = files
             .into_iter()
-            .map(|change| EventBody::FileChanged(FileChange { call: Some(work), ..change }));
+            .map(|change| FileChange { call: Some(work), apart: self.is_apart, ..change })
+            .map(EventBody::FileChanged);
         Ok(files.chain([around(&after, work)]).collect())
     }
 
@@ -545,6 +550,7 @@ fn file_change(change: &PathChange) -> Option<FileChange> {
         before_mode: change.before.as_ref().map(Node::git_mode),
         after_mode: change.after.as_ref().map(Node::git_mode),
         call: None,
+        apart: false,
     })
 }
 

@@ -322,6 +322,7 @@ pub(crate) fn told(change: &Change, call: Option<CallId>) -> FileChange {
         before_mode: change.before.map(|state| state.mode),
         after_mode: change.after.map(|state| state.mode),
         call,
+        apart: false,
     }
 }
 

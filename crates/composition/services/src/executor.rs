@@ -377,6 +377,7 @@ impl Workshop {
             outside: Arc::clone(self.outside(job.run).await?),
             grants: Grants::new(self.setup.approvals.iter().cloned().chain(approved)),
             around,
+            apart: self.home.is_some(),
             control: Arc::clone(&job.control),
             ledger: Arc::clone(&job.ledger),
             secrets: Arc::clone(&self.secrets),

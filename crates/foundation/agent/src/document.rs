@@ -61,7 +61,10 @@ pub struct ExecRules {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow: Option<Vec<String>>,
     /// How long one command may take.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "formwork_protocols::time::some_time"
+    )]
     pub timeout: Option<Span>,
     /// The hosts that its programs may connect to, of those that the config lists below `[permissions.network]`: none for an
     /// empty list, all of those where absent.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use formwork_protocols::SessionRules;
 use formwork_protocols::document::{
     self, Diagnostic, Diagnostics, DocumentType, Parsed, nearest_hint,
 };
+use formwork_protocols::{Budget, SessionRules};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -73,6 +73,7 @@ pub(crate) fn folder(path: &Path, checks: &Checks<'_>) -> Result<Vec<Agent>, Dia
         if let Ok(glance) = document::parse::<Glance>(&shown, text) {
             found.merge(patterns(&glance, checks));
             found.merge(rules(&glance));
+            found.merge(caps(&glance));
             found.merge(twice(&glance, &mut names, &shown));
             found.merge(prompt(&glance, &folder, &prompts, checks));
         }
@@ -100,6 +101,8 @@ struct Glance {
     tools: Value,
     #[serde(default)]
     session: Value,
+    #[serde(default)]
+    budget: Value,
 }
 
 impl DocumentType for Glance {
@@ -132,6 +135,14 @@ fn rules(glance: &Parsed<Glance>) -> Option<Diagnostic> {
     let rules: SessionRules = serde_json::from_value(glance.value.session.clone()).ok()?;
     let (key, message) = rules.check().err()?;
     Some(glance.diagnostic(&format!("/session/{key}"), message))
+}
+
+/// Checks that the document's caps let something be done.
+fn caps(glance: &Parsed<Glance>) -> Option<Diagnostic> {
+    let budget: Budget = serde_json::from_value(glance.value.budget.clone()).ok()?;
+    // No model call at all is told by the document itself.
+    let (key, message) = Budget { rounds: None, ..budget }.check().err()?;
+    Some(glance.diagnostic(&format!("/budget/{key}"), message))
 }
 
 /// Checks that no earlier file defines an agent of the same name.

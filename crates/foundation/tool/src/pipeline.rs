@@ -67,6 +67,8 @@ pub struct Parts {
     pub around: Option<Arc<dyn Around>>,
     /// Knows which tasks are active.
     pub control: Arc<dyn TaskControl>,
+    /// Whether files are changed in a workspace of the task's own, beside that of the run.
+    pub apart: bool,
     /// Counts the calls.
     pub ledger: Arc<dyn Ledger>,
     /// Puts secrets in, at the last moment.
@@ -412,7 +414,9 @@ impl Pipeline {
             EventBody::NoteAdded(NoteAdded { call: context.call, text })
         });
         let changes = output.changes.into_iter().map(|change| {
-            EventBody::FileChanged(FileChange { call: Some(context.call), ..change })
+            // One that is played again lay where it lay.
+            let apart = self.parts.apart || change.apart;
+            EventBody::FileChanged(FileChange { call: Some(context.call), apart, ..change })
         });
         let completed = EventBody::ToolCompleted(ToolCompleted {
             call: context.call,

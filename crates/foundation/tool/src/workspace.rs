@@ -65,5 +65,6 @@ pub(crate) fn file_change(changed: &Changed) -> FileChange {
         before_mode: changed.before_mode,
         after_mode: changed.after_mode,
         call: None,
+        apart: false,
     }
 }

@@ -159,7 +159,7 @@ impl Changes {
                 self.called(event, data);
             }
             EventBody::ModelFailed(data) => run.spent.lose(data.lost),
-            EventBody::FileChanged(data) => self.file(event.run, data),
+            EventBody::FileChanged(data) if !data.apart => self.file(event.run, data),
             _ => {}
         }
         match event.task {

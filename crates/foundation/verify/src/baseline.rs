@@ -10,6 +10,7 @@ use std::{
 use formwork_protocols::{
     BlobHash,
     check::{CheckKind, CheckSpec, Evidence, UnchangedCheck},
+    text,
 };
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
@@ -154,6 +155,10 @@ pub(crate) fn compile(patterns: &BTreeSet<String>) -> Result<GlobSet, Error> {
             pattern: pattern.clone(),
             reason: reason.kind().to_string(),
         };
+        if text::leads_out(pattern) {
+            let reason = "it leads out of the workspace: globs begin at its root".to_owned();
+            return Err(Error::Pattern { pattern: pattern.clone(), reason });
+        }
         let trimmed = trim(pattern);
         for glob in [trimmed.to_owned(), format!("{trimmed}/**")] {
             let glob = GlobBuilder::new(&glob).literal_separator(true).build().map_err(error)?;

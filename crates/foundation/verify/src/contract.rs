@@ -251,6 +251,7 @@ mod tests {
             before_mode: None,
             after_mode: None,
             call: None,
+            apart: false,
         }
     }
 

@@ -55,6 +55,9 @@ pub enum Error {
     /// A glob of the write rules does not parse.
     #[error("glob {glob:?} of {list} does not parse")]
     Glob { list: &'static str, glob: String, source: Box<globset::Error> },
+    /// A glob of the write rules means nothing in the workspace.
+    #[error("glob {glob:?} of {list} leads out of the workspace: globs begin at its root")]
+    GlobOutside { list: &'static str, glob: String },
     /// A workspace of one's own holds work that is not merged. It is left as it is.
     #[error("{name:?} changed {paths:?}, which is not merged")]
     Unmerged { name: String, paths: Vec<String> },

@@ -50,7 +50,7 @@ impl WriteRules {
     /// Parses the globs of what may be written and of what may not.
     ///
     /// # Errors
-    /// [`Error::Glob`] names the first glob that does not parse.
+    /// [`Error::Glob`] and [`Error::GlobOutside`] name the first glob that does not parse or leads out of the workspace.
     pub fn parse<S: AsRef<str>>(write_paths: &[S], protected_paths: &[S]) -> Result<Self, Error> {
         let layer = Layer {
             write: Globs::parse("write_paths", write_paths)?,
@@ -137,6 +137,9 @@ impl Globs {
             let written = written.as_ref();
             let error =
                 |source| Error::Glob { list, glob: written.to_owned(), source: Box::new(source) };
+            if leads_out(written) {
+                return Err(Error::GlobOutside { list, glob: written.to_owned() });
+            }
             let trimmed = written.strip_prefix("./").unwrap_or(written);
             let trimmed = trimmed.strip_suffix("/**").unwrap_or(trimmed).trim_end_matches('/');
             let trimmed = if matches!(trimmed, "" | ".") { "**" } else { trimmed };
@@ -163,6 +166,11 @@ impl Globs {
         let first = *self.set.matches(path.as_path()).first()?;
         self.written.get(*self.sources.get(first)?).map(String::as_str)
     }
+}
+
+/// Says whether a glob leads out of the folder that it is meant for: it begins at the root of all files, or goes up.
+fn leads_out(glob: &str) -> bool {
+    glob.starts_with('/') || glob.split(['/', '{', '}', ',']).any(|name| name == "..")
 }
 
 /// Says whether some file system takes `name` for `.git`.

@@ -58,6 +58,41 @@ async fn interrupted_while_a_program_runs(world: World) {
     world.assert_sound().await;
 }
 
+/// Waits until a program hears of a signal itself, which then no longer ends it at once.
+async fn hears(program: &tokio::process::Child, signal: Signal) {
+    let status = format!("/proc/{}/status", program.id().unwrap());
+    let bit = 1_u64 << (signal.as_raw() - 1);
+    loop {
+        let text = std::fs::read_to_string(&status).unwrap();
+        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+        if u64::from_str_radix(caught, 16).unwrap() & bit != 0 {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn an_interrupt_while_documents_are_read_begins_nothing() {
+    let world = World::new().await;
+    // What takes seconds to be read.
+    let tasks: String = (0..20_000)
+        .map(|n| format!("[[tasks]]\nname = \"t{n}\"\ncommand = [\"true\"]\n"))
+        .collect();
+    let workflow = world.workflow(&tasks);
+
+    for by in [Signal::INT, Signal::TERM] {
+        let program = world.formwork(["run", workflow]).spawn().unwrap();
+        hears(&program, by).await;
+        signal(&program, by);
+        let ended = end_of(program).await;
+
+        assert_eq!(ended.code, Some(130), "{ended:#?}");
+        assert!(ended.stderr.contains("interrupted before anything was begun"), "{ended:#?}");
+    }
+    assert_eq!(world.json(["runs", "list"]).await["runs"], json!([]));
+}
+
 async fn interrupt(program: tokio::process::Child) -> (Ended, Duration) {
     let began = Instant::now();
     signal(&program, Signal::INT);

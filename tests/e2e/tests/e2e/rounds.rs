@@ -288,9 +288,17 @@ async fn a_loop_that_nothing_would_end_is_not_begun() {
     let mode = world.run(["loop", "Make it whole.", "--test", "true", "--mode", "ask"]).await;
     let rounds = world.run(["loop", "x y", "--test", "true", "--rounds", "0"]).await;
     let words = world.run(["loop", " ", "--test", "true"]).await;
+    let out = world.run(["loop", "x y", "--test", "true", "--protect", "../**"]).await;
+    let goal = world.run(["goal", "x y", "--test", "true", "--protect", "/etc/**"]).await;
+    let calls = world.run(["run", "-m", "x y", "--rounds", "0"]).await;
+    let width = world.run(["run", "-m", "x y", "--width", "0"]).await;
 
-    for ended in [&none, &mode, &rounds, &words] {
+    for ended in [&none, &mode, &rounds, &words, &out, &goal, &calls, &width] {
         assert_eq!(ended.code, Some(64), "{ended:#?}");
+    }
+    for ended in [&out, &goal] {
+        let told = "leads out of the workspace: globs begin at its root";
+        assert!(ended.stderr.contains(told), "{ended:#?}");
     }
     assert!(none.stderr.contains("nothing would tell when it is done"), "{none:#?}");
 }

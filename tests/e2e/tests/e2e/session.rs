@@ -285,6 +285,7 @@ impl World {
             around: None,
             gate: None,
             outside: Arc::default(),
+            apart: false,
             control: Arc::new(OneTask),
             ledger: Arc::clone(&ledger),
             secrets: Arc::default(),

@@ -68,6 +68,7 @@ fn wrote(path: &str, before: Option<&str>, after: Option<&str>) -> EventBody {
         before_mode: before.map(|_| 0o100_644),
         after_mode: after.map(|_| 0o100_644),
         call: None,
+        apart: false,
     })
 }
 

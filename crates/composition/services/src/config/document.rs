@@ -77,7 +77,11 @@ pub struct HookConfig {
     /// input.
     pub command: Vec<String>,
     /// How long it may take; ten seconds where absent. A gate that takes longer has denied the call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "formwork_protocols::time::some_time"
+    )]
     pub timeout: Option<Span>,
 }
 
@@ -265,7 +269,10 @@ pub struct Permissions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unattended: Option<Unattended>,
     /// How long a call waits in the inbox before it is refused; for an hour where absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "formwork_protocols::time::some_time"
+    )]
     pub ask_within: Option<Span>,
     /// Where tools may send requests.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -7,6 +7,7 @@ use formwork_protocols::{
     Budget,
     document::{self, Diagnostic, Diagnostics},
 };
+use formwork_write_safety::WriteRules;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -189,6 +190,16 @@ fn dangling(config: &Config, parsed: &document::Parsed<Config>) -> Vec<Diagnosti
             faults.push(parsed.diagnostic(&format!("/providers/{name}"), what));
         }
     }
+    if let Some((key, message)) = config.budget.as_ref().and_then(|own| own.check().err()) {
+        faults.push(parsed.diagnostic(&format!("/budget/{key}"), message));
+    }
+    let scope = config.permissions.as_ref().and_then(|permissions| permissions.scope.as_ref());
+    for (at, glob) in scope.into_iter().flatten().enumerate() {
+        if let Err(error) = WriteRules::parse(&[glob], &[]) {
+            let key = format!("/permissions/scope/{at}");
+            faults.push(parsed.diagnostic(&key, crate::error::chain(&error)));
+        }
+    }
     let permissions = config.permissions.as_ref();
     let mut check = |key: &str, hosts: &[String]| {
         for (at, host) in hosts.iter().enumerate() {
@@ -252,7 +263,12 @@ impl Layers {
                 origins.insert(key.to_owned(), layer.origin.clone());
             });
         }
-        let config = serde_json::from_value(Value::Object(merged.clone()))?;
+        let config: Config = serde_json::from_value(Value::Object(merged.clone()))?;
+        if let Some((key, message)) = config.budget.as_ref().and_then(|own| own.check().err()) {
+            let key = format!("budget.{key}");
+            let origin = origins.get(&key).cloned().unwrap_or(Origin::BuiltIn);
+            return Err(serde::de::Error::custom(format!("{key} by {origin}: {message}")));
+        }
         let mut entries = Vec::new();
         leaves("", &Value::Object(merged), &mut |key, value| {
             let origin = origins.get(key).cloned().unwrap_or(Origin::BuiltIn);
@@ -361,6 +377,42 @@ mod tests {
                 ("sandbox", json!("off"), variable),
             ]
         );
+    }
+
+    #[test]
+    fn limits_that_let_nothing_be_done_and_globs_that_lead_out_are_refused_with_their_places() {
+        let user = Origin::User { file: "config.toml".into() };
+        let text =
+            "format_version = 1\n[budget]\nwall = '0s'\n[permissions]\nscope = ['src', '../x']\n";
+        let rounds = "format_version = 1\n[budget]\nrounds = 0\n[permissions]\nask_within = '0s'\n";
+        let mut layers = Layers::new();
+        let variable = Origin::Environment { variable: "FORMWORK_BUDGET_ROUNDS".into() };
+        layers.push(Layer::set(variable, "budget.rounds", json!(0)));
+
+        let told = [text, rounds].map(|text| {
+            let faults = Layer::parse(user.clone(), text).unwrap_err();
+            faults.iter().map(ToString::to_string).collect::<Vec<_>>()
+        });
+        let merged = layers.merge().unwrap_err().to_string();
+
+        let out =
+            "glob \"../x\" of write_paths leads out of the workspace: globs begin at its root";
+        assert_eq!(
+            told,
+            [
+                [
+                    "config.toml:3:8: budget.wall: wanted more than no time, found 0s".to_owned(),
+                    format!("config.toml:5:17: permissions.scope[1]: {out}"),
+                ],
+                [
+                    "config.toml:3:10: budget.rounds: wanted at least 1, found 0".to_owned(),
+                    "config.toml:5:14: permissions.ask_within: wanted more than no time, found 0s"
+                        .to_owned(),
+                ],
+            ]
+        );
+        let wanted = "budget.rounds by FORMWORK_BUDGET_ROUNDS: wanted at least 1, found 0";
+        assert_eq!(merged, wanted);
     }
 
     #[test]

@@ -53,6 +53,7 @@ pub(super) fn tool(
             before_mode: Some(kind | bits),
             after_mode: None,
             call: None,
+            apart: false,
         };
         Ok(ToolOutput {
             text: format!("deleted {} {}; in the trash as {}", gone.kind, gone.path, gone.id),

@@ -151,7 +151,11 @@ pub struct CommandExecution {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pass: Vec<String>,
     /// How long it may take, and never longer than programs may here; two minutes where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "formwork_protocols::time::some_time"
+    )]
     pub timeout: Option<Span>,
     /// Whether it gets a terminal of 80 columns and 24 rows, which some programs need. Nobody types.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -178,6 +178,7 @@ impl World {
             outside: Arc::default(),
             around: setup.around,
             gate: setup.gate,
+            apart: false,
             control: Arc::clone(&tasks) as _,
             ledger: Arc::new(Calls(AtomicU32::new(setup.tool_calls))),
             secrets: Arc::new(secrets),

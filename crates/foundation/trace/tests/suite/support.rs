@@ -200,6 +200,7 @@ pub(super) fn story(run: RunId) -> Story {
             before_mode: None,
             after_mode: None,
             call: None,
+            apart: false,
         })
     };
     let bodies = vec![

@@ -16,11 +16,15 @@ use formwork_services::{
     Builder, Formwork,
     capability::Caller,
     config::{Layer, Origin},
-    operations::runs::{Resume, ResumeParams, Start, StartParams, Work},
+    operations::runs::{Resume, ResumeParams, Start, StartParams, Started, Work},
 };
 use futures::{StreamExt as _, stream::BoxStream};
 use serde_json::{Value, json};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    runtime::Handle,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
+};
 
 use super::report::{self, Report};
 use crate::{
@@ -151,10 +155,17 @@ pub(super) async fn start(
     params: StartParams,
     desk: Option<Desk>,
 ) -> Result<OutcomeCode, Fault> {
-    let interrupts = Interrupts::listen()?;
+    let mut interrupts = Interrupts::listen()?;
     // Watches before it starts, so that nothing is missed between the two.
     let happening = formwork.store().watch();
-    let started = formwork.call::<Start>(caller, params).await?;
+    let started = tokio::select! {
+        biased;
+        () = interrupts.next() => {
+            let told = anyhow!("interrupted before anything was begun");
+            return Err(Fault { code: OutcomeCode::Interrupted, ..Fault::failed(told) });
+        }
+        started = begun(formwork, caller, params) => started?,
+    };
     if terminal.format == Format::Text {
         for (agent, file) in &started.overridden {
             let told = format!("agent {agent} is {file}, in place of the built-in one\n");
@@ -164,6 +175,34 @@ pub(super) async fn start(
     let shown = Shown::new(terminal, started.run);
     let outcome = follow(formwork, caller, shown, happening, (interrupts, desk)).await?;
     Ok(outcome.code)
+}
+
+/// Begins a run beside the thread that hears of signals: to read large documents takes a while. One that is dropped before the run
+/// is there begins none.
+async fn begun(
+    formwork: &Formwork,
+    caller: &Caller,
+    params: StartParams,
+) -> Result<Started, Fault> {
+    let (wanted, unwanted) = oneshot::channel::<()>();
+    let (formwork, caller) = (formwork.clone(), caller.clone());
+    let handle = Handle::current();
+    let beginning = move || {
+        handle.block_on(async {
+            tokio::select! {
+                biased;
+                _ = unwanted => None,
+                started = formwork.call::<Start>(&caller, params) => Some(started),
+            }
+        })
+    };
+    let begun = tokio::task::spawn_blocking(beginning).await;
+    drop(wanted);
+    match begun {
+        Ok(Some(started)) => Ok(started?),
+        Ok(None) => Err(Fault::failed(anyhow!("the run was not begun"))),
+        Err(error) => Err(Fault::failed(anyhow::Error::from(error).context("cannot begin"))),
+    }
 }
 
 /// Takes a run up again and shows it to its end.

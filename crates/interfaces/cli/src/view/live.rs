@@ -131,8 +131,12 @@ impl<W: Write> Live<W> {
 
     /// Says in a line what happened, where a person wants to know.
     fn told(&self, event: &Event) -> Option<(Mark, String)> {
-        let task = event.task.map(|task| self.tree.name(task)).unwrap_or_default();
-        let line = |text: String| format!("{task}: {text}");
+        let task = event.task.map(|task| self.tree.name(task));
+        // What is told of the run itself, as what a merge changes, is no task's.
+        let line = |text: String| match task {
+            Some(task) => format!("{task}: {text}"),
+            None => text,
+        };
         Some(match &event.body {
             EventBody::TaskMoved(moved) => match (moved.to, &moved.ending) {
                 (TaskState::Completed, _) => (Mark::Good, line("completed".into())),

@@ -9,6 +9,7 @@ use formwork_protocols::{
         Parser, Phase, PlantedFailure, Severity, SuiteCheck, UnchangedCheck, WorkflowCheck,
     },
     document::{Diagnostic, Document, nearest_hint},
+    text,
 };
 use globset::Glob;
 
@@ -446,7 +447,7 @@ pub(super) fn globs(
     for (at, glob) in globs.iter().enumerate() {
         let message = match Glob::new(glob) {
             Err(error) => format!("{glob:?} is not a glob: {}", error.kind()),
-            Ok(_) if glob.starts_with('/') || glob.split('/').any(|name| name == "..") => {
+            Ok(_) if text::leads_out(glob) => {
                 format!("{glob:?} leads out of the workspace: globs begin at its root")
             }
             Ok(_) => continue,

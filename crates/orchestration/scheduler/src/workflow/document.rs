@@ -121,10 +121,18 @@ pub struct TaskDocument {
     #[serde(default)]
     pub retries: Retries,
     /// How long it may take, all attempts and checks together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "formwork_protocols::time::some_time"
+    )]
     pub timeout: Option<Span>,
     /// How long it may be without any sign of life: an event of its own, or of a task below it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "formwork_protocols::time::some_time"
+    )]
     pub idle: Option<Span>,
     /// Its own caps, within those of its parent.
     #[serde(default)]
@@ -152,7 +160,11 @@ pub struct WaitForDocument {
     #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
     /// How long it waits, whether a process works on the run or not; without end where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "formwork_protocols::time::some_time"
+    )]
     pub timeout: Option<Span>,
 }
 
@@ -166,7 +178,11 @@ pub struct DecisionDocument {
     #[schemars(length(min = 2))]
     pub options: Vec<String>,
     /// How long it waits, whether a process works on the run or not; without end where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "formwork_protocols::time::some_time"
+    )]
     pub timeout: Option<Span>,
     /// What is taken for the answer when nobody gives one in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -195,7 +211,11 @@ pub struct ExecutionDocument {
     /// A program and its arguments; no shell is involved.
     pub command: Vec<String>,
     /// How long it may take; ten minutes where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "formwork_protocols::time::some_time"
+    )]
     pub timeout: Option<Span>,
 }
 
@@ -263,7 +283,11 @@ pub struct CheckDocument {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_new_files_outside: Option<Vec<String>>,
     /// How long it may take; ten minutes where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "formwork_protocols::time::some_time"
+    )]
     pub timeout: Option<Span>,
     /// What is done once where it fails, before it is run once more.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -297,6 +297,7 @@ fn meaning(
         let hint = "let a task around its subtasks do without them".to_owned();
         reader.fault("/on_failure", "a workflow cannot do without its tasks", Some(hint));
     }
+    reader.budget("", &workflow.budget, &Budget::default());
     let tasks = reader.tasks("/tasks", &workflow.tasks, &[], &workflow.budget);
     (variables, tasks, reader.faults)
 }
@@ -556,6 +557,9 @@ impl Reader<'_> {
 
     /// A task's caps are carved out of those around it.
     fn budget(&mut self, place: &str, own: &Budget, around: &Budget) {
+        if let Err((key, message)) = own.check() {
+            self.fault(&format!("{place}/budget/{key}"), message, None);
+        }
         let usd = |amount: Usd| format!("${amount}");
         let too_much = [
             larger(own.usd, around.usd).map(|(a, b)| ("usd", usd(a), usd(b))),

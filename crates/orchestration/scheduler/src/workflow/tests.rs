@@ -267,6 +267,44 @@ command = ["x"]
 }
 
 #[test]
+fn limits_that_let_nothing_be_done_and_globs_that_lead_out_are_refused_with_their_places() {
+    let shape = faults(
+        r#"
+[[tasks]]
+name = "a"
+agent = "coder"
+prompt = "Do it."
+timeout = "0s"
+idle = "0ms"
+budget = { rounds = 0 }
+  [[tasks.postchecks]]
+  command = ["x"]
+  timeout = "0m"
+[[tasks]]
+name = "b"
+wait_for = { event = "done", timeout = "0s" }
+"#,
+    );
+    let meaning = faults(
+        r#"
+budget = { wall = "0s" }
+[[tasks]]
+name = "a"
+agent = "coder"
+prompt = "Do it."
+write_paths = ["src/**", "../x"]
+protected_paths = ["a/{..,b}/c"]
+[[tasks]]
+name = "b"
+command = ["x"]
+budget = { wall = "0s" }
+"#,
+    );
+
+    insta::assert_snapshot!([shape, meaning].concat().join("\n"));
+}
+
+#[test]
 fn variables_have_defaults_and_are_set_from_outside() {
     let text = "variables = { a = { default = \"1\" }, b = { required = true } }\n[[tasks]]\nname = \"t\"\nagent = \"coder\"\nprompt = \"{{a}} {{b}}\"\n";
 
