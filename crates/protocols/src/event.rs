@@ -20,9 +20,10 @@ use crate::{
     model::{ProviderError, ServedBy, StopReason},
     money::Usd,
     outcome::{Claim, Ending, RunOutcome},
+    overseer::{Action, Choice},
     rules::SessionRule,
     spec::TaskSpec,
-    state::{FailureClass, TaskSignal, TaskState},
+    state::{Escalation, FailureClass, TaskSignal, TaskState},
     time::{Span, Timestamp},
     tool::{PermissionMode, Replay, ToolClass, ToolErrorKind},
 };
@@ -396,6 +397,10 @@ bodies! {
     InboxRejected(InboxClosed) = "inbox.rejected",
     /// Nobody has answered in time.
     InboxExpired(InboxExpired) = "inbox.expired",
+    /// Whoever governs the run is asked about a task that would be given up.
+    OverseerAsked(OverseerAsked) = "overseer.asked",
+    /// They have decided, or nobody has in time.
+    OverseerAnswered(OverseerAnswered) = "overseer.answered",
     /// A task could begin, and waits until another one gives back what both may write.
     TaskBlocked(TaskBlocked) = "task.blocked",
     /// Money was set aside for a model call.
@@ -1238,6 +1243,25 @@ pub struct InboxExpired {
     /// What is taken for the answer, if anything is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assumed: Option<String>,
+}
+
+/// Data of `overseer.asked`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OverseerAsked {
+    /// Why the task would be given up.
+    pub why: Escalation,
+    /// What can be done about it.
+    pub options: Vec<Choice>,
+    /// Until when.
+    pub deadline: Timestamp,
+}
+
+/// Data of `overseer.answered`; the event's principal is who decides, the scheduler where nobody has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OverseerAnswered {
+    /// What is done.
+    #[serde(flatten)]
+    pub action: Action,
 }
 
 /// The key under which an item of the inbox is resolved: whatever comes second returns the first.

@@ -33,6 +33,7 @@ pub mod message; // What is said to and by a model.
 pub mod model; // A model call.
 pub mod money;
 pub mod outcome; // How tasks and runs end.
+pub mod overseer; // Who decides about what would be given up.
 pub mod rules; // What a conversation has to keep to.
 pub mod seam; // Time, chance, secrets.
 pub mod spec; // What was asked.

@@ -59,6 +59,8 @@ pub enum TaskSignal {
     End,
     /// A further attempt begins.
     Retry,
+    /// It counts as done although an exit check failed, by the word of whoever governs the run.
+    Accept,
     /// It has to wait.
     Suspend,
     /// What it waited for is there.
@@ -100,6 +102,7 @@ impl TaskState {
             (Postchecking, Pass) => Ok(Completed),
             (Postchecking, Fail) => Ok(PostcheckFailed),
             (PostcheckFailed, Retry) => Ok(Active),
+            (PostcheckFailed, Accept) => Ok(Completed),
             (Active | Suspended | Prechecking | Postchecking | PostcheckFailed, Escalate) => {
                 Ok(Escalated)
             }
@@ -157,12 +160,13 @@ impl TaskState {
 
 impl TaskSignal {
     /// Every signal.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Start,
         Self::Pass,
         Self::Fail,
         Self::End,
         Self::Retry,
+        Self::Accept,
         Self::Suspend,
         Self::Resume,
         Self::Escalate,
@@ -177,6 +181,7 @@ impl TaskSignal {
             Self::Fail => "fail",
             Self::End => "end",
             Self::Retry => "retry",
+            Self::Accept => "accept",
             Self::Suspend => "suspend",
             Self::Resume => "resume",
             Self::Escalate => "escalate",

@@ -12,7 +12,7 @@ use std::{
 use formwork_agent::Agents;
 use formwork_protocols::{
     Approver, Clock, Live, Provider, Rng, RunId, RunOutcome, Scrub, Span, Store, SystemClock,
-    SystemRng, Timestamp, Tool,
+    SystemRng, Timestamp, Tool, overseer::Overseer,
 };
 use formwork_sandbox::{Environment, Launcher, Sandbox};
 use formwork_scheduler::{Natives, Signals};
@@ -52,6 +52,7 @@ pub struct Builder {
     around: Vec<Wrap>,
     lease: Option<Span>,
     approver: Option<Arc<dyn Approver>>,
+    overseer: Option<(Arc<dyn Overseer>, Span)>,
 }
 
 impl Builder {
@@ -74,6 +75,7 @@ impl Builder {
             around: Vec::new(),
             lease: None,
             approver: None,
+            overseer: None,
         }
     }
 
@@ -188,6 +190,15 @@ impl Builder {
         self
     }
 
+    /// Takes who governs runs: they are asked about tasks that would be given up and of which nobody within the run hears who
+    /// could do something about it. Without one, and where they have not answered `within` so long, the task is given up and a
+    /// person is asked in the inbox, who is answered for by what is assumed.
+    #[must_use]
+    pub fn overseer(mut self, overseer: Arc<dyn Overseer>, within: Span) -> Self {
+        self.overseer = Some((overseer, within));
+        self
+    }
+
     /// Tells where the log is and which version it has. Makes and changes nothing.
     ///
     /// # Errors
@@ -263,6 +274,7 @@ impl Builder {
                 .fold(Arc::new(trace.clone()) as _, |log, wrap| wrap(log)),
             lease: self.lease,
             approver: self.approver,
+            overseer: self.overseer,
             trace,
             scrub,
             record: self.record,
@@ -309,6 +321,7 @@ pub(crate) struct Inner {
     pub(crate) lease: Option<Span>,
     /// Who is asked about calls, if anybody is there.
     pub(crate) approver: Option<Arc<dyn Approver>>,
+    pub(crate) overseer: Option<(Arc<dyn Overseer>, Span)>,
     /// What servers of models said of themselves a moment ago.
     pub(crate) infos: InfoCache,
     running: Mutex<HashMap<RunId, Running>>,

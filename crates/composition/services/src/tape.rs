@@ -30,9 +30,10 @@ use serde_json::Value;
 use crate::{Error, course};
 
 mod heard; // What was heard besides the task.
+mod overseen; // What was decided about what would be given up.
 
-pub(crate) use heard::heard;
 use heard::{Hearing, Words};
+pub(crate) use {heard::heard, overseen::PlayedOverseer};
 
 /// The record of a run, as answers.
 #[derive(Default)]

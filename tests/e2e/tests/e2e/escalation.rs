@@ -1,5 +1,19 @@
 //! What nobody was there to be asked: assumed, gone on with, and answered later.
 
+use std::sync::{Arc, Mutex};
+
+use formwork_protocols::{
+    Cancel, Claim, Principal, Span,
+    check::Verdict,
+    overseer::{Action, Decided, Escalated, Overseer},
+};
+use formwork_scheduler::{AttemptJob, Natives};
+use formwork_services::{
+    Builder,
+    capability::Caller,
+    config::{Layer, Layers, Origin},
+};
+use formwork_testkit::postgres::Postgres;
 use serde_json::{Value, json};
 
 use crate::world::{World, on_postgres};
@@ -43,4 +57,86 @@ async fn behaviour_5_an_escalation_that_nobody_watches_is_asked_about_and_answer
 #[tokio::test]
 async fn pg_behaviour_5_an_escalation_that_nobody_watches_is_asked_about_and_answered_later() {
     on_postgres(an_escalation_is_asked_about).await;
+}
+
+/// Decides by what the evidence says.
+struct Chief;
+
+#[async_trait::async_trait]
+impl Overseer for Chief {
+    async fn decide(&self, escalated: &Escalated, _: &Cancel) -> Decided {
+        let by = Principal::parse("agent:chief").unwrap();
+        let evidence = escalated.verdicts.last().map(|verdict| verdict.reason.clone());
+        let action = match (escalated.attempts, escalated.left.usd) {
+            (1, Some(_)) => Action::Retry { advice: format!("think of {evidence:?}") },
+            _ => Action::Accept { reason: "it will do".to_owned() },
+        };
+        Decided { action, by }
+    }
+}
+
+async fn whoever_governs_decides(database: Option<&str>) {
+    use formwork_services::operations::{
+        inbox::{List, ListParams},
+        runs::{Get, GetParams, Replay, ReplayParams, Start, StartParams, Work},
+    };
+    let repo = formwork_testkit::repo::Repo::new().unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let heard: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let hears = Arc::clone(&heard);
+    let natives = Natives::new()
+        .with("work", move |job: AttemptJob, _| {
+            hears.lock().unwrap().push(job.evidence.len());
+            async { Ok(Claim { summary: "forty".to_owned(), output: None }) }
+        })
+        .with_check("fine", |job, _| async move {
+            let said = job.claim.map(|claim| claim.summary).unwrap_or_default();
+            Verdict::bare("fine", false, format!("it says {said}"))
+        });
+    let at = database.map(|url| format!("database_url = {url:?}\n")).unwrap_or_default();
+    let text = format!("format_version = 1\nsandbox = \"off\"\n{at}[budget]\nusd = \"1\"\n");
+    let mut layers = Layers::new();
+    layers.push(Layer::parse(Origin::Flag { flag: "the test".to_owned() }, &text).unwrap());
+    let builder = Builder::new(repo.path()).state(state.path()).natives(natives);
+    let builder = builder.overseer(Arc::new(Chief), Span::from_secs(60));
+    let formwork = builder.config(layers.merge().unwrap().config).build().await.unwrap();
+    let caller = Caller::owner(Principal::parse("user:ada").unwrap());
+    let text = "format_version = 1\nname = \"w\"\n[[tasks]]\nname = \"t\"\nnative = \"work\"\n\
+                retries = { max = 0, inject_failure = true }\npostchecks = [{ native = \"fine\" }]\n";
+    let params = StartParams {
+        work: Work::Workflow { source: "w.toml".to_owned(), text: text.to_owned() },
+        vars: serde_json::Map::new(),
+        model: None,
+        width: None,
+        commit: false,
+        headless: false,
+        mode: None,
+    };
+
+    let run = formwork.call::<Start>(&caller, params).await.unwrap().run;
+    let outcome = formwork.wait(run).await.unwrap();
+    let detail = formwork.call::<Get>(&caller, GetParams { run }).await.unwrap();
+    let waiting = formwork.call::<List>(&caller, ListParams::default()).await.unwrap();
+    let replayed = formwork.call::<Replay>(&caller, ReplayParams { run }).await.unwrap();
+
+    assert_eq!(outcome.code.exit_code(), 0, "{outcome}");
+    // The advice comes behind what the check had found.
+    assert_eq!(*heard.lock().unwrap(), [0, 2]);
+    assert_eq!(detail.attempts.len(), 2);
+    assert!(detail.checks.iter().all(|check| !check.verdict.passed));
+    assert!(waiting.items.is_empty(), "{waiting:?}");
+    assert_eq!(replayed.divergence, None);
+    formwork.close().await;
+}
+
+#[tokio::test]
+async fn behaviour_5_whoever_governs_a_run_has_a_task_tried_again_and_then_accepts_it() {
+    whoever_governs_decides(None).await;
+}
+
+#[tokio::test]
+async fn pg_behaviour_5_whoever_governs_a_run_has_a_task_tried_again_and_then_accepts_it() {
+    let Some(cluster) = Postgres::shared() else { return };
+    let database = cluster.database().unwrap();
+    whoever_governs_decides(Some(database.url())).await;
 }

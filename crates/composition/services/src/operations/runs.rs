@@ -585,6 +585,10 @@ fn scheduler_of(
         .with_time(Arc::clone(&inner.clock), Arc::clone(&inner.rng))
         .with_owner(owner)
         .with_gone(move |owner| presence::is_gone(owner, &state));
+    let scheduler = match &inner.overseer {
+        Some((overseer, within)) => scheduler.with_overseer(Arc::clone(overseer), *within),
+        None => scheduler,
+    };
     Ok(match inner.lease {
         Some(lease) => (scheduler.with_lease(lease), present),
         None => (scheduler, present),

@@ -260,6 +260,9 @@ impl<W: Write> Live<W> {
                 );
                 (Mark::Plain, line(then))
             }
+            EventBody::OverseerAnswered(answered) => {
+                (Mark::Plain, line(format!("{} {}", event.principal, answered.action)))
+            }
             EventBody::RunPaused(paused) => (Mark::Plain, format!("paused: {}", paused.reason)),
             EventBody::RunResumed(_) => (Mark::Plain, "resumed".to_owned()),
             _ => return None,

@@ -115,7 +115,10 @@ impl Tree {
                 self.doing(task, format!("{} check {:?}", check.phase.as_str(), check.check));
             }
             EventBody::TaskBlocked(blocked) => self.doing(task, blocked.to_string()),
-            EventBody::InboxAsked(_) => self.doing(task, "waits for an answer".to_owned()),
+            EventBody::InboxAsked(_) | EventBody::OverseerAsked(_) => {
+                self.doing(task, "waits for an answer".to_owned());
+            }
+            EventBody::OverseerAnswered(_) => self.doing(task, String::new()),
             EventBody::WaitMet(_) | EventBody::InboxAnswered(_) => self.doing(task, String::new()),
             EventBody::CheckFinished(_) => self.doing(task, String::new()),
             EventBody::ModelRequested(asked) => self.doing(task, format!("asks {}", asked.model)),

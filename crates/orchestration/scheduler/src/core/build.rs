@@ -94,6 +94,10 @@ pub struct Standing {
     pub failed_check: u32,
     /// Whether what it handed over did not follow its schema once.
     pub repaired: bool,
+    /// How many tries were granted to it beyond its own, and why it would be given up where nobody has decided about that yet.
+    pub granted: u32,
+    #[expect(missing_docs, reason = "said above")]
+    pub overseen: Option<Escalation>,
 }
 
 /// Collects tasks and where they stand, and makes a [`State`] of them.
@@ -155,6 +159,15 @@ impl Builder {
         node.passing = standing.passing;
         node.failed_check = standing.failed_check;
         node.repaired = standing.repaired;
+        let is_open = matches!(node.state, TaskState::Active | TaskState::PostcheckFailed);
+        if standing.granted > 0 {
+            self.state.granted.insert(task, standing.granted);
+        }
+        if let Some(why) = standing.overseen.filter(|_| is_open && !standing.attempt_open) {
+            self.state.joins.insert(task, Join::Overseen(why));
+            return;
+        }
+        let node = self.state.node_mut(task);
         if standing.rests && !standing.attempt_open && standing.state == TaskState::Active {
             // Whether it rests after that attempt is decided once more.
             node.passing = node.passing.saturating_sub(1);

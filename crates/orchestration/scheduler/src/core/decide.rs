@@ -35,6 +35,8 @@ pub enum Input {
     Interrupted { task: TaskIndex },
     /// The rest of a task is over.
     Rested { task: TaskIndex },
+    /// Whoever governs the run has decided about a task that would be given up.
+    Overseen { task: TaskIndex, what: Oversight },
     /// A task's time is over.
     TimedOut { task: TaskIndex, why: Escalation },
     /// Somebody ends a task and all below it.
@@ -64,6 +66,17 @@ pub enum BodyEnd {
     Failed(Escalation),
 }
 
+/// What becomes of a task that would be given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Oversight {
+    /// It is tried once more, whatever its retries say.
+    Retry,
+    /// It counts as done, although an exit check failed.
+    Accept,
+    /// It is given up.
+    GiveUp,
+}
+
 /// Something to do. Moves are to be recorded, in order, before what follows them is carried out.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "each variant names its fields")]
@@ -89,6 +102,8 @@ pub enum Command {
     Expand { task: TaskIndex },
     /// Tell by [`Input::Rested`] when so much time is over. It tries again without when the run is taken up.
     Rest { task: TaskIndex, after: Span },
+    /// Tell by [`Input::Overseen`] what becomes of a task that would be given up. Nothing of it is under way meanwhile.
+    Oversee { task: TaskIndex, why: Escalation },
     /// Begin to measure a task's time.
     Timer { task: TaskIndex },
     /// Run the checks of a phase, one after the other, until one fails.
@@ -167,6 +182,7 @@ pub fn decide(state: &mut State, input: Input, out: &mut Vec<Command>) -> Result
         Input::Ended { task, end } => state.body_ended(task, end, out)?,
         Input::Interrupted { task } => state.interrupted(task, out)?,
         Input::Rested { task } => state.rested(task)?,
+        Input::Overseen { task, what } => state.overseen(task, what, out)?,
         Input::TimedOut { task, why } => {
             let node = state.node(task);
             if node.state.is_terminal() || node.state == TaskState::Created {

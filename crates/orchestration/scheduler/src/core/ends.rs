@@ -64,6 +64,9 @@ impl State {
 
     pub(super) fn finish(&mut self, task: TaskIndex, ending: Ending, out: &mut Vec<Command>) {
         let signal = match &ending {
+            Ending::Completed if self.node(task).state == TaskState::PostcheckFailed => {
+                TaskSignal::Accept
+            }
             Ending::Completed => TaskSignal::Pass,
             Ending::PrecheckFailed { .. } => TaskSignal::Fail,
             Ending::Escalated { .. } => TaskSignal::Escalate,

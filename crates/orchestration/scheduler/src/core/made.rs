@@ -29,6 +29,8 @@ pub(super) enum Join {
     Rests,
     /// Its attempt has failed for this reason, and what it has made is being stopped.
     Over(Escalation),
+    /// It would be given up for this reason, and whoever governs the run is asked.
+    Overseen(Escalation),
 }
 
 impl State {
@@ -191,7 +193,7 @@ impl State {
         let is_there = match self.joins.get(&host) {
             Some(Join::Waits(open)) => open.iter().all(|one| self.state_of(*one).is_terminal()),
             Some(Join::Over(_)) => self.node(host).open == 0,
-            Some(Join::Ready | Join::Rests) | None => false,
+            Some(Join::Ready | Join::Rests | Join::Overseen(_)) | None => false,
         };
         if !is_there || self.node(host).stop.is_some() {
             return;
@@ -229,6 +231,7 @@ impl State {
         let why = match self.joins.remove(&task) {
             Some(Join::Over(why)) => why,
             Some(Join::Rests) => return self.attempt_again(task, out),
+            Some(Join::Overseen(why)) => return self.give_up(task, why, out),
             _ => Escalation::BodyFailed { detail: "its last attempt failed".to_owned() },
         };
         // A process may have died between the end of the attempt and theirs.

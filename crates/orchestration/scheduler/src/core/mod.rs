@@ -34,6 +34,7 @@ mod ends; // How tasks end, and what becomes of those around them.
 mod flow; // What can go on, as far as the width allows.
 mod items; // The children of a task that has one for each item.
 mod made; // Tasks that a body makes, and waits for.
+mod oversight; // What becomes of a task that would be given up.
 mod parts; // Tasks that are added while their parent works.
 mod phases; // Checks and attempts, and what follows from each.
 mod state;
@@ -44,7 +45,8 @@ mod tests;
 
 pub use {
     build::{BuildError, Builder, Planted, Standing, flatten},
-    decide::{BodyEnd, Command, Input, Refusal, decide},
+    decide::{BodyEnd, Command, Input, Oversight, Refusal, decide},
+    oversight::MOST_GRANTED,
     parts::Growth,
     state::{State, TaskIndex},
 };

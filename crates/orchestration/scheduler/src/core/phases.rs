@@ -137,7 +137,7 @@ impl State {
         }
         let check = check_name(&node.spec.postchecks, node.failed_check);
         let why = Escalation::ChecksExhausted { attempts: node.attempt.max(1), check };
-        self.stop(task, Ending::Escalated { why }, out);
+        self.give_up(task, why, out);
     }
 
     pub(super) fn again_or_escalate(
@@ -155,7 +155,7 @@ impl State {
                 self.joins.insert(task, Join::Rests);
                 out.push(Command::Rest { task, after });
             }
-            _ => self.stop(task, Ending::Escalated { why }, out),
+            _ => self.give_up(task, why, out),
         }
     }
 
@@ -163,6 +163,7 @@ impl State {
     fn has_attempts_left(&self, task: TaskIndex) -> bool {
         let node = self.node(task);
         let others = u32::from(node.repaired).saturating_add(node.passing);
+        let others = others.saturating_add(self.granted(task));
         node.attempt <= node.spec.retries.max.saturating_add(others)
     }
 

@@ -169,6 +169,9 @@ pub struct State {
     /// How bodies stand towards the tasks that they have made; few have any.
     pub(super) joins: HashMap<TaskIndex, Join>,
     pub(super) claims: Claims,
+    /// Whether somebody governs the run, and how many tries were granted to tasks beyond their own; few have any.
+    pub(super) is_overseen: bool,
+    pub(super) granted: HashMap<TaskIndex, u32>,
     /// Kept between calls so that stopping a subtree allocates once.
     pub(super) scratch: Vec<TaskIndex>,
 }
@@ -190,6 +193,8 @@ impl State {
             ended: VecDeque::new(),
             joins: HashMap::new(),
             claims: Claims::default(),
+            is_overseen: false,
+            granted: HashMap::new(),
             scratch: Vec::new(),
         }
     }

@@ -88,6 +88,7 @@ impl Tree {
                 | Command::Judge { task }
                 | Command::Rejoin { task }
                 | Command::Rest { task, .. }
+                | Command::Oversee { task, .. }
                 | Command::Wait { task }
                 | Command::Expand { task } => {
                     let name = self.state.spec(*task).name.to_string();
@@ -574,6 +575,7 @@ fn drive(
                 | Command::Blocked { .. }
                 | Command::Rejoin { .. }
                 | Command::Rest { .. }
+                | Command::Oversee { .. }
                 | Command::Create { .. }
                 | Command::Timer { .. } => {}
             }
@@ -700,6 +702,8 @@ fn a_cancel_that_a_crash_cut_short_is_carried_on_and_the_parent_does_not_complet
         attempt_open: attempt > 0,
         failed_check: 0,
         repaired: false,
+        granted: 0,
+        overseen: None,
     };
     let ended = Ending::Cancelled { why: Cancellation::ParentEnded };
     builder.stand(builder.at(0).unwrap(), standing(TaskState::Active, 0, None));
@@ -934,6 +938,8 @@ fn items_that_a_crash_left_are_not_asked_for_again() {
         attempt_open: state == TaskState::Active,
         failed_check: 0,
         repaired: false,
+        granted: 0,
+        overseen: None,
     };
     let all = builder.find(root).unwrap();
     builder.stand(

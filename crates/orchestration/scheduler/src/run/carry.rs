@@ -39,6 +39,7 @@ impl Drive {
             }
             Command::Judge { task } => self.questions.push_back(Question::Condition(task)),
             Command::Expand { task } => self.questions.push_back(Question::Items(task)),
+            Command::Oversee { task, why } => self.oversee(task, why),
             Command::Wait { task } => self.begin_wait(task),
             Command::Timer { task } => self.set_timer(task),
             Command::Rest { task, after } => {
@@ -85,6 +86,9 @@ impl Drive {
         let (now, wall) = (self.worked_so_far(), self.scheduler.clock.now());
         if moved.to.is_terminal() {
             self.waits.remove(&task);
+            if let Some(cancel) = self.overseen.remove(&task) {
+                cancel.cancel();
+            }
         }
         if moved.signal == TaskSignal::End
             && let Some(claim) = self.tree.claim_of_parent(task)
@@ -117,6 +121,9 @@ impl Drive {
             self.effects.push(Effect::Activate(id));
         }
         let reason = match &moved.ending {
+            _ if moved.signal == TaskSignal::Accept => {
+                "accepted by whoever governs the run".to_owned()
+            }
             Some(Ending::Completed) | None => "accepted: every check passed".to_owned(),
             Some(ending) => one_line(&ending.to_string()),
         };
@@ -242,6 +249,9 @@ impl Drive {
         let goes_on = known.goes_on && resumes.is_some();
         let shows = number > 1 && !goes_on && (spec.retries.inject_failure || is_repair);
         let evidence = known.verdicts.into_iter().filter(|verdict| shows && !verdict.passed);
+        let advice =
+            known.advice.as_deref().map(|advice| failed_verdict("overseer".to_owned(), advice));
+        let evidence = evidence.chain(advice);
         if let Body::Command { argv } = &spec.body
             && argv.iter().any(|word| word.contains("{{"))
         {

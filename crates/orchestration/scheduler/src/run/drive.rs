@@ -79,6 +79,8 @@ pub(super) struct Drive {
     pub(super) effects: Vec<Effect>,
     pub(super) jobs: JoinSet<Done>,
     pub(super) cancels: HashMap<TaskIndex, Cancel>,
+    /// Questions to whoever governs the run, each to be taken back.
+    pub(super) overseen: HashMap<TaskIndex, Cancel>,
     /// What attempts wait for, by their tasks.
     pub(super) awaited: HashMap<TaskIndex, Awaited>,
     pub(super) active: Arc<Active>,
@@ -104,6 +106,10 @@ impl Drive {
     pub(super) fn new(parts: Parts, folded: Folded) -> Self {
         let Parts { scheduler, run, lease } = parts;
         let renewal = scheduler.renewal();
+        let mut folded = folded;
+        if scheduler.overseer.is_some() {
+            folded.tree.state.oversee();
+        }
         let (sender, requests) = mpsc::channel(WAITING);
         let active = Arc::new(Active::default());
         let control = Control { requests: sender, active: Arc::clone(&active) };
@@ -130,6 +136,7 @@ impl Drive {
             effects: Vec::new(),
             jobs: JoinSet::new(),
             cancels: HashMap::new(),
+            overseen: HashMap::new(),
             awaited: HashMap::new(),
             active,
             control: Arc::new(control),
@@ -149,7 +156,7 @@ impl Drive {
 
     pub(super) async fn run(mut self, signals: &Signals) -> Result<Report, Error> {
         let ended = self.go(signals).await;
-        for cancel in self.cancels.values() {
+        for cancel in self.cancels.values().chain(self.overseen.values()) {
             cancel.cancel();
         }
         self.jobs.shutdown().await;

@@ -75,7 +75,7 @@ impl Drive {
         }
     }
 
-    /// Ends the tasks that show no sign of life. Whoever waits for a person is not one of them, and neither is a
+    /// Ends the tasks that show no sign of life. Whoever waits for a person, or for who governs the run, is not one of them, and neither is a
     /// task with a sign of life below it.
     pub(super) async fn end_idle(&mut self) -> Result<(), Error> {
         for (task, since) in std::mem::take(&mut self.idle) {
@@ -119,7 +119,9 @@ impl Drive {
     }
 
     fn waits_below(&self, task: TaskIndex) -> bool {
-        let suspended = |place: &TaskIndex| self.waits.contains_key(place);
+        let suspended = |place: &TaskIndex| {
+            self.waits.contains_key(place) || self.tree.state.is_overseen(*place)
+        };
         self.tree.state.tasks().filter(suspended).any(|place| self.is_below(place, task))
     }
 

@@ -11,6 +11,7 @@ use formwork_protocols::{
     TaskId, TaskName, TaskState, Timestamp, ToolClass,
     check::{CheckKind, Phase},
     event::{Decided, ModelFellBack, ModelRetried},
+    overseer::Choice,
     spec::CheckPlace,
     store::Selection,
     tool::AWAIT_TASKS,
@@ -199,6 +200,8 @@ impl Folding {
                     attempt_open: false,
                     failed_check: 0,
                     repaired: false,
+                    granted: 0,
+                    overseen: None,
                 });
             }
             EventBody::BudgetReserved(reserved) => {
@@ -311,6 +314,7 @@ impl Folding {
             }
             EventBody::AttemptEnded(ended) => {
                 standing.attempt_open = false;
+                progress.advice = None;
                 standing.rests = ended.class == Some(FailureClass::Passing);
                 standing.passing = standing.passing.saturating_add(u32::from(standing.rests));
                 if !ended.claimed && ended.reason != BROKEN_OFF && !standing.rests {
@@ -318,6 +322,16 @@ impl Folding {
                 }
             }
             EventBody::InboxAsked(_) => progress.was_asked = true,
+            EventBody::OverseerAsked(asked) => {
+                progress.overseeing = Some(asked.deadline);
+                standing.overseen = Some(asked.why);
+            }
+            EventBody::OverseerAnswered(answered) => {
+                progress.overseeing = None;
+                standing.overseen = None;
+                standing.granted += u32::from(answered.action.choice() == Choice::Retry);
+                progress.heed(&answered.action);
+            }
             EventBody::WaitMet(met) => progress.met = Some(met.event),
             // One that a check has, or that another one asks, is not the task's own.
             EventBody::SessionStarted(started)

@@ -9,6 +9,7 @@ pub(crate) mod fold; // From the log back to where the run was left.
 mod judge; // What expressions say of the results so far.
 mod mail; // What was said from outside.
 pub(crate) mod output; // Whether a result has its form.
+mod oversee; // Who governs the run decides about what would be given up.
 mod scheduler; // The front door.
 mod tree; // The state, with what the record adds to it.
 mod waiting; // Tasks that wait for somebody outside.

@@ -6,6 +6,7 @@ use formwork_protocols::{
     Append, Cancel, Clock, EventBody, NewEvent, PermissionMode, Position, Principal, Rng, RunId,
     RunOutcome, Span, Store, StoreError, SystemClock, SystemRng, TaskId, TaskOutcome,
     event::{RunCreated, TaskCreated},
+    overseer::Overseer,
     store::Lease,
 };
 use serde_json::{Map, Value};
@@ -42,7 +43,15 @@ pub struct Scheduler {
     pub(super) owner: String,
     pub(super) lease: Span,
     pub(super) is_headless: bool,
+    pub(super) overseer: Option<Governed>,
     gone: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+}
+
+/// Who governs runs, and how long they may take for an answer.
+#[derive(Clone)]
+pub(super) struct Governed {
+    pub(super) overseer: Arc<dyn Overseer>,
+    pub(super) within: Span,
 }
 
 /// What a run begins with, besides its plan.
@@ -131,6 +140,7 @@ impl Scheduler {
             owner,
             lease: LEASE,
             is_headless: false,
+            overseer: None,
             gone,
         }
     }
@@ -170,6 +180,14 @@ impl Scheduler {
     #[must_use]
     pub const fn headless(mut self, is_headless: bool) -> Self {
         self.is_headless = is_headless;
+        self
+    }
+
+    /// Says who governs the runs: whoever is asked about tasks that would be given up and of which nobody within the run hears
+    /// who could do something about it. What they have not answered `within` so long goes on to a person's inbox.
+    #[must_use]
+    pub fn with_overseer(mut self, overseer: Arc<dyn Overseer>, within: Span) -> Self {
+        self.overseer = Some(Governed { overseer, within });
         self
     }
 

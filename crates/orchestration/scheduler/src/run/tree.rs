@@ -6,6 +6,7 @@ use formwork_protocols::{
     AttemptId, Body, Cancellation, Claim, Ending, Escalation, OutcomeCode, Position, SessionId,
     Span, TaskOutcome, Timestamp,
     check::{AgentCheck, CheckKind, Fix, Verdict},
+    overseer::Action,
     text,
 };
 use serde_json::{Map, Value, json};
@@ -42,6 +43,12 @@ pub(crate) struct Progress {
     pub(super) goes_on: bool,
     /// Whether whoever made it was told how it ended.
     pub(super) was_told: bool,
+    /// What whoever governs the run was asked about it and has not answered, until when; and what they said.
+    pub(super) overseeing: Option<Timestamp>,
+    /// What its next attempt is told by them.
+    pub(super) advice: Option<String>,
+    /// Whether they have given it up, and nobody else is asked.
+    pub(super) is_settled: bool,
 }
 
 impl Progress {
@@ -57,6 +64,17 @@ impl Progress {
     pub(super) fn failures(&self, index: u32) -> u32 {
         let found = self.failures.iter().find(|(place, _)| *place == index);
         found.map_or(0, |(_, count)| *count)
+    }
+
+    /// Takes what whoever governs the run has decided.
+    pub(super) fn heed(&mut self, action: &Action) {
+        match action {
+            Action::Retry { advice } => {
+                self.advice = Some(advice.clone()).filter(|advice| !advice.trim().is_empty());
+            }
+            Action::Fail { .. } => self.is_settled = true,
+            _ => {}
+        }
     }
 
     /// Returns the place of the exit check that failed in the last phase, if one did.

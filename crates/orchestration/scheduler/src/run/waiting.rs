@@ -60,7 +60,9 @@ impl Drive {
         let asked = self.tree.of(task).is_some_and(|known| known.was_asked);
         // What decides a check reports to it, and is tried again with it.
         let decides = self.tree.decides_above(task);
-        if !self.scheduler.is_headless || !is_cause || asked || decides {
+        let nobody_watches = self.scheduler.is_headless || self.scheduler.overseer.is_some();
+        let is_settled = self.tree.of(task).is_some_and(|known| known.is_settled);
+        if !nobody_watches || !is_cause || asked || decides || is_settled {
             return;
         }
         let name = &self.tree.state.spec(task).name;

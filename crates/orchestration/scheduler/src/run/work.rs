@@ -6,6 +6,7 @@ use formwork_protocols::{
     Cancel, Escalation, EventBody, FailureClass, TaskId, TaskOutcome, TaskState,
     check::{Evidence, Phase, StepKind, Verdict},
     event::{AttemptEnded, CheckFinished},
+    overseer::{Decided, Escalated},
 };
 use futures::FutureExt as _;
 use tokio::time::sleep;
@@ -29,12 +30,14 @@ pub(super) enum Effect {
     Activate(TaskId),
     Answer(Reply, Result<TaskId, String>),
     Told(Reply<Vec<TaskOutcome>>, Result<Vec<TaskOutcome>, String>),
+    Oversee(TaskIndex, Box<Escalated>),
 }
 
 /// Work that came back.
 pub(super) enum Done {
     Attempt { task: TaskIndex, end: AttemptEnd },
     Check { task: TaskIndex, phase: Phase, index: u32, verdict: Option<Box<Verdict>> },
+    Overseen { task: TaskIndex, decided: Result<Decided, String> },
 }
 
 impl Drive {
@@ -51,6 +54,7 @@ impl Drive {
                 // One that no longer listens has been broken off.
                 Effect::Answer(reply, answer) => drop(reply.send(answer)),
                 Effect::Told(reply, outcomes) => drop(reply.send(outcomes)),
+                Effect::Oversee(task, escalated) => self.put(task, *escalated),
                 Effect::Attempt(task, job) => {
                     let (executor, cancel) = (Arc::clone(&self.scheduler.executor), Cancel::new());
                     self.cancels.insert(task, cancel.clone());
@@ -103,6 +107,7 @@ impl Drive {
                 self.cancels.remove(&task);
                 self.attempt_done(task, end);
             }
+            Done::Overseen { task, decided } => self.overseen(task, decided),
             Done::Check { task, verdict: None, .. } => {
                 self.cancels.remove(&task);
                 self.decide_late(Input::Interrupted { task });
@@ -159,6 +164,7 @@ impl Drive {
     pub(super) fn tell_last_round(&mut self, task: TaskIndex, index: u32) {
         let check = self.tree.state.spec(task).postchecks.get(index as usize);
         let Some(most) = check.and_then(|check| check.max_rounds) else { return };
+        let most = most.saturating_add(self.tree.state.granted(task));
         if self.tree.of(task).is_some_and(|progress| progress.failures(index) >= most) {
             self.decide_late(Input::LastRound { task });
         }
@@ -208,6 +214,7 @@ impl Drive {
         if let Some(attempt) = attempt
             && !is_kept
         {
+            self.tree.of_mut(task).advice = None;
             let ended = AttemptEnded { attempt, claimed, reason, class };
             self.record(Some(id), EventBody::AttemptEnded(ended));
         }

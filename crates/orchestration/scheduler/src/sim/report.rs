@@ -44,6 +44,8 @@ pub struct Report {
     pub cancels: u64,
     /// Pauses that were reached.
     pub pauses: u64,
+    /// Tasks that whoever governs the run has decided about.
+    pub overseen: u64,
     /// Processes that died.
     pub crashes: u64,
     /// Tells this series of steps from every other (FNV-1a over its text).
@@ -53,13 +55,13 @@ pub struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, steps, trees, completed, tasks, parts, attempts, checks, .. } = self;
-        let Self { made, waits, blocked, .. } = self;
+        let Self { made, waits, blocked, overseen, .. } = self;
         let Self { model_calls, refused, timeouts, cancels, pauses, crashes, digest, .. } = self;
         write!(
             f,
             "seed {seed}: {steps} steps, {trees} trees ({completed} completed), {tasks} tasks \
              ({parts} parts, {made} made, {waits} waits), {blocked} blocked, {attempts} attempts, {checks} checks, {model_calls} model calls, \
-             {refused} refused, {timeouts} timeouts, {cancels} cancels, {pauses} pauses, \
+             {refused} refused, {overseen} overseen, {timeouts} timeouts, {cancels} cancels, {pauses} pauses, \
              {crashes} crashes, digest {digest:016x}"
         )
     }

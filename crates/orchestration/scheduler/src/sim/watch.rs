@@ -222,6 +222,13 @@ impl Watch {
                     format!("{task:?} waits for what {by:?} writes, and need not")
                 })
             }
+            Command::Oversee { task, .. } => {
+                let seen = self.of(*task);
+                let is_open = matches!(seen.state, TaskState::Active | TaskState::PostcheckFailed);
+                kept(is_open && seen.work.is_none(), || {
+                    format!("{task:?} is asked about while it is {}", seen.state)
+                })
+            }
             Command::Wait { task } => {
                 let waits = self.of(*task).state == TaskState::Suspended;
                 kept(waits, || format!("{task:?} is to wait, and is {}", self.of(*task).state))
@@ -252,7 +259,8 @@ impl Watch {
                 let spec = state.spec(*task);
                 let can_repair =
                     spec.postchecks.iter().any(|check| matches!(check.kind, CheckKind::Output(_)));
-                let most = spec.retries.max + 1 + u32::from(can_repair) + self.of(*task).rests;
+                let others = u32::from(can_repair) + state.granted(*task);
+                let most = spec.retries.max + 1 + others + self.of(*task).rests;
                 kept(*number == wanted && *number <= most, || {
                     format!("attempt {number} of {task:?} comes after {before}, of at most {most}")
                 })?;

@@ -4,6 +4,7 @@
 
 mod flow; // Conditions, nesting, items, retries.
 mod made; // Tasks that bodies make while they work.
+mod overseer; // Who governs a run, and what they decide.
 mod property; // What holds whatever happens.
 mod runs; // Driven, broken off, and taken up again.
 mod waits; // Events from outside, and questions to people.

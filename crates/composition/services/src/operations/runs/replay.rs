@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Body, Cancellation, Ending, Escalation, Event, EventBody, NoSecrets, OutcomeCode, RunId, Store,
-    TaskId, TaskSpec, event::RunCreated,
+    Body, Cancellation, Ending, Escalation, Event, EventBody, NoSecrets, OutcomeCode, RunId, Span,
+    Store, TaskId, TaskSpec, event::RunCreated,
 };
 use formwork_scheduler::{Scheduler, Setup, Signals, workflow::Plan};
 use formwork_trace::{Options, Trace};
@@ -24,8 +24,11 @@ use crate::{
     executor::{Replayed, Workshop},
     models::{Keys, Models},
     setup::RunSetup,
-    tape::Tape,
+    tape::{PlayedOverseer, Tape},
 };
+
+/// Within which what was recorded is answered again: nobody is waited for.
+const AT_ONCE: Span = Span::from_secs(60);
 
 /// Which run to carry out again.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -143,6 +146,10 @@ async fn carry_out(
     });
     let scheduler = Scheduler::new(Arc::clone(memory), executor)
         .with_width(std::num::NonZeroUsize::new(width).unwrap_or(std::num::NonZeroUsize::MIN));
+    let scheduler = match PlayedOverseer::of(events, tape) {
+        Some(overseer) => scheduler.with_overseer(Arc::new(overseer), AT_ONCE),
+        None => scheduler,
+    };
     let new = scheduler
         .create(
             &plan,

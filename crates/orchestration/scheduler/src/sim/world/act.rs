@@ -6,13 +6,16 @@ use formwork_protocols::{
     Ask, Body, Cancellation, Ending, Escalation, EventBody, FailureClass, HoldId, Ledger as _,
     TaskId, TaskState, Usage, Usd,
     check::{Phase, Verdict},
-    event::{AttemptEnded, BudgetReserved, CheckFinished, Decided, ToolRequested},
+    event::{
+        AttemptEnded, BudgetReserved, CheckFinished, Decided, OverseerAnswered, ToolRequested,
+    },
+    overseer::Action,
     tool::Replay,
 };
 
 use super::{Event, Kept, Kind, Pause, World, carry::place};
 use crate::{
-    core::{BodyEnd, Input, TaskIndex},
+    core::{BodyEnd, Input, MOST_GRANTED, Oversight, TaskIndex},
     sim::{chance::StandsAt, forest},
 };
 
@@ -37,6 +40,7 @@ impl World<'_> {
                     let _late = self.decide(Input::Rested { task })?;
                     return Ok(());
                 }
+                Event::Overseen(task) => return self.overseen(task),
                 Event::Work(task, number) => {
                     let Some(work) = place(&mut self.work, task) else { continue };
                     if work.number != number {
@@ -114,6 +118,24 @@ impl World<'_> {
         };
         let _late = self.decide(Input::Woken { task, end })?;
         Ok(())
+    }
+
+    /// Lets whoever governs the run decide about a task. It may come too late, or during a pause.
+    fn overseen(&mut self, task: TaskIndex) -> Kept {
+        if !self.state.is_overseen(task) || self.pause != Pause::No {
+            return Ok(());
+        }
+        let reason = "by chance".to_owned();
+        let (action, what) = match self.chance.below(4) {
+            0 if self.state.can_be_accepted(task) => (Action::Accept { reason }, Oversight::Accept),
+            1 | 2 if self.state.granted(task) < MOST_GRANTED => {
+                (Action::Retry { advice: reason }, Oversight::Retry)
+            }
+            _ => (Action::Fail { reason }, Oversight::GiveUp),
+        };
+        self.report.overseen += 1;
+        self.write(Some(task), EventBody::OverseerAnswered(OverseerAnswered { action }));
+        self.must(Input::Overseen { task, what })
     }
 
     fn check(&mut self, task: TaskIndex, phase: Phase, index: u32, is_told_to_stop: bool) -> Kept {

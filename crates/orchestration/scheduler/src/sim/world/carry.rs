@@ -6,8 +6,8 @@ use formwork_protocols::{
     Ask, Body, EventBody, HoldId, Ledger as _, Span, TaskId, TaskSpec, TaskState, Usage, Usd,
     check::Phase,
     event::{
-        AttemptStarted, BudgetSettled, CheckStarted, RunPaused, RunResumed, RunStarted,
-        TaskCreated, TaskMoved,
+        AttemptStarted, BudgetSettled, CheckStarted, OverseerAsked, RunPaused, RunResumed,
+        RunStarted, TaskCreated, TaskMoved,
     },
 };
 
@@ -54,6 +54,9 @@ impl World<'_> {
         let folded = self.record.read().map_err(|error| format!("the record: {error}"))?;
         self.state = folded.tree.state;
         self.accounts = folded.tree.accounts;
+        if self.is_overseen {
+            self.state.oversee();
+        }
         self.work.clear();
         self.events.clear();
         self.is_finished = false;
@@ -148,6 +151,12 @@ impl World<'_> {
                 self.write(Some(task), EventBody::TaskMoved(moved));
             }
             Command::Rest { task, after } => self.schedule(after, Event::Rested(task)),
+            Command::Oversee { task, why } => {
+                let (options, deadline) = (Vec::new(), self.now);
+                let asked = OverseerAsked { why, options, deadline };
+                self.write(Some(task), EventBody::OverseerAsked(asked));
+                self.schedule_soon(60_000, Event::Overseen(task));
+            }
             Command::Blocked { .. } => self.report.blocked += 1,
             Command::Judge { task } => self.questions.push_back((task, Asked::Condition)),
             Command::Expand { task } => self.questions.push_back((task, Asked::Items)),

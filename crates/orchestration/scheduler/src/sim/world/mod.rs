@@ -79,6 +79,10 @@ fn live(
     grow: fn(&Chance) -> TaskSpec,
 ) -> Kept {
     let mut world = World::new(Chance::new(seed), report, series, grow)?;
+    if seed % 4 == 3 {
+        world.is_overseen = true;
+        world.state.oversee();
+    }
     world.resume()?;
     let mut steps = 0;
     while !world.is_finished {
@@ -109,6 +113,8 @@ enum Event {
     /// Somebody outside says something.
     Wake(TaskIndex),
     Rested(TaskIndex),
+    /// Whoever governs the run decides.
+    Overseen(TaskIndex),
 }
 
 /// Work that is under way.
@@ -162,6 +168,8 @@ struct World<'a> {
     pause: Pause,
     whims: u32,
     is_finished: bool,
+    /// Whether somebody governs the run.
+    is_overseen: bool,
     commands: Vec<Command>,
     questions: VecDeque<(TaskIndex, Asked)>,
     watch: Watch,
@@ -215,6 +223,7 @@ impl<'a> World<'a> {
             scheduled: 0,
             pause: Pause::No,
             is_finished: false,
+            is_overseen: false,
             commands: Vec::new(),
             questions: VecDeque::new(),
             report,
