@@ -27,6 +27,9 @@ pub(crate) fn shown(root: &Root, path: &str) -> Result<String, String> {
     }
     let mut bytes = Vec::new();
     file.take(SHOWN).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if let Some(what) = formwork_transport::media::begins_as(&bytes) {
+        return Err(format!("it is a {what}, and only texts are shown"));
+    }
     if bytes.contains(&0) {
         return Err("it is not a text file".to_owned());
     }

@@ -31,6 +31,7 @@
 //! | get JSON that follows a schema | [`structured::OutputSchema`] |
 //! | find servers on this machine, list and load models | [`discover`], [`Client::inspect`], [`InfoCache`], [`Client::ollama_pull`] |
 //! | read an answer that came without this crate's HTTP | [`decode::Answer`] |
+//! | know whether a provider takes an image or a document | [`media::check`] |
 //! | read only events, calls or calls in prose | [`sse::Decoder`], [`assembly::Assembly`], [`text_calls`] |
 //! | let a model call tools that has no calls of its own | [`text_calls::InText`], or [`ModelOverride::tool_calls`] |
 //!
@@ -58,7 +59,7 @@
 //! | `ModelNotFound` | another model |
 //! | `Endless` | another model, or a smaller limit of tokens: the answer went on past what it may have ([`limit`]) |
 //! | `ContextOverflow` | a shorter conversation; the same one fails again |
-//! | `Invalid` | a corrected request; the server's words are in the message and the body |
+//! | `Invalid` | a corrected request; the server's words are in the message and the body. An image or a document that does not fit ([`media`]) is refused before anything is sent |
 //! | `Cancelled` | nothing: it was asked for |
 //!
 //! Status, code, request id and body are kept, with keys and known secrets taken out.
@@ -144,6 +145,7 @@ mod frames; // Events or lines from bytes.
 mod google;
 mod info; // What a server says of itself and its models.
 pub mod limit; // How large an answer may become.
+pub mod media; // Images and documents, looked at before they are sent.
 mod ollama;
 mod openai_chat;
 mod openai_responses;

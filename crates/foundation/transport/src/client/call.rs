@@ -18,6 +18,7 @@ use super::{Failure, Inner, reading::Reading, tape::Answer, watch::Watch};
 use crate::{
     draft::Draft,
     fault::Fault,
+    media,
     retry::{self, Next},
     wire::{self, Outgoing},
 };
@@ -122,6 +123,7 @@ impl Call {
         let outgoing = match &self.outgoing {
             Some(outgoing) => outgoing,
             None => {
+                media::check_all(self.inner.endpoint.kind, &self.request).map_err(Failure::new)?;
                 let outgoing =
                     wire::outgoing(&self.inner.endpoint, &self.inner.base, &self.request);
                 self.outgoing.insert(Arc::new(outgoing.map_err(Failure::new)?))
