@@ -198,6 +198,7 @@ impl Workshop {
                 error: ToolErrorKind::OutcomeUnknown,
                 message: told.to_owned(),
                 elapsed: Span::ZERO,
+                outside: None,
             }),
             idempotency_key: None,
         }

@@ -233,7 +233,7 @@ impl Workshop {
         }
         let rules = self.rules(&job.spec)?;
         let made_by = self.makers(&job.spec)?;
-        let agents = made_by.iter().copied().chain([&chosen.agent]).collect();
+        let agents = made_by.iter().copied().chain([agent]).collect();
         let whose = Whose { run: job.run, task: Some(job.task), agents };
         let Bounds { protection, told } = self.bounds(&rules, whose).await?;
         let bounded = protection.clone();

@@ -11,7 +11,9 @@ use std::{
 use rustix::{
     fs::{Mode, OFlags},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{LocalModes, OptionalActions, OutputModes, Winsize, tcgetattr, tcsetattr, tcsetwinsize},
+    termios::{
+        LocalModes, OptionalActions, OutputModes, Winsize, tcgetattr, tcsetattr, tcsetwinsize,
+    },
 };
 
 use crate::Terminal;
@@ -40,7 +42,8 @@ impl Pair {
         grantpt(&ours)?;
         unlockpt(&ours)?;
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let theirs = rustix::fs::open(ptsname(&ours, Vec::new())?.as_c_str(), flags, Mode::empty())?;
+        let theirs =
+            rustix::fs::open(ptsname(&ours, Vec::new())?.as_c_str(), flags, Mode::empty())?;
         let mut modes = tcgetattr(&theirs)?;
         modes.output_modes -= OutputModes::OPOST;
         modes.local_modes -= LocalModes::ECHO;

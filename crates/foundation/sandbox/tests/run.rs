@@ -454,7 +454,11 @@ async fn a_command_is_given_no_open_file_but_its_three() {
 }
 
 /// Runs a script at a terminal.
-async fn at_terminal(sandbox: &Sandbox, script: &str, dir: &std::path::Path) -> formwork_sandbox::Finished {
+async fn at_terminal(
+    sandbox: &Sandbox,
+    script: &str,
+    dir: &std::path::Path,
+) -> formwork_sandbox::Finished {
     let mut command = shell(script, dir);
     command.terminal = Some(Terminal::default());
     command.timeout = Duration::from_secs(30);
@@ -513,8 +517,7 @@ async fn what_is_read_from_a_terminal_is_at_its_end() {
         given.terminal = Some(Terminal::default());
         given.stdin = Some(Bytes::from("input\n"));
 
-        let finished =
-            at_terminal(&sandbox, "cat; cat; read line || echo done", dir.path()).await;
+        let finished = at_terminal(&sandbox, "cat; cat; read line || echo done", dir.path()).await;
         let given = run(&sandbox, given).await.unwrap();
 
         assert_eq!((finished.exit, finished.stdout.preview().as_str()), (Exit::Code(0), "done\n"));
@@ -565,7 +568,10 @@ async fn a_timeout_ends_all_that_runs_at_a_terminal() {
 
         let finished = run(&sandbox, command).await.unwrap();
 
-        assert_eq!((finished.exit, finished.stdout.preview().as_str()), (Exit::TimedOut, "begun\n"));
+        assert_eq!(
+            (finished.exit, finished.stdout.preview().as_str()),
+            (Exit::TimedOut, "begun\n")
+        );
         assert!(!runs(pid_in(&dir.path().join("pid"))));
         std::fs::remove_file(dir.path().join("pid")).unwrap();
     }

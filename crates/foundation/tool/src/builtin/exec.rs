@@ -134,7 +134,9 @@ pub(super) fn terminal(
     let invalid = |told: &str| ToolError::new(ToolErrorKind::InvalidArguments, told);
     let size = match (pty.unwrap_or_default(), size) {
         (false, None) => return Ok(None),
-        (false, Some(_)) => return Err(invalid("size is that of a terminal, which there is with pty")),
+        (false, Some(_)) => {
+            return Err(invalid("size is that of a terminal, which there is with pty"));
+        }
         (true, None) => return Ok(Some(Terminal::default())),
         (true, Some(size)) => size,
     };
