@@ -7,6 +7,7 @@ use tokio::process::Child;
 
 use crate::{
     answers::{calls, ending, ends, halted, held, saying},
+    flow::suspended,
     world::{Ended, World, end_of, on_postgres, signal},
 };
 
@@ -215,6 +216,39 @@ async fn a_fork_leaves_the_files_and_a_point_that_is_not_there_is_named() {
         assert!(refused.stderr.contains("formwork events"), "{refused:#?}");
     }
     world.assert_sound().await;
+}
+
+async fn forked_where_a_wait_was_met(world: World) {
+    let workflow = world.workflow(
+        "[[tasks]]\nname = \"one\"\ncommand = [\"true\"]\n\
+         [[tasks]]\nname = \"review\"\ndepends_on = [\"one\"]\nwait_for = { event = \"go\" }\n",
+    );
+    let program = world.formwork(["run", workflow]).spawn().unwrap();
+    suspended(&world, "review").await;
+    world.json(["events", "fire", "go"]).await;
+    let ended = end_of(program).await;
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let (run, met) = (newest(&world).await, world.events("wait.met").await);
+
+    // What was fired was meant for the other run, and this one waits for what comes to itself.
+    world.json(["runs", "fork", &run, "--at", &met[0]["seq"].to_string()]).await;
+    let program = world.formwork(["runs", "resume"]).spawn().unwrap();
+    suspended(&world, "review").await;
+    world.json(["events", "fire", "go"]).await;
+    let resumed = end_of(program).await;
+
+    assert_eq!(resumed.code, Some(0), "{resumed:#?}");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_fork_from_where_a_task_was_told_waits_to_be_told() {
+    forked_where_a_wait_was_met(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_fork_from_where_a_task_was_told_waits_to_be_told() {
+    on_postgres(forked_where_a_wait_was_met).await;
 }
 
 /// Each event of a run is a point that a fork goes on from to the same end.

@@ -76,7 +76,7 @@ async fn pg_behaviour_9_a_workflow_without_a_model_branches_and_repeats() {
 }
 
 /// A question, an event, and something that follows both.
-const OUTSIDE: &str = r#"
+pub(crate) const OUTSIDE: &str = r#"
 [[tasks]]
 name = "ask"
 decision = { question = "Which one?", options = ["red", "green"] }
@@ -92,32 +92,44 @@ depends_on = ["review"]
 command = ["touch", "{{tasks.ask.text}}-{{tasks.review.output.by}}"]
 "#;
 
+/// Returns what runs ask.
+async fn pending(world: &World) -> Vec<Value> {
+    let listed = world.json(["inbox", "list"]).await;
+    listed["items"].as_array().unwrap().clone()
+}
+
+/// Waits until a run asks something, and returns what.
+pub(crate) async fn asked(world: &World) -> String {
+    loop {
+        if let [item, ..] = &pending(world).await[..] {
+            return item["item"].as_str().unwrap().to_owned();
+        }
+    }
+}
+
+/// Waits until a task waits.
+pub(crate) async fn suspended(world: &World, name: &str) {
+    let is_waiting = |task: &Value| task["name"] == name && task["state"] == "suspended";
+    loop {
+        let shown = world.run(["runs", "show", "--json"]).await;
+        // There may be no run yet.
+        if shown.code == Some(0) && shown.json()["tasks"].as_array().unwrap().iter().any(is_waiting)
+        {
+            return;
+        }
+    }
+}
+
 async fn other_processes_answer_and_fire(world: World) {
     let workflow = world.workflow(OUTSIDE);
     let program = world.formwork(["run", workflow]).spawn().unwrap();
-    let pending = async || {
-        let listed = world.json(["inbox", "list"]).await;
-        listed["items"].as_array().unwrap().clone()
-    };
-    let mut items = Vec::new();
-    while items.is_empty() {
-        items = pending().await;
-    }
-    let item = items[0]["item"].as_str().unwrap();
+    let item = &asked(&world).await;
 
     let wrong = world.run(["inbox", "answer", item, "gren"]).await;
     let answered = world.run(["inbox", "answer", item, "2"]).await;
     let late = world.run(["inbox", "answer", item, "red"]).await;
     let nobody = world.run(["events", "fire", "revew"]).await;
-    let is_waiting = async || {
-        let shown = world.shown().await;
-        shown["tasks"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|task| task["name"] == "review" && task["state"] == "suspended")
-    };
-    while !is_waiting().await {}
+    suspended(&world, "review").await;
     let fired =
         world.run(["events", "fire", "review", "--data", r#"{"ok": true, "by": "ada"}"#]).await;
     let ended = end_of(program).await;
@@ -131,7 +143,7 @@ async fn other_processes_answer_and_fire(world: World) {
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     assert!(world.path("green-ada").exists());
     assert!(ended.stderr.contains("asks: Which one? (red | green)"), "{ended:#?}");
-    assert_eq!(pending().await, Vec::<Value>::new());
+    assert_eq!(pending(&world).await, Vec::<Value>::new());
     let shown = world.run(["inbox", "get", item]).await.stdout;
     assert!(shown.contains("state    answered by user:ada: green"), "{shown}");
     world.assert_sound().await;

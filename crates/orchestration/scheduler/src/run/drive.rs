@@ -29,6 +29,7 @@ use super::{
     mail::{self, Mail},
     scheduler::{Report, Scheduler, Signals},
     tree::{Progress, Tree, one_line},
+    waiting::Wait,
     work::{Done, Effect},
 };
 use crate::{
@@ -68,8 +69,8 @@ pub(super) struct Drive {
     /// What the core has asked and waits for.
     pub(super) questions: VecDeque<Question>,
     pub(super) is_answering: bool,
-    /// Those that wait for somebody outside, each until when, and what was said.
-    pub(super) waits: BTreeMap<TaskIndex, Option<Timestamp>>,
+    /// Those that wait for somebody outside, and what was said.
+    pub(super) waits: BTreeMap<TaskIndex, Wait>,
     pub(super) mail: Mail,
     /// Grows each time somebody looks at what was said.
     pub(super) round: u64,

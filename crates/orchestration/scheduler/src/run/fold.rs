@@ -374,6 +374,10 @@ impl Folding {
                 self.builder.stand(task, standing);
             }
         }
+        for progress in &mut self.progress {
+            // A fork was told of nothing that its run was told of, and waits for what comes to itself.
+            progress.met = progress.met.filter(|met| self.mail.at(*met).is_some());
+        }
         let state = self.builder.build().map_err(|source| Error::Tree { run, source })?;
         Ok(Folded {
             tree: Tree { state, progress: self.progress, accounts: Arc::new(self.accounts) },

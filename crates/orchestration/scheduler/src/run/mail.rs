@@ -1,6 +1,6 @@
 //! What people and programs outside have said to a run.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use formwork_protocols::{Event, EventBody, EventName, Position, Principal, TaskId};
 use serde_json::Value;
@@ -13,10 +13,22 @@ pub(super) const KINDS: [&str; 2] = ["external.", "inbox."];
 pub(super) struct Fired {
     pub(super) at: Position,
     pub(super) name: EventName,
-    pub(super) data: Value,
+    /// What came with it, which everybody who waits looks at.
+    pub(super) data: Arc<Value>,
     pub(super) by: Principal,
+    /// The task that alone is told of it; all who wait where there is none.
+    only: Option<TaskId>,
     /// In which round a task met it; one that looks in a later round waits for another.
-    pub(super) used: Option<u64>,
+    used: Option<u64>,
+}
+
+impl Fired {
+    /// Tells whether it can be what a task waits for that looks in a round. What it is not now it never is.
+    pub(super) fn is_for(&self, task: TaskId, event: &EventName, round: u64) -> bool {
+        self.name == *event
+            && self.used.is_none_or(|used| used == round)
+            && self.only.is_none_or(|only| only == task)
+    }
 }
 
 /// What became of a question.
@@ -41,8 +53,9 @@ impl Mail {
         let by = event.principal.clone();
         let reply = match &event.body {
             EventBody::ExternalFired(fired) => {
-                let (name, data) = (fired.name.clone(), fired.data.clone());
-                self.fired.push(Fired { at: event.position, name, data, by, used: None });
+                let (name, data) = (fired.name.clone(), Arc::new(fired.data.clone()));
+                let (at, only) = (event.position, event.task);
+                self.fired.push(Fired { at, name, data, by, only, used: None });
                 return;
             }
             EventBody::WaitMet(met) => {
@@ -61,9 +74,19 @@ impl Mail {
         }
     }
 
+    /// Returns what was fired at a place in the log.
+    pub(super) fn at(&self, at: Position) -> Option<&Fired> {
+        self.fired.get(self.place(at)?)
+    }
+
     pub(super) fn used(&mut self, at: Position, round: u64) {
-        if let Some(fired) = self.fired.iter_mut().find(|fired| fired.at == at) {
+        if let Some(fired) = self.place(at).and_then(|place| self.fired.get_mut(place)) {
             fired.used.get_or_insert(round);
         }
+    }
+
+    fn place(&self, at: Position) -> Option<usize> {
+        // They are taken in the order of the log.
+        self.fired.binary_search_by_key(&at, |fired| fired.at).ok()
     }
 }

@@ -1,7 +1,9 @@
 //! Tasks that wait for somebody outside.
 
+use std::sync::Arc;
+
 use formwork_protocols::{
-    Append, Body, Claim, Escalation, EventBody, Span, Timestamp,
+    Append, Body, Claim, Escalation, EventBody, Position, Span, Timestamp,
     event::{InboxAsked, InboxExpired, ON_ESCALATION, WaitMet, inbox_key},
     spec::{Decision, WaitFor},
 };
@@ -12,6 +14,15 @@ use crate::{
     core::{BodyEnd, Input, TaskIndex},
     error::Error,
 };
+
+/// A task that waits for somebody outside.
+#[derive(Debug, Default)]
+pub(super) struct Wait {
+    /// When it has waited long enough.
+    until: Option<Timestamp>,
+    /// How much of what was fired it has looked at in vain.
+    looked: usize,
+}
 
 /// What a task that waits has come to.
 enum Found {
@@ -24,8 +35,8 @@ impl Drive {
     pub(super) fn begin_wait(&mut self, task: TaskIndex) {
         let since = self.tree.of(task).and_then(|known| known.waits_since);
         let since = since.unwrap_or_else(|| self.scheduler.clock.now());
-        let deadline = self.limit(task).map(|limit| since.after(limit));
-        self.waits.insert(task, deadline);
+        let until = self.limit(task).map(|limit| since.after(limit));
+        self.waits.insert(task, Wait { until, looked: 0 });
         self.round += 1;
         self.questions.push_back(Question::Wait { task, round: self.round });
     }
@@ -45,7 +56,7 @@ impl Drive {
         let asked = InboxAsked {
             question,
             options: decision.options.clone(),
-            deadline: self.waits.get(&task).copied().flatten(),
+            deadline: self.waits.get(&task).and_then(|wait| wait.until),
             assume: decision.assume.clone(),
             escalation: false,
         };
@@ -91,7 +102,7 @@ impl Drive {
         if self.is_pausing || !self.waits.contains_key(&task) {
             return;
         }
-        let spec = std::sync::Arc::clone(self.tree.state.spec(task));
+        let spec = Arc::clone(self.tree.state.spec(task));
         let found = match &spec.body {
             Body::WaitFor(wait) => self.fired(task, wait, round),
             Body::Decision(decision) => match self.ask(task, decision) {
@@ -108,26 +119,39 @@ impl Drive {
     /// Finds the first event that a task waits for.
     fn fired(&mut self, task: TaskIndex, wait: &WaitFor, round: u64) -> Option<Found> {
         let met = self.tree.of(task).and_then(|known| known.met);
-        let matching: Vec<usize> = (0..self.mail.fired.len())
-            .filter(|place| {
-                let fired = &self.mail.fired[*place];
-                // What the record says it has met is what it has met.
-                let is_free = fired.used.is_none_or(|used| used == round);
-                met.map_or(is_free && fired.name == wait.event, |met| fired.at == met)
-            })
-            .collect();
-        let place = matching.into_iter().find(|place| {
-            met.is_some() || self.matches(task, wait, &self.mail.fired[*place].data.clone())
-        })?;
-        let fired = self.mail.fired[place].clone();
+        let at = match met {
+            // What the record says it has met is what it has met.
+            Some(met) => met,
+            None => self.first_for(task, wait, round)?,
+        };
+        let fired = self.mail.at(at)?;
+        let summary = format!("{} by {}", fired.name, fired.by);
+        let output = Some(Value::clone(&fired.data));
         if met.is_none() {
-            self.mail.used(fired.at, round);
-            self.tree.of_mut(task).met = Some(fired.at);
-            let met = WaitMet { event: fired.at };
+            self.mail.used(at, round);
+            self.tree.of_mut(task).met = Some(at);
+            let met = WaitMet { event: at };
             self.record(Some(self.tree.state.id(task)), EventBody::WaitMet(met));
         }
-        let summary = format!("{} by {}", fired.name, fired.by);
-        Some(Found::Claim(Claim { summary, output: Some(fired.data) }))
+        Some(Found::Claim(Claim { summary, output }))
+    }
+
+    /// Finds the first event that is what a task waits for, among those that it has not looked at.
+    fn first_for(&mut self, task: TaskIndex, wait: &WaitFor, round: u64) -> Option<Position> {
+        let id = self.tree.state.id(task);
+        let mut place = self.waits.get(&task)?.looked;
+        let found = loop {
+            let Some(fired) = self.mail.fired.get(place) else { break None };
+            let (at, data) = (fired.at, Arc::clone(&fired.data));
+            if fired.is_for(id, &wait.event, round) && self.matches(task, wait, &data) {
+                break Some(at);
+            }
+            place += 1;
+        };
+        if let Some(wait) = self.waits.get_mut(&task) {
+            wait.looked = place;
+        }
+        found
     }
 
     fn matches(&mut self, task: TaskIndex, wait: &WaitFor, data: &Value) -> bool {
@@ -197,26 +221,22 @@ impl Drive {
         self.answer_questions();
     }
 
-    /// Returns when the next of them has waited long enough.
+    /// Returns when the next of them has waited long enough. During a pause nobody looks.
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
-        self.waits.values().flatten().min().copied()
+        self.waits.values().filter_map(|wait| wait.until).min().filter(|_| !self.is_pausing)
     }
 
     /// Ends the waits whose time is over.
     pub(super) async fn expire(&mut self) -> Result<(), Error> {
         let now = self.scheduler.clock.now();
-        let is_over = |deadline: &Option<Timestamp>| deadline.is_some_and(|at| at <= now);
+        let is_over = |wait: &Wait| wait.until.is_some_and(|at| at <= now);
         if self.is_pausing || !self.waits.values().any(is_over) {
             return Ok(());
         }
         // What was said in time counts.
         self.heed().await?;
-        let over: Vec<TaskIndex> = self
-            .waits
-            .iter()
-            .filter(|(_, deadline)| is_over(deadline))
-            .map(|(task, _)| *task)
-            .collect();
+        let over: Vec<TaskIndex> =
+            self.waits.iter().filter(|(_, wait)| is_over(wait)).map(|(task, _)| *task).collect();
         for task in over {
             let body = self.tree.state.spec(task).body.clone();
             match body {

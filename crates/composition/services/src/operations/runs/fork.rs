@@ -280,11 +280,13 @@ fn is_stop(events: &[Event]) -> bool {
         Some(EventBody::TaskMoved(moved)) => moved.to.is_terminal(),
         // An end of an attempt is recorded with the move, a claim with the checks, a part with its beginning.
         Some(EventBody::AttemptEnded(_) | EventBody::TaskCreated(_)) => false,
-        // A reservation is recorded with its request, an answer with its cost and its words.
+        // A reservation is recorded with its request, an answer with its cost and its words, and what a task waited for
+        // with what follows from it.
         Some(
             EventBody::BudgetReserved(_)
             | EventBody::ModelCompleted(_)
-            | EventBody::SessionStarted(_),
+            | EventBody::SessionStarted(_)
+            | EventBody::WaitMet(_),
         ) => false,
         Some(EventBody::BudgetSettled(settled)) => {
             let answered = |event: &Event| match &event.body {
