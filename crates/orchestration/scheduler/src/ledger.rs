@@ -51,8 +51,11 @@ pub struct Accounts {
 pub struct Exhausted {
     pub task: TaskId,
     pub policy: OnExhausted,
+    pub cap: Cap,
     /// What is missing, in one line.
     pub detail: String,
+    /// Whether whoever has found it records it: a line that was crossed is, a call that goes on beyond it is not.
+    pub is_recorded: bool,
 }
 
 #[derive(Debug, Default)]
@@ -163,6 +166,16 @@ impl Accounts {
         std::mem::take(&mut self.lock().exhausted)
     }
 
+    /// Takes over from the record that somebody was told that a budget is used up.
+    pub(crate) fn restore_told(&self, task: TaskId) {
+        let mut book = self.lock();
+        if let Some(&place) = book.places.get(&task)
+            && let Some(account) = book.accounts.get_mut(place)
+        {
+            account.is_told = true;
+        }
+    }
+
     /// Ends the grace of a budget: from here on its caps hold.
     pub fn close(&self, task: TaskId) {
         let mut book = self.lock();
@@ -212,9 +225,8 @@ impl Book {
             let Some(account) = self.accounts.get(at) else { break };
             next = account.parent;
             let Some(over) = refuses(account) else { continue };
-            let detail = over.to_string();
             let is_open = account.goes_on();
-            self.note(at, detail);
+            self.note(at, (over.cap, over.to_string()), !is_open);
             if !is_open {
                 refusal.get_or_insert(over);
             }
@@ -223,12 +235,13 @@ impl Book {
     }
 
     /// Notes that an account is used up, where something has to happen for it.
-    fn note(&mut self, place: usize, detail: String) {
+    fn note(&mut self, place: usize, (cap, detail): (Cap, String), is_recorded: bool) {
         let Some(account) = self.accounts.get_mut(place) else { return };
         let policy = account.limit.on_exhausted.unwrap_or_default();
         let matters = matches!(policy, OnExhausted::CancelAll | OnExhausted::Grace(_));
         if matters && !std::mem::replace(&mut account.is_told, true) {
-            self.exhausted.push(Exhausted { task: account.task, policy, detail });
+            let task = account.task;
+            self.exhausted.push(Exhausted { task, policy, cap, detail, is_recorded });
         }
     }
 
@@ -398,7 +411,8 @@ impl Ledger for Accounts {
         });
         for crossing in crossings.iter().filter(|crossing| crossing.exhausted) {
             if let Some(&place) = book.places.get(&crossing.task) {
-                book.note(place, format!("{} of {} used", crossing.used, crossing.limit));
+                let detail = format!("{} of {} used", crossing.used, crossing.limit);
+                book.note(place, (crossing.cap, detail), true);
             }
         }
         self.tell(&book);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use formwork_protocols::Usd;
+use formwork_protocols::{Timestamp, Usd};
 use formwork_testkit::http::Reply;
 use serde_json::{Value, json};
 
@@ -177,6 +177,23 @@ async fn pathology_9_a_model_that_never_answers_is_given_up_where_a_task_says_ho
 
     ended.is("stuck", 1);
     assert_eq!(ended.detail, "nothing happened for 400ms");
+}
+
+#[tokio::test]
+async fn pathology_9_a_model_that_falls_silent_is_given_up_that_long_after_its_last_sign_of_life() {
+    let tasks = TASK.replace("protected_paths", "idle = \"1s\"\nprotected_paths");
+    let ended = run_of(&tasks, |n| match n {
+        0 => calls(&[("fs.stat", json!({ "path": "README.md" }))]),
+        _ => Reply::event_stream().stall(),
+    })
+    .await;
+
+    ended.is("stuck", 2);
+    let at = |event: &Value| serde_json::from_value::<Timestamp>(event["at"].clone()).unwrap();
+    let (asked, given_up) =
+        (ended.world.events("model.requested").await, ended.world.events("task.escalated").await);
+    let silent = at(&given_up[0]).since(at(asked.last().unwrap())).as_duration();
+    assert!((1_000..1_700).contains(&silent.as_millis()), "{silent:?}");
 }
 
 #[tokio::test]

@@ -28,6 +28,7 @@
 
 mod build; // From specs, or from a record, to a state.
 pub(crate) mod claims; // What tasks write, so that two do not write the same.
+pub(crate) mod clock; // Ends by the time, and how they are told from others.
 mod conditions; // Whether a task is wanted at all.
 mod decide; // What happened, what to do, and the one function between them.
 mod ends; // How tasks end, and what becomes of those around them.
@@ -45,6 +46,7 @@ mod tests;
 
 pub use {
     build::{BuildError, Builder, Planted, Standing, flatten},
+    clock::is_by_clock,
     decide::{BodyEnd, Command, Input, Oversight, Refusal, decide},
     oversight::MOST_GRANTED,
     parts::Growth,

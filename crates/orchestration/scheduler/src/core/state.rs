@@ -10,7 +10,7 @@ use formwork_protocols::{
     Body, Ending, Escalation, Span, TaskId, TaskSpec, TaskState, spec::OnFailure,
 };
 
-use super::{claims::Claims, made::Join};
+use super::{claims::Claims, clock, made::Join};
 
 /// A task's place in the arrays of a [`State`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -276,10 +276,7 @@ impl State {
     pub fn deadline(&self, task: TaskIndex) -> Option<(Span, Escalation)> {
         let spec = self.spec(task);
         let timeout = spec.timeout.map(|after| (after, Escalation::TimedOut { after }));
-        let wall = spec.budget.wall.map(|after| {
-            let detail = format!("its time of {after} is over");
-            (after, Escalation::BudgetExhausted { detail })
-        });
+        let wall = spec.budget.wall.map(|after| (after, clock::wall_over(after)));
         match (timeout, wall) {
             (Some(timeout), Some(wall)) => Some(if wall.0 < timeout.0 { wall } else { timeout }),
             (timeout, wall) => timeout.or(wall),

@@ -164,7 +164,7 @@ impl Drive {
 
     pub(super) fn set_timer(&mut self, task: TaskIndex) {
         self.warn_of_wall(task);
-        self.watch_idle(task, self.heeded);
+        self.watch_idle(task);
         let Some((after, _)) = self.tree.state.deadline(task) else { return };
         let began = self.tree.of(task).and_then(|progress| progress.began).unwrap_or_default();
         let used = self.worked_so_far().as_micros().saturating_sub(began.as_micros());

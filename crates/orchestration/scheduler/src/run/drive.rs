@@ -95,6 +95,8 @@ pub(super) struct Drive {
     pub(super) renewal: Instant,
     /// Up to where the log was searched for what somebody asks of the run.
     pub(super) heeded: Position,
+    /// The end of the log, as far as this process knows it.
+    pub(super) head: Position,
     pub(super) end: Option<End>,
     pub(super) is_aborting: bool,
     pub(super) was_paused: bool,
@@ -147,6 +149,7 @@ impl Drive {
             idle: Vec::new(),
             renewal: Instant::now() + renewal,
             heeded: folded.last,
+            head: folded.last,
             end: None,
             is_aborting: folded.is_abort_asked,
             was_paused: folded.is_paused,
@@ -210,6 +213,7 @@ impl Drive {
             let state = self.tree.state.state_of(task);
             if !state.is_terminal() && state != TaskState::Created {
                 self.set_timer(task);
+                self.go_on_with_grace(task);
             }
         }
         for task in self.tree.state.tasks() {
@@ -221,6 +225,7 @@ impl Drive {
         }
         // What had no time left does not begin again, and ends for that reason and no other.
         self.time_out();
+        self.ring();
         if self.end.is_some() {
             return;
         }
@@ -412,12 +417,13 @@ impl Drive {
         let events = std::mem::replace(&mut self.events, room);
         let blobs = std::mem::take(&mut self.blobs);
         let token = Some(self.lease.token);
-        self.scheduler
-            .store
-            .append(Append { run: self.run, token, events, blobs })
-            .await
-            .map(|_| ())
-            .map_err(|source| Error::Store { run: self.run, source })
+        let batch = Append { run: self.run, token, events, blobs };
+        let recorded = self.scheduler.store.append(batch).await;
+        let recorded = recorded.map_err(|source| Error::Store { run: self.run, source })?;
+        if let Some(last) = recorded.last() {
+            self.head = self.head.max(last.position);
+        }
+        Ok(())
     }
 
     async fn finish(&mut self) -> Result<RunOutcome, Error> {

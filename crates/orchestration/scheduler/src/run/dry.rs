@@ -3,15 +3,16 @@
 use std::cmp::Reverse;
 
 use formwork_protocols::{
-    Escalation, EventBody, Position,
+    Escalation, Event, EventBody, Position, Span, Timestamp,
     budget::{Cap, Crossing, OnExhausted},
+    event::BudgetExhausted,
     store::Selection,
 };
 use tokio::time::Instant;
 
 use super::drive::Drive;
 use crate::{
-    core::{Input, TaskIndex},
+    core::{Input, TaskIndex, clock},
     error::Error,
 };
 
@@ -39,13 +40,41 @@ impl Drive {
             match found.policy {
                 OnExhausted::CancelAll => self.end_for_budget(task, found.detail),
                 OnExhausted::Grace(span) => {
-                    // A span that no clock can hold is none.
-                    if let Some(at) = Instant::now().checked_add(span.as_duration()) {
-                        self.alarms.push(Reverse((at, task, Alarm::GraceOver(found.detail))));
+                    if !found.is_recorded {
+                        // Whoever takes the run up has to know since when.
+                        let (task, detail) = (found.task, found.detail.clone());
+                        let exhausted = BudgetExhausted { task, cap: found.cap, detail };
+                        self.record(Some(task), EventBody::BudgetExhausted(exhausted));
                     }
+                    let now = self.worked_so_far();
+                    let since = &mut self.tree.of_mut(task).exhausted;
+                    let (began, detail) = since.get_or_insert((now, found.detail)).clone();
+                    self.end_grace(task, span, began, detail);
                 }
                 OnExhausted::BlockNew | OnExhausted::Unlimited => {}
             }
+        }
+    }
+
+    /// Has what is left of the grace go by of a budget that a process before this one has found used up.
+    pub(super) fn go_on_with_grace(&mut self, task: TaskIndex) {
+        let Some((began, detail)) = self.tree.of(task).and_then(|known| known.exhausted.clone())
+        else {
+            return;
+        };
+        if let Some(OnExhausted::Grace(span)) = self.tree.state.spec(task).budget.on_exhausted {
+            self.tree.accounts.restore_told(self.tree.state.id(task));
+            self.end_grace(task, span, began, detail);
+        }
+    }
+
+    /// Has the grace of a budget end that was used up when the run had been worked on for so long.
+    fn end_grace(&mut self, task: TaskIndex, grace: Span, began: Span, detail: String) {
+        let used = self.worked_so_far().as_micros().saturating_sub(began.as_micros());
+        let left = Span::from_micros(grace.as_micros().saturating_sub(used));
+        // A span that no clock can hold is none.
+        if let Some(at) = Instant::now().checked_add(left.as_duration()) {
+            self.alarms.push(Reverse((at, task, Alarm::GraceOver(detail))));
         }
     }
 
@@ -68,9 +97,15 @@ impl Drive {
     }
 
     /// Has it looked at whether a task shows signs of life, once it may be without any for too long.
-    pub(super) fn watch_idle(&mut self, task: TaskIndex, since: Position) {
-        let Some(idle) = self.tree.state.spec(task).idle else { return };
-        if let Some(at) = Instant::now().checked_add(idle.as_duration()) {
+    pub(super) fn watch_idle(&mut self, task: TaskIndex) {
+        if let Some(idle) = self.tree.state.spec(task).idle {
+            self.look_for_life(task, self.head, idle);
+        }
+    }
+
+    /// Has it looked at whether a task has shown a sign of life since a place in the log, after so long.
+    fn look_for_life(&mut self, task: TaskIndex, since: Position, after: Span) {
+        if let Some(at) = Instant::now().checked_add(after.as_duration()) {
             self.alarms.push(Reverse((at, task, Alarm::Idle(since))));
         }
     }
@@ -83,33 +118,42 @@ impl Drive {
             if self.is_pausing {
                 continue;
             }
-            let (alive, last) = self.signs_of(task, since).await?;
-            if alive || self.waits_below(task) {
-                self.watch_idle(task, last);
+            let (sign, head) = self.signs_of(task, since).await?;
+            // From the last sign on, and not from when somebody looked.
+            let gone = sign.map_or(idle, |at| self.scheduler.clock.now().since(at));
+            let left = match self.waits_below(task) {
+                true => idle,
+                false => Span::from_micros(idle.as_micros().saturating_sub(gone.as_micros())),
+            };
+            if left > Span::ZERO {
+                self.look_for_life(task, head, left);
                 continue;
             }
-            let detail = format!("nothing happened for {idle}");
-            self.decide_late(Input::TimedOut {
-                task,
-                why: Escalation::Stuck { pattern: None, detail },
-            });
+            self.decide_late(Input::TimedOut { task, why: clock::nothing_happened(idle) });
         }
         Ok(())
     }
 
-    /// Tells whether anything was recorded of a task or of one below it since a place in the log, and where the
-    /// log of the run ends.
-    async fn signs_of(&self, task: TaskIndex, since: Position) -> Result<(bool, Position), Error> {
+    /// Returns when anything was last recorded of a task or of one below it since a place in the log, if anything was,
+    /// and where the log of the run ends.
+    async fn signs_of(
+        &self,
+        task: TaskIndex,
+        since: Position,
+    ) -> Result<(Option<Timestamp>, Position), Error> {
         let selection = Selection { run: Some(self.run), ..Selection::default() };
-        let (mut alive, mut after) = (false, since);
+        let (mut sign, mut after) = (None, since);
         loop {
             let store = &self.scheduler.store;
             let events = store.read(after, &selection, LOOKED_AT).await;
             let events = events.map_err(|source| Error::Store { run: self.run, source })?;
-            let Some(last) = events.last() else { return Ok((alive, after)) };
+            let Some(last) = events.last() else { return Ok((sign, after)) };
             after = last.position;
-            let places = events.iter().filter_map(|event| self.tree.state.find(event.task?));
-            alive |= places.into_iter().any(|place| self.is_below(place, task));
+            let is_own = |event: &&Event| {
+                let place = event.task.and_then(|task| self.tree.state.find(task));
+                place.is_some_and(|place| self.is_below(place, task))
+            };
+            sign = events.iter().rfind(is_own).map(|event| event.at).or(sign);
         }
     }
 
@@ -139,14 +183,14 @@ impl Drive {
                 Alarm::Idle(since) => self.idle.push((task, since)),
                 Alarm::GraceOver(detail) => {
                     self.tree.accounts.close(id);
-                    self.end_for_budget(task, format!("{detail}, and its grace is over"));
+                    self.decide_late(Input::TimedOut { task, why: clock::grace_over(&detail) });
                 }
                 Alarm::WallWarning => {
                     let Some(wall) = self.tree.state.spec(task).budget.wall else { continue };
                     let began = self.tree.of(task).and_then(|progress| progress.began);
                     let used = self.worked_so_far().as_micros();
                     let used = used.saturating_sub(began.unwrap_or_default().as_micros());
-                    let used = formwork_protocols::Span::from_micros(used);
+                    let used = Span::from_micros(used);
                     let (used, limit) = (used.to_string(), wall.to_string());
                     let crossing =
                         Crossing { task: id, cap: Cap::Wall, used, limit, exhausted: false };

@@ -211,6 +211,13 @@ impl Folding {
                     self.calls.insert(reserved.hold, reserved.call);
                 }
             }
+            EventBody::BudgetExhausted(found) => {
+                // Of the task whose budget it is, whoever has found it used up.
+                let place = self.place(Some(found.task)).map(TaskIndex::position);
+                if let Some(progress) = place.and_then(|place| self.progress.get_mut(place)) {
+                    progress.exhausted.get_or_insert((self.worked, found.detail));
+                }
+            }
             EventBody::ModelRetried(ModelRetried { call, lost: Some(lost), .. })
             | EventBody::ModelFellBack(ModelFellBack { call, lost: Some(lost), .. }) => {
                 let ask = Ask { usd: lost.cost, tokens: lost.usage.total() };

@@ -39,6 +39,8 @@ pub(crate) struct Progress {
     pub(super) waits_since: Option<Timestamp>,
     pub(super) was_asked: bool,
     pub(super) met: Option<Position>,
+    /// Since when its budget is used up, in time that the run was carried out, and what was missing.
+    pub(super) exhausted: Option<(Span, String)>,
     /// Whether its last attempt only could not reach its model.
     pub(super) goes_on: bool,
     /// Whether whoever made it was told how it ended.

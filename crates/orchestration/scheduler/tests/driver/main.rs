@@ -7,5 +7,6 @@ mod made; // Tasks that bodies make while they work.
 mod overseer; // Who governs a run, and what they decide.
 mod property; // What holds whatever happens.
 mod runs; // Driven, broken off, and taken up again.
+mod stops; // What is to end while something begins, or comes whole.
 mod waits; // Events from outside, and questions to people.
 mod world; // A store, a clock, a scheduler.

@@ -59,7 +59,7 @@ async fn begin(world: &World, text: &str) -> (formwork_scheduler::Scheduler, New
 }
 
 /// Waits until so many events of a kind are in the log of a run.
-async fn seen(world: &World, run: RunId, kind: &str, count: usize) {
+pub(crate) async fn seen(world: &World, run: RunId, kind: &str, count: usize) {
     let mut happening = world.store.watch();
     while world.kinds(run).await.iter().filter(|own| *own == kind).count() < count {
         futures::StreamExt::next(&mut happening).await.unwrap();
