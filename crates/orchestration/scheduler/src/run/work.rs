@@ -57,10 +57,7 @@ impl Drive {
                 Effect::Oversee(task, escalated) => self.put(task, *escalated),
                 Effect::Attempt(task, job) => {
                     let (executor, cancel) = (Arc::clone(&self.scheduler.executor), Cancel::new());
-                    self.cancels.insert(task, cancel.clone());
-                    if self.tree.state.is_stopping(task) {
-                        cancel.cancel();
-                    }
+                    self.begin(task, &cancel);
                     self.jobs.spawn(async move {
                         let work = AssertUnwindSafe(executor.attempt(*job, &cancel)).catch_unwind();
                         let end = tokio::select! {
@@ -77,10 +74,7 @@ impl Drive {
                 }
                 Effect::Check(task, job) => {
                     let (executor, cancel) = (Arc::clone(&self.scheduler.executor), Cancel::new());
-                    self.cancels.insert(task, cancel.clone());
-                    if self.tree.state.is_stopping(task) {
-                        cancel.cancel();
-                    }
+                    self.begin(task, &cancel);
                     let (phase, index) = (job.phase, job.index);
                     self.jobs.spawn(async move {
                         let name = job.check.name.clone();
@@ -98,6 +92,15 @@ impl Drive {
                     });
                 }
             }
+        }
+    }
+
+    /// Notes how to break off work that begins. Whoever was to be stopped between what was decided and what is begun is
+    /// told so at once, since nothing of it was under way then.
+    fn begin(&mut self, task: TaskIndex, cancel: &Cancel) {
+        self.cancels.insert(task, cancel.clone());
+        if self.is_pausing || self.tree.state.is_stopping(task) {
+            cancel.cancel();
         }
     }
 

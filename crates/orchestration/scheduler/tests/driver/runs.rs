@@ -240,7 +240,7 @@ fn pausing(
 }
 
 /// Asks something of a run as another process would: without its lease.
-async fn ask(store: &dyn Store, run: RunId, body: fn(RunRequested) -> EventBody) {
+pub(crate) async fn ask(store: &dyn Store, run: RunId, body: fn(RunRequested) -> EventBody) {
     let event = NewEvent {
         task: None,
         principal: "user:bob".parse().unwrap(),

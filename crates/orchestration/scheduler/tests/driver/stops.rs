@@ -1,4 +1,9 @@
-//! What is to end meanwhile: a grace that goes on after a pause.
+//! What is to end meanwhile: a grace that goes on after a pause, work that has just begun.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use formwork_protocols::{
     Ask, Body, Budget, Cancel, Claim, EventBody, HoldId, OutcomeCode, Span, Store,
@@ -11,12 +16,14 @@ use formwork_scheduler::{
 use serde_json::Map;
 
 use crate::{
+    runs::ask,
     waits::seen,
-    world::{World, ending, on_both, pass, setup},
+    world::{World, ending, hang, on_both, pass, plan, setup},
 };
 
 on_both! {
     a_grace_goes_on_where_a_pause_has_left_it,
+    work_that_begins_as_the_run_is_paused_is_broken_off,
 }
 
 /// Returns a plan of one task that has to be merged.
@@ -62,3 +69,29 @@ async fn a_grace_goes_on_where_a_pause_has_left_it(world: World) {
     assert_eq!(told.count(), 1);
 }
 
+async fn work_that_begins_as_the_run_is_paused_is_broken_off(world: World) {
+    let store = Arc::clone(&world.store);
+    let first = move |job: AttemptJob, _: Cancel| {
+        let store = Arc::clone(&store);
+        async move {
+            let until = Instant::now() + Duration::from_millis(150);
+            ask(&*store, job.run, EventBody::RunPauseRequested).await;
+            // Nobody else gets a turn until a sign of life is due, by which the request is found.
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            Ok(Claim::default())
+        }
+    };
+    let natives = Natives::new().with("first", first).with("second", hang);
+    let text = "[[tasks]]\nname = \"first\"\nnative = \"first\"\n\
+                [[tasks]]\nname = \"second\"\nnative = \"second\"\ndepends_on = [\"first\"]\n";
+    let scheduler = world.scheduler(natives.clone(), pass).with_lease(Span::from_millis(300));
+    let new = scheduler.create(&plan(text, &natives), setup()).await.unwrap();
+    let run = new.id();
+
+    let report = scheduler.run(new, &Signals::default()).await.unwrap();
+
+    assert_eq!(report.outcome.code, OutcomeCode::Interrupted, "{}", report.outcome);
+    assert_eq!(world.kinds(run).await.last().unwrap(), "run.paused");
+}
