@@ -150,10 +150,11 @@ impl Workshop {
             return verdict(true, "the task works in the workspace of the run".to_owned());
         };
         // One after the other, so that what the suite passes with is what it is merged to.
-        let _turn = tokio::select! {
+        let broken_off = || verdict(false, "it was broken off".to_owned());
+        let turn = tokio::select! {
             biased;
-            () = cancel.cancelled() => return verdict(false, "it was broken off".to_owned()),
-            turn = self.merging.lock() => turn,
+            () = cancel.cancelled() => return broken_off(),
+            turn = Arc::clone(&self.merging).lock_owned() => turn,
         };
         if let Some(refused) = self.integrated(job, home, cancel).await? {
             return Ok(refused);
@@ -172,8 +173,13 @@ impl Workshop {
         }
         let (root, isolation, name) =
             (Arc::clone(&home.root), home.isolation.clone(), home.name.clone());
+        let late = cancel.clone();
         let merging = move || {
             let Some(mut own) = isolation.find(&name)? else { return Ok(Came::Before) };
+            // From here on it comes whole.
+            if late.is_cancelled() {
+                return Ok(Came::Late);
+            }
             match own.merge(&root, &rules)? {
                 Merged::Done(paths) => own.remove().map(|()| Came::All(paths.len())),
                 Merged::Conflicts(mut met) => {
@@ -182,12 +188,18 @@ impl Workshop {
                 }
             }
         };
-        let came = blocking(merging).await;
+        // Whoever no longer waits for it has not ended it, and nobody else comes in between.
+        let merged = blocking(move || Ok((merging(), turn))).await;
+        let (came, _turn) = match merged {
+            Ok((came, turn)) => (came.map_err(Error::from), Some(turn)),
+            Err(error) => (Err(error), None),
+        };
         if let Some(before) = before {
             let found = home.baselines.after(before, work).await?;
             home.baselines.append(job.run, None, job.token, found, Vec::new()).await?;
         }
         let (passed, reason) = match came? {
+            Came::Late => return broken_off(),
             Came::Before => (true, "it was merged before".to_owned()),
             Came::Nothing(met) => return verdict(false, told(met)),
             Came::All(1) => (true, "1 path merged into the workspace of the run".to_owned()),
@@ -302,6 +314,8 @@ enum Came {
     All(usize),
     /// All, when it was merged by a process before this one, or at an earlier look.
     Before,
+    /// Nothing: it was to be broken off before it began.
+    Late,
     /// Nothing: these stand against it.
     Nothing(Vec<Conflict>),
 }

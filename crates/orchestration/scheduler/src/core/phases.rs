@@ -90,6 +90,10 @@ impl State {
         if self.node(task).open > 0 {
             self.stop_deciding(task, out);
         }
+        if phase == Phase::Exit && failed.is_none() && self.is_merged(task) {
+            // It was to stop while that came about, and cannot be undone by that.
+            self.node_mut(task).stop = None;
+        }
         if self.node(task).stop.is_some() {
             self.end_if_stopped(task, out);
             return Ok(());
@@ -121,6 +125,16 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Tells whether a task whose exit checks have passed is done with that: what it did in a workspace of its own is in
+    /// the run's, and nothing follows.
+    fn is_merged(&self, task: TaskIndex) -> bool {
+        let node = self.node(task);
+        let last = node.spec.postchecks.last();
+        node.open == 0
+            && node.spec.on_success.is_empty()
+            && last.is_some_and(|check| matches!(check.kind, CheckKind::Merged))
     }
 
     /// Tries a task again whose exit checks failed, or gives it up.

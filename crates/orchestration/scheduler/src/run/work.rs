@@ -4,7 +4,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use formwork_protocols::{
     Cancel, Escalation, EventBody, FailureClass, TaskId, TaskOutcome, TaskState,
-    check::{Evidence, Phase, StepKind, Verdict},
+    check::{CheckKind, Evidence, Phase, StepKind, Verdict},
     event::{AttemptEnded, CheckFinished},
     overseer::{Decided, Escalated},
 };
@@ -76,6 +76,8 @@ impl Drive {
                     let (executor, cancel) = (Arc::clone(&self.scheduler.executor), Cancel::new());
                     self.begin(task, &cancel);
                     let (phase, index) = (job.phase, job.index);
+                    // What has begun to come into the workspace of the run comes whole, and then is there.
+                    let merges = matches!(job.check.kind, CheckKind::Merged);
                     self.jobs.spawn(async move {
                         let name = job.check.name.clone();
                         let work = AssertUnwindSafe(executor.check(*job, &cancel)).catch_unwind();
@@ -84,10 +86,11 @@ impl Drive {
                             verdict = work => Some(verdict.unwrap_or_else(|_| {
                                 failed_verdict(name, "the check itself panicked")
                             })),
-                            () = grace(&cancel) => None,
+                            () = grace(&cancel), if !merges => None,
                         };
                         // A verdict of work that was told to stop may be about the stop.
-                        let verdict = verdict.filter(|_| !cancel.is_cancelled()).map(Box::new);
+                        let counts = |it: &Verdict| !cancel.is_cancelled() || (merges && it.passed);
+                        let verdict = verdict.filter(counts).map(Box::new);
                         Done::Check { task, phase, index, verdict }
                     });
                 }

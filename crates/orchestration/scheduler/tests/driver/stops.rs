@@ -1,17 +1,20 @@
-//! What is to end meanwhile: a grace that goes on after a pause, work that has just begun.
+//! What is to end meanwhile: a grace that goes on after a pause, a merge that comes whole, work that has just begun.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use async_trait::async_trait;
 use formwork_protocols::{
-    Ask, Body, Budget, Cancel, Claim, EventBody, HoldId, OutcomeCode, Span, Store,
+    Ask, Body, Budget, Cancel, Claim, EventBody, HoldId, OutcomeCode, Position, Span, Store,
     SystemClock, SystemRng, TaskName, TaskSpec, WorkflowName,
     budget::OnExhausted,
+    check::{CheckKind, CheckSpec, Verdict},
+    store::Selection,
 };
 use formwork_scheduler::{
-    AttemptJob, Natives, Signals, workflow::Plan,
+    AttemptEnd, AttemptJob, CheckJob, Executor, Natives, Scheduler, Signals, workflow::Plan,
 };
 use serde_json::Map;
 
@@ -23,6 +26,7 @@ use crate::{
 
 on_both! {
     a_grace_goes_on_where_a_pause_has_left_it,
+    what_is_merged_is_done_although_its_time_was_over_meanwhile,
     work_that_begins_as_the_run_is_paused_is_broken_off,
 }
 
@@ -67,6 +71,43 @@ async fn a_grace_goes_on_where_a_pause_has_left_it(world: World) {
     assert!(ending(&report, "only").ends_with("and its grace is over"), "{}", report.outcome);
     let told = world.kinds(run).await.into_iter().filter(|kind| kind == "budget.exhausted");
     assert_eq!(told.count(), 1);
+}
+
+/// Says that it has merged long after it was told to stop.
+struct Merges(Arc<dyn Store>);
+
+#[async_trait]
+impl Executor for Merges {
+    async fn attempt(&self, _: AttemptJob, _: &Cancel) -> AttemptEnd {
+        AttemptEnd::Claimed { claim: Claim::default(), session: None, files_changed: 0 }
+    }
+
+    async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict {
+        cancel.cancelled().await;
+        // Longer than any other work is waited for that was told so.
+        let told = Instant::now();
+        while told.elapsed() < Duration::from_millis(900) {
+            self.0.read(Position(0), &Selection::default(), 1).await.unwrap();
+        }
+        Verdict::bare(&*job.check.name, true, "1 path merged into the workspace of the run")
+    }
+}
+
+async fn what_is_merged_is_done_although_its_time_was_over_meanwhile(world: World) {
+    let merged = CheckSpec::new("merged", CheckKind::Merged, Span::from_secs(60));
+    let timeout = Some(Span::from_millis(50));
+    let plan = one(|task| TaskSpec { postchecks: vec![merged], timeout, ..task });
+    let scheduler =
+        Scheduler::new(Arc::clone(&world.store), Arc::new(Merges(Arc::clone(&world.store))))
+            .with_time(Arc::clone(&world.clock) as _, Arc::new(SystemRng));
+    let new = scheduler.create(&plan, setup()).await.unwrap();
+    let run = new.id();
+
+    let report = scheduler.run(new, &Signals::default()).await.unwrap();
+
+    assert_eq!(report.outcome.code, OutcomeCode::Completed, "{}", report.outcome);
+    assert_eq!(ending(&report, "only"), "completed");
+    assert_eq!(world.store.audit(run).await.unwrap().faults, []);
 }
 
 async fn work_that_begins_as_the_run_is_paused_is_broken_off(world: World) {

@@ -85,3 +85,22 @@ fn an_outage_is_waited_for_no_longer_than_the_task_says_and_uses_no_attempt_up()
     // A quarter and a half of a second are over; another whole one would be too long.
     assert_eq!(tree.ending("only"), "model call failed: refused the connection");
 }
+
+#[test]
+fn what_has_come_into_the_workspace_of_the_run_is_done_whatever_was_to_end_it_meanwhile() {
+    let ends = |kind: CheckKind| {
+        let check = CheckSpec::new("last".to_owned(), kind, Span::from_secs(1));
+        let mut tree = Tree::begin(TaskSpec { postchecks: vec![check], ..leaf("only") }, 1);
+        tree.pass("only");
+        let task = tree.named("only");
+        let why = Escalation::TimedOut { after: Span::from_secs(1) };
+        let mut out = Vec::new();
+        decide(&mut tree.state, Input::TimedOut { task, why }, &mut out).unwrap();
+        let passed = Input::Checked { task, phase: Phase::Exit, failed: None };
+        decide(&mut tree.state, passed, &mut out).unwrap();
+        tree.ending("only")
+    };
+
+    assert_eq!(ends(CheckKind::Merged), "completed");
+    assert_eq!(ends(CheckKind::Diff(DiffCheck::default())), "timed out after 1s");
+}
