@@ -60,9 +60,9 @@ impl Workshop {
             }
         }
         let mut verdict = self.once(job, &began, cancel).await?;
-        if let Some(fix) =
-            job.check.fix.as_ref().filter(|_| !verdict.passed && !cancel.is_cancelled())
-        {
+        // Where nobody has judged, nothing is found that could be mended.
+        let is_found = !verdict.passed && !verdict.unjudged && !cancel.is_cancelled();
+        if let Some(fix) = job.check.fix.as_ref().filter(|_| is_found) {
             let mended = match self.is_mending(job).await? {
                 true => step(StepKind::Fix, &Verdict::bare("fix", false, BROKEN_OFF)),
                 false => {

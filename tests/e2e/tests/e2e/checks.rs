@@ -1,10 +1,11 @@
 //! Checks that cannot be talked out of failing: fixes, planted failures, rounds, and agents that judge.
 
+use formwork_testkit::http::{Gate, Reply};
 use serde_json::{Value, json};
 
 use crate::{
-    answers::{calls, ends, says},
-    world::{World, on_postgres},
+    answers::{calls, ends, held, saying, says},
+    world::{World, end_of, on_postgres},
 };
 
 /// A task of one agent with these exit checks.
@@ -407,4 +408,70 @@ async fn a_function_of_the_embedding_program_decides_as_a_check() {
     let detail = formwork.call::<Get>(&caller, GetParams { run: compared }).await.unwrap();
     assert_eq!(detail.checks[0].verdict.reason, "changed kept.txt, which had to stay as it was");
     formwork.close().await;
+}
+
+async fn nobody_judged(world: World) {
+    world.agent("left", "one");
+    world.agent("right", "two");
+    let workflow = world.workflow(&task(
+        "[[tasks.postchecks]]\nname = \"judged\"\nagent = \"right\"\nprompt = \"Judge it.\"\n\
+         fix = { command = [\"touch\", \"mended\"] }\n",
+    ));
+    world.server.reply(&World::chat("one"), calls(&[writes("x")]));
+    world.server.reply(&World::chat("one"), ends("It is there."));
+    world.server.reply(&World::chat("two"), Reply::text(401, "who are you?"));
+
+    let ended = world.run(["run", workflow]).await;
+
+    assert_eq!(ended.code, Some(3), "{ended:#?}");
+    assert!(!world.path("mended").exists(), "nothing was found that could be mended");
+    let found = verdicts(&world).await;
+    assert_eq!((found.len(), &found[0]["unjudged"]), (1, &json!(true)), "{found:#?}");
+    assert_eq!(world.server.requests().len(), 3, "nobody was asked once more");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn where_nobody_has_judged_nothing_is_mended() {
+    nobody_judged(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_where_nobody_has_judged_nothing_is_mended() {
+    on_postgres(nobody_judged).await;
+}
+
+#[tokio::test]
+async fn the_time_of_a_check_is_that_of_all_its_parts_together() {
+    let world = World::new().await;
+    world.agent("left", "one");
+    world.agent("right", "two");
+    let text = |name: &str| -> String { (0..8_000).map(|it| format!("{name} {it}\n")).collect() };
+    world.repo.write("large.txt", text("line")).unwrap();
+    let workflow = world.workflow(&task(
+        "retries = { max = 0 }\n\
+         [[tasks.postchecks]]\nagent = \"right\"\nprompt = \"Judge it.\"\ntimeout = \"2s\"\n",
+    ));
+    let exec = ("exec", json!({ "command": ["cp", "large.txt", "copy.txt"] }));
+    world.server.reply(&World::chat("one"), calls(&[exec]));
+    world.server.reply(&World::chat("one"), ends("It is there."));
+    let (first, second) = (Gate::new(), Gate::new());
+    let pass = saying(&json!({ "verdict": "pass", "issues": [] }).to_string());
+    world.server.reply(&World::chat("two"), held(&first, &pass));
+    world.server.reply(&World::chat("two"), held(&second, &pass));
+
+    // The first part takes most of the time, and the second what is left of it.
+    let program = world.formwork(["run", workflow]).spawn().unwrap();
+    first.reached().await;
+    let asked = std::time::Instant::now();
+    while asked.elapsed().as_millis() < 1_200 {
+        world.shown().await;
+    }
+    first.open();
+    let ended = end_of(program).await;
+
+    assert_eq!(ended.code, Some(2), "{ended:#?}");
+    let found = verdicts(&world).await;
+    assert_eq!(found[0]["reason"], "right gave no verdict: timed out after 2s");
+    assert!(asked.elapsed().as_millis() < 3_000, "{:?}", asked.elapsed());
 }

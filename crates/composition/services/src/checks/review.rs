@@ -1,11 +1,12 @@
 //! A check by an agent: it looks at the work, changes nothing, and says in a fixed form what it found.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use formwork_context::{indented, outside};
 use formwork_protocols::{
-    AgentName, AttemptId, Blob, Body, Cancel, Claim, PermissionMode, SessionId, TaskId, TaskName,
+    AgentName, AttemptId, Blob, Body, Cancel, Claim, PermissionMode, SessionId, Span, TaskId,
+    TaskName,
     check::{AgentCheck, CheckStep, Evidence, Issue, Phase, Reviewed, Severity, StepKind, Verdict},
     text,
     tool::TaskControl,
@@ -14,6 +15,7 @@ use formwork_scheduler::{AttemptJob, CheckJob};
 use formwork_session::{Limits, SessionEnd};
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::{
     diff::{Diff, MAX_PARTS},
@@ -58,11 +60,14 @@ impl Workshop {
         check: &AgentCheck,
         cancel: &Cancel,
     ) -> Result<Verdict, Error> {
+        // All looks at all parts are one check.
+        let until = Instant::now().checked_add(job.check.timeout.as_duration());
         let attempt = self.aside(job).await?;
         let mut seen = self.sight(job, check).await?;
         let mut looks = 1;
         loop {
-            let mut verdict = self.look_over(job, check, &attempt, &seen, cancel).await?;
+            let looking = Box::pin(self.look_over(job, check, &attempt, (&seen, until), cancel));
+            let mut verdict = looking.await?;
             if let Some(review) = &mut verdict.evidence.review {
                 review.looks = looks;
             }
@@ -114,7 +119,7 @@ impl Workshop {
         job: &CheckJob,
         check: &AgentCheck,
         attempt: &AttemptJob,
-        seen: &Sight,
+        (seen, until): (&Sight, Option<Instant>),
         cancel: &Cancel,
     ) -> Result<Verdict, Error> {
         let parts = seen.diff.parts();
@@ -152,7 +157,15 @@ impl Workshop {
         let whole = [String::new()];
         let shown = if parts.is_empty() { &whole[..] } else { &parts[..] };
         let mut said = Vec::with_capacity(shown.len());
+        let after = job.check.timeout;
         for (at, part) in shown.iter().enumerate() {
+            // A time that no clock can hold does not go by.
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                let why = escalation(SessionEnd::TimedOut { after });
+                let reason = format!("{} gave no verdict: {why}", check.agent);
+                return Ok(bare(false, reason, review));
+            }
             let mut user = self.prompt(&check.prompt, attempt)?;
             user.push_str("\n\n");
             user.push_str(RULE);
@@ -163,7 +176,7 @@ impl Workshop {
                 agent: &check.agent,
                 user,
                 mode: Some(PermissionMode::Ask),
-                limits: Limits { wall: Some(job.check.timeout), ..Limits::default() },
+                limits: Limits { wall: left.map(Span::from), ..Limits::default() },
             };
             let (session, end) = match self.talk_aside(attempt, aside, cancel).await {
                 Err(error @ (Error::Model { .. } | Error::Transport { .. })) => {
@@ -178,6 +191,11 @@ impl Workshop {
                     said.push(Heard::of(&claim, session, scrub));
                 }
                 end => {
+                    // What was left of it says nothing to whoever has set it.
+                    let end = match end {
+                        SessionEnd::TimedOut { .. } => SessionEnd::TimedOut { after },
+                        end => end,
+                    };
                     let unjudged =
                         matches!(end, SessionEnd::ProviderFailed(_)) && !cancel.is_cancelled();
                     let reason = format!("{} gave no verdict: {}", check.agent, escalation(end));
