@@ -152,3 +152,47 @@ async fn a_model_is_told_what_is_left_once_most_of_a_budget_is_used() {
     let reason = &shown["checks"][0]["verdict"]["reason"];
     assert_eq!(reason, "changed 4 lines in 4 files, at most 1 lines are allowed");
 }
+
+#[tokio::test]
+async fn a_task_for_each_item_costs_at_most_what_bounds_all_of_them_together() {
+    let world = World::new().await;
+    world.agent("left", "one");
+    let each = |more: &str| {
+        format!(
+            "variables = {{ list = {{ default = [1, 2] }} }}\n[[tasks]]\nname = \"each\"\nagent = \"left\"\n\
+             prompt = \"x\"\nfor_each = \"vars.list\"\nmax_concurrency = 2\n{more}"
+        )
+    };
+    let mut found = Vec::new();
+    for more in ["", "budget = { usd = \"0.5\" }", "budget = { rounds = 3 }"] {
+        let workflow = world.workflow(&each(more));
+        let planned = world.json(["workflows", "plan", workflow]).await;
+        let agents = planned["tasks"][2]["agents"].as_array().unwrap().len();
+        found.push((planned["worst_case"].clone(), planned["width"].clone(), agents));
+    }
+    let workflow = world.workflow(&each(""));
+    let told = world.run(["workflows", "plan", workflow]).await;
+
+    let amount = |usd: &str| (json!(usd), json!(2), 1);
+    // Three calls of 100,000 tokens in and 1,000 out at $1 and $2, whoever makes them.
+    assert_eq!(found, [(json!(null), json!(2), 1), amount("0.5"), amount("0.306")]);
+    assert!(told.stdout.contains("no bound: task work/each has neither usd"), "{told:#?}");
+}
+
+#[tokio::test]
+async fn where_tasks_can_be_made_a_call_costs_what_the_dearest_who_can_be_asked_does() {
+    let world = World::new().await;
+    world.agent("lead", "one");
+    world.agent("helper", "two");
+    let config = std::fs::read_to_string(world.config_file()).unwrap();
+    let (one, two) = config.split_once("[models.\"two/m\"]").unwrap();
+    let two = two.replacen("input = \"1\"", "input = \"10\"", 1);
+    std::fs::write(world.config_file(), format!("{one}[models.\"two/m\"]{two}")).unwrap();
+    let tasks =
+        "[[tasks]]\nname = \"lead\"\nagent = \"lead\"\nprompt = \"x\"\nbudget = { rounds = 1 }\n";
+    let workflow = world.workflow(tasks);
+
+    let planned = world.json(["workflows", "plan", workflow]).await;
+
+    assert_eq!(planned["worst_case"], "1.002", "{planned:#}");
+}

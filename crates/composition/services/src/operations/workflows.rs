@@ -25,6 +25,7 @@ use crate::{
     capability::{Caller, Effect, Operation, Scope},
     config::Config,
     documents::{self, Kind},
+    making,
     models::{Keys, Models},
     operations::runs,
     reading,
@@ -293,6 +294,17 @@ impl Operation for Plan {
             known.insert(name.clone(), Known::of((formwork, config), agent, &models, model)?);
         }
         plan.cap_agents(|name| agents.get(name).map(|agent| &agent.document().budget));
+        if known.values().any(|known: &Known| known.makes) {
+            // They may be asked for while the run goes on. One that cannot work here is not there.
+            for name in agents.names().filter(|name| !plan.agents().contains(name)) {
+                let Some(agent) = agents.get(name) else { continue };
+                let chosen = model.clone().map_or_else(|| models.choice(agent), Ok);
+                let of = |model| Known::of((formwork, config), agent, &models, model);
+                if let Ok(helper) = chosen.and_then(of) {
+                    known.insert(name.clone(), helper);
+                }
+            }
+        }
         Ok(planned(plan.name().to_string(), known, plan.root()))
     }
 }
@@ -317,11 +329,8 @@ pub(super) fn costs(
 
 fn planned(name: String, known: BTreeMap<AgentName, Known>, root: &TaskSpec) -> Planned {
     let mut planner = Planner { known, tasks: Vec::new(), unbounded: Vec::new() };
-    let (worst_case, width) = planner.task(root, "", 0, 1);
-    let Planner { tasks, mut unbounded, .. } = planner;
-    if worst_case.is_some() {
-        unbounded.clear();
-    }
+    let Extent { worst: worst_case, width, .. } = planner.task(root, "", 0, 1);
+    let Planner { tasks, unbounded, .. } = planner;
     Planned { name, tasks, width, worst_case, unbounded }
 }
 
@@ -332,6 +341,8 @@ struct Known {
     call: Option<Usd>,
     /// The dearest price of a million tokens of any class.
     dearest: Option<Usd>,
+    /// Whether it may have work done by others.
+    makes: bool,
 }
 
 impl Known {
@@ -357,10 +368,21 @@ impl Known {
         let tools = allowed.tools.iter().map(ToString::to_string).collect();
         let price = info.price;
         let in_place_of_built_in = documents::in_place_of_built_in(agent).map(str::to_owned);
+        let makes = making::may_make(agent);
         let agent = agent.name().clone();
         let planned = PlannedAgent { agent, model, price, tools, in_place_of_built_in };
-        Ok(Self { planned, call, dearest: Some(dearest) })
+        Ok(Self { planned, call, dearest: Some(dearest), makes })
     }
+}
+
+/// What a task is with all below it.
+struct Extent {
+    /// The most that it can cost; none where nothing bounds it.
+    worst: Option<Usd>,
+    /// How many may be at work at once.
+    width: u64,
+    /// Everybody who can work on it.
+    agents: BTreeSet<AgentName>,
 }
 
 struct Planner {
@@ -370,24 +392,24 @@ struct Planner {
 }
 
 impl Planner {
-    /// Plans a task and all below it. Returns the most that it can cost, and how many may be at work at once.
-    fn task(&mut self, spec: &TaskSpec, above: &str, depth: u64, turn: u64) -> (Option<Usd>, u64) {
+    /// Plans a task and all below it.
+    fn task(&mut self, spec: &TaskSpec, above: &str, depth: u64, turn: u64) -> Extent {
         let path = match above {
             "" => spec.name.to_string(),
             above => format!("{above}/{}", spec.name),
         };
-        let own = self.agents(spec);
-        let place = self.tasks.len();
+        let (own, mut agents) = self.agents(spec);
+        let (place, told) = (self.tasks.len(), self.unbounded.len());
         self.tasks.push(PlannedTask {
             path: path.clone(),
             depth,
             turn,
             does: does(&spec.body),
             depends_on: spec.depends_on.iter().map(ToString::to_string).collect(),
-            prechecks: spec.prechecks.iter().map(told).collect(),
-            postchecks: spec.postchecks.iter().map(told).collect(),
+            prechecks: spec.prechecks.iter().map(shown).collect(),
+            postchecks: spec.postchecks.iter().map(shown).collect(),
             attempts: match &spec.body {
-                Body::Subtasks { .. } => 1,
+                Body::Subtasks { .. } | Body::ForEach(_) => 1,
                 _ => u64::from(spec.retries.max) + 1,
             },
             agents: own
@@ -399,18 +421,34 @@ impl Planner {
             worst_case: None,
         });
         let (mut below, mut width) = (Some(Usd::ZERO), 1);
-        if let Body::Subtasks { tasks, .. } = &spec.body {
+        let tasks = spec.body.below();
+        if !tasks.is_empty() {
             let turns = turns(tasks);
             let mut widths: BTreeMap<u64, u64> = BTreeMap::new();
             for (child, turn) in tasks.iter().zip(turns) {
-                let (cost, wide) = self.task(child, &path, depth + 1, turn);
-                below = below.zip(cost).map(|(sum, cost)| sum.saturating_add(cost));
-                *widths.entry(turn).or_default() += wide;
+                let of = self.task(child, &path, depth + 1, turn);
+                below = below.zip(of.worst).map(|(sum, cost)| sum.saturating_add(cost));
+                *widths.entry(turn).or_default() += of.width;
+                agents.extend(of.agents);
             }
             width = widths.into_values().max().unwrap_or(1).max(1);
         }
-        let worst = self.worst(spec, &own, below);
-        if worst.is_none() && !own.is_empty() {
+        let is_for_each = if let Body::ForEach(each) = &spec.body {
+            // Nobody knows yet how often it is done.
+            below = below.filter(|cost| *cost == Usd::ZERO);
+            let most = spec.budget.tree.unwrap_or_default().fan_out;
+            let most = each.max_concurrency.map_or(most, |most| most.get());
+            width = width.saturating_mul(u64::from(most));
+            true
+        } else {
+            false
+        };
+        let worst = self.worst(spec, &agents, below.filter(|_| own.is_empty()));
+        if worst.is_some() || is_for_each {
+            // What is bounded together needs no bounds of its own.
+            self.unbounded.truncate(told);
+        }
+        if worst.is_none() && (is_for_each || !own.is_empty()) {
             let why = format!(
                 "task {path} has neither usd nor rounds nor tokens in its budget or one above"
             );
@@ -419,12 +457,13 @@ impl Planner {
         if let Some(planned) = self.tasks.get_mut(place) {
             planned.worst_case = worst;
         }
-        (worst, width)
+        Extent { worst, width, agents }
     }
 
-    /// Returns the agents of a task's body, of its checks and of what decides these, each once, in that order.
-    fn agents(&self, spec: &TaskSpec) -> Vec<AgentName> {
-        fn collect(spec: &TaskSpec, names: &mut Vec<AgentName>) {
+    /// Returns the agents of a task's body, of its checks and of what decides these, each once, in that order; and
+    /// everybody who can work on the task for that, those among them by whom an agent can have tasks done.
+    fn agents(&self, spec: &TaskSpec) -> (Vec<AgentName>, BTreeSet<AgentName>) {
+        fn collect(spec: &TaskSpec, names: &mut Vec<AgentName>, makers: &mut Vec<AgentName>) {
             let mut add = |name: &AgentName| {
                 if !names.contains(name) {
                     names.push(name.clone());
@@ -432,6 +471,9 @@ impl Planner {
             };
             if let Body::Agent { agent, .. } = &spec.body {
                 add(agent);
+                if spec.isolation.is_none() {
+                    makers.push(agent.clone());
+                }
             }
             for check in spec.prechecks.iter().chain(&spec.postchecks) {
                 if let CheckKind::Agent(asked) = &check.kind {
@@ -445,42 +487,50 @@ impl Planner {
                 // What decides a check is paid by the task that is checked.
                 let mut open = deciding(check).iter().collect::<Vec<_>>();
                 while let Some(task) = open.pop() {
-                    collect(task, names);
+                    collect(task, names, makers);
                     open.extend(task.body.below());
                 }
             }
         }
-        let mut names = Vec::new();
-        collect(spec, &mut names);
-        names
+        let (mut names, mut makers) = (Vec::new(), Vec::new());
+        collect(spec, &mut names, &mut makers);
+        let mut all: BTreeSet<AgentName> = names.iter().cloned().collect();
+        let makes = |name: &AgentName| self.known.get(name).is_some_and(|known| known.makes);
+        if makers.iter().any(makes) {
+            all.extend(self.known.keys().cloned());
+        }
+        (names, all)
     }
 
-    /// Returns the most that a task and all below it can cost: the tightest of what its caps allow.
-    fn worst(&self, spec: &TaskSpec, own: &[AgentName], below: Option<Usd>) -> Option<Usd> {
+    /// Returns the most that a task and all below it can cost: the tightest of what its caps allow, and of the sum of what
+    /// is `below` where that is all.
+    fn worst(
+        &self,
+        spec: &TaskSpec,
+        agents: &BTreeSet<AgentName>,
+        below: Option<Usd>,
+    ) -> Option<Usd> {
         let budget = &spec.budget;
-        let of_calls = if own.is_empty() { below } else { None };
         // Caps that calls may pass bound nothing.
         if matches!(budget.on_exhausted, Some(OnExhausted::Unlimited | OnExhausted::Grace(_))) {
-            return of_calls;
+            return below;
         }
-        let known = || own.iter().map(|name| self.known.get(name));
-        // All its calls at the dearest of its agents. What is below has agents of its own.
-        let leaf = matches!(below, Some(Usd::ZERO)) && !matches!(spec.body, Body::Subtasks { .. });
+        let known = || agents.iter().map(|name| self.known.get(name));
+        // All its calls, and those of what is below it, at the dearest of those who can make them.
         let dearest_call =
             known().map(|known| known.and_then(|known| known.call)).collect::<Option<Vec<_>>>();
-        let of_rounds = budget.rounds.zip(dearest_call).filter(|_| leaf).map(|(rounds, calls)| {
+        let of_rounds = budget.rounds.zip(dearest_call).map(|(rounds, calls)| {
             let call = calls.into_iter().max().unwrap_or(Usd::ZERO);
             Usd::from_nanos(call.as_nanos().saturating_mul(i64::from(rounds)))
         });
         let dearest =
             known().map(|known| known.and_then(|known| known.dearest)).collect::<Option<Vec<_>>>();
-        let of_tokens = budget.tokens.zip(dearest).filter(|_| leaf).map(|(tokens, prices)| {
+        let of_tokens = budget.tokens.zip(dearest).map(|(tokens, prices)| {
             prices.into_iter().max().unwrap_or(Usd::ZERO).per_million(tokens)
         });
-        let free = !own.is_empty()
-            && leaf
+        let free = !agents.is_empty()
             && known().all(|known| known.is_some_and(|known| known.call == Some(Usd::ZERO)));
-        [budget.usd, of_calls, of_rounds, of_tokens, free.then_some(Usd::ZERO)]
+        [budget.usd, below, of_rounds, of_tokens, free.then_some(Usd::ZERO)]
             .into_iter()
             .flatten()
             .min()
@@ -534,7 +584,7 @@ fn deciding(check: &CheckSpec) -> &[TaskSpec] {
     }
 }
 
-fn told(check: &CheckSpec) -> String {
+fn shown(check: &CheckSpec) -> String {
     let mut told = check.name.clone();
     let tasks: Vec<String> = deciding(check)
         .iter()
