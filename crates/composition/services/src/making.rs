@@ -12,7 +12,7 @@ use formwork_protocols::{
     spec::{Made, Retries},
     tool::{CREATE_TASK, CallContext},
 };
-use formwork_scheduler::workflow::output_check;
+use formwork_scheduler::workflow::{cap_lines, output_check};
 use formwork_tool::{
     Lookup,
     builtin::{Makes, Role, Wanted},
@@ -174,7 +174,7 @@ impl Makes for Maker {
             made.within.push(self.spec.write_paths.clone());
         }
         made.tools.extend(wanted.tools);
-        Ok(TaskSpec {
+        let mut spec = TaskSpec {
             description: wanted.title,
             depends_on: wanted.depends_on,
             vars: [(REQUEST.to_owned(), Value::String(wanted.prompt))].into_iter().collect(),
@@ -186,7 +186,9 @@ impl Makes for Maker {
             protected_paths: self.spec.protected_paths.clone(),
             made: Some(Box::new(made)),
             ..TaskSpec::new(name, Body::Agent { agent, prompt })
-        })
+        };
+        cap_lines(&mut spec);
+        Ok(spec)
     }
 }
 

@@ -196,3 +196,48 @@ async fn where_tasks_can_be_made_a_call_costs_what_the_dearest_who_can_be_asked_
 
     assert_eq!(planned["worst_case"], "1.002", "{planned:#}");
 }
+
+/// Returns the exit code of a run that changes three lines, and what its first check says.
+async fn three_lines(world: &World, task: &[&str]) -> (Option<i32>, String) {
+    let call = ("fs.write", json!({ "path": "a.txt", "content": "1\n2\n3\n" }));
+    world.server.reply(&World::chat("one"), calls(&[call]));
+    for _ in 0..3 {
+        world.server.reply(&World::chat("one"), ends("Done."));
+    }
+    let ended = world.run(task).await;
+    let shown = world.shown().await;
+    let reason = shown["checks"][0]["verdict"]["reason"].as_str().unwrap_or_default().to_owned();
+    (ended.code, reason)
+}
+
+async fn lines_are_capped(world: World) {
+    let said = "changed 3 lines in 1 file, at most 2 lines are allowed".to_owned();
+    let config = std::fs::read_to_string(world.config_file()).unwrap();
+    std::fs::write(world.config_file(), format!("{config}[budget]\ndiff_lines = 2\n")).unwrap();
+    let by_config = three_lines(&world, &["run", "-m", "Write."]).await;
+    std::fs::remove_file(world.path("a.txt")).unwrap();
+    std::fs::write(world.config_file(), config).unwrap();
+    world.agent("left", "one");
+    let file = ".formwork/agents/left.toml";
+    let agent = world.repo.read(file).unwrap();
+    world.repo.write(file, format!("{agent}[budget]\ndiff_lines = 2\n")).unwrap();
+    let workflow = world.workflow(
+        "[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"x\"\nbudget = { diff_lines = 9 }\n",
+    );
+    let by_agent = three_lines(&world, &["run", workflow]).await;
+
+    assert_eq!(by_config, (Some(2), said.clone()));
+    assert_eq!(by_agent, (Some(2), said));
+    let checks = world.shown().await["checks"].as_array().unwrap().len();
+    assert_eq!(checks, 3, "one check at each of three attempts");
+}
+
+#[tokio::test]
+async fn the_lines_that_a_config_or_an_agent_allows_are_held_at_the_end() {
+    lines_are_capped(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_the_lines_that_a_config_or_an_agent_allows_are_held_at_the_end() {
+    on_postgres(lines_are_capped).await;
+}

@@ -14,7 +14,7 @@ mod wait; // What waits for somebody outside.
 #[cfg(test)]
 mod tests;
 
-pub use scope::handed_down;
+pub use scope::{cap_lines, handed_down};
 
 pub(crate) use plan::tighten;
 pub use {

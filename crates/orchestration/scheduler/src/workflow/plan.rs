@@ -221,12 +221,19 @@ impl Plan {
     /// Caps the whole run by `budget` too: the tighter of both holds.
     pub fn cap(&mut self, budget: &Budget) {
         tighten(&mut self.root.budget, budget);
+        scope::cap_lines(&mut self.root);
     }
 
     /// Caps each task that an agent works on by what `budget` says of that agent too.
     pub fn cap_agents<'a>(&mut self, budget: impl Fn(&AgentName) -> Option<&'a Budget>) {
         let mut open = vec![&mut self.root];
         while let Some(task) = open.pop() {
+            if let Body::Agent { agent, .. } = &task.body
+                && let Some(budget) = budget(agent)
+            {
+                tighten(&mut task.budget, budget);
+                scope::cap_lines(task);
+            }
             for check in task.prechecks.iter_mut().chain(&mut task.postchecks) {
                 let budgets: Vec<&Budget> = check::agents(check).filter_map(&budget).collect();
                 budgets.into_iter().for_each(|budget| tighten(&mut check.budget, budget));
@@ -234,14 +241,7 @@ impl Plan {
                     open.extend(&mut workflow.tasks);
                 }
             }
-            match &mut task.body {
-                Body::Agent { agent, .. } => {
-                    if let Some(budget) = budget(agent) {
-                        tighten(&mut task.budget, budget);
-                    }
-                }
-                body => open.extend(body.below_mut()),
-            }
+            open.extend(task.body.below_mut());
         }
     }
 }

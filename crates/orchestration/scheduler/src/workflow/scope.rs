@@ -33,12 +33,23 @@ pub fn handed_down(mut task: TaskSpec) -> TaskSpec {
     task
 }
 
-/// Adds the check that a task, with all below it, changed no more lines than its budget has.
-fn cap_lines(task: &mut TaskSpec) {
+/// Adds the check that a task, with all below it, changed no more lines than its budget has, in place of the one that
+/// was added for a budget before.
+pub fn cap_lines(task: &mut TaskSpec) {
     let Some(lines) = task.budget.diff_lines else { return };
+    match task.postchecks.iter_mut().find(|check| is_cap(check)) {
+        Some(check) => *check = cap(lines),
+        None => task.postchecks.insert(0, cap(lines)),
+    }
+}
+
+fn cap(lines: u64) -> CheckSpec {
     let check = DiffCheck { max_lines: Some(lines), max_files: None, allow_empty: true };
-    let name = format!("at most {lines} changed lines");
-    task.postchecks.insert(0, CheckSpec::new(name, CheckKind::Diff(check), TIMEOUT));
+    CheckSpec::new(format!("at most {lines} changed lines"), CheckKind::Diff(check), TIMEOUT)
+}
+
+fn is_cap(check: &CheckSpec) -> bool {
+    matches!(&check.kind, CheckKind::Diff(diff) if diff.max_lines.map(cap).as_ref() == Some(check))
 }
 
 /// Lets what holds around a task hold for it too.
