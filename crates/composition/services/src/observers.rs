@@ -28,6 +28,9 @@ const DRAIN: Duration = Duration::from_secs(30);
 /// How many events are read at once.
 const PAGE: usize = 200;
 
+/// Who is to be told of a run, before there is one.
+pub(crate) struct Ready(Option<Teller>);
+
 /// The observers of a run that is carried out.
 pub(crate) struct Observers {
     /// The one task that tells them; none where there is nobody to tell.
@@ -35,22 +38,18 @@ pub(crate) struct Observers {
     ended: CancellationToken,
 }
 
-impl Observers {
-    /// Begins to tell what happens in `run` after a position.
+impl Ready {
+    /// Reads who is to be told. The gates are read as well, so that no run begins with one that cannot be asked.
     ///
     /// # Errors
     /// [`Error::Rules`] when a hook names no program or a pattern does not parse.
-    pub(crate) async fn begin(
-        workshop: &Workshop,
-        run: RunId,
-        after: Position,
-    ) -> Result<Self, Error> {
+    pub(crate) async fn of(workshop: &Workshop) -> Result<Self, Error> {
         let config = &workshop.setup.config.hooks;
+        gates::of(config, HookEvent::is_gate)?;
         let events: Vec<HookEvent> =
             config.iter().map(|hook| hook.event).filter(|event| !event.is_gate()).collect();
-        let (mut telling, ended) = (JoinSet::new(), CancellationToken::new());
         if events.is_empty() {
-            return Ok(Self { telling, ended });
+            return Ok(Self(None));
         }
         let sandbox = formwork_sandbox::Sandbox::clone(&workshop.sandbox);
         let whose = Whose { run, task: None, agents: Vec::new() };
@@ -60,22 +59,30 @@ impl Observers {
         let mut specs = toolset::built_in();
         specs.extend(crate::custom::specs(workshop.setup.tools.iter().cloned()));
         specs.extend(workshop.tools.iter().map(|tool| tool.spec().clone()));
-        let teller = Teller {
+        Ok(Self(Some(Teller {
             hooks: Hooks::new(sandbox, root, bounds.protection, hooks),
             events,
             tags: specs.into_iter().map(|spec| (spec.definition.name, spec.tags)).collect(),
             store: Arc::clone(&workshop.store),
             clock: Arc::clone(&workshop.clock),
             scrub: Arc::clone(&workshop.scrub),
-            run,
             calls: HashMap::new(),
-        };
-        // From here on nothing is missed, whatever happens before the log is read first.
-        let happening = workshop.store.watch();
-        telling.spawn(teller.tell(after, happening, ended.clone()));
-        Ok(Self { telling, ended })
+        })))
     }
 
+    /// Begins to tell what happens in `run` after a position.
+    pub(crate) fn begin(self, run: RunId, after: Position) -> Observers {
+        let (mut telling, ended) = (JoinSet::new(), CancellationToken::new());
+        if let Some(teller) = self.0 {
+            // From here on nothing is missed, whatever happens before the log is read first.
+            let happening = teller.store.watch();
+            telling.spawn(teller.tell((run, after), happening, ended.clone()));
+        }
+        Observers { telling, ended }
+    }
+}
+
+impl Observers {
     /// Waits until what has happened was told, within bounds.
     pub(crate) async fn finish(mut self) {
         self.ended.cancel();
@@ -91,7 +98,6 @@ struct Teller {
     store: Arc<dyn Store>,
     clock: Arc<dyn formwork_protocols::Clock>,
     scrub: Arc<dyn formwork_protocols::Scrub>,
-    run: RunId,
     /// The calls that are under way.
     calls: HashMap<CallId, ToolRequested>,
 }
@@ -99,13 +105,13 @@ struct Teller {
 impl Teller {
     async fn tell(
         mut self,
-        mut after: Position,
+        (run, mut after): (RunId, Position),
         mut happening: BoxStream<'static, Live>,
         ended: CancellationToken,
     ) {
         let kinds = self.events.iter().flat_map(|event| event.kinds()).copied();
         let kinds = kinds.chain(["tool.requested"]).map(str::to_owned).collect();
-        let selection = Selection { run: Some(self.run), task: None, kinds };
+        let selection = Selection { run: Some(run), task: None, kinds };
         let over = CancellationToken::new();
         let mut limits = JoinSet::new();
         loop {
@@ -126,7 +132,7 @@ impl Teller {
                 tokio::select! {
                     biased;
                     () = ended.cancelled() => {}
-                    happened = wanted(&mut happening, &selection, self.run) => {
+                    happened = wanted(&mut happening, &selection, run) => {
                         if !happened {
                             return;
                         }
@@ -152,7 +158,7 @@ impl Teller {
             EventBody::ToolFailed(failed) => self.calls.remove(&failed.call),
             _ => None,
         };
-        let kind = event.body.kind().to_owned();
+        let (run, kind) = (event.run, event.body.kind().to_owned());
         let told = self.events.iter().find(|told| told.kinds().contains(&kind.as_str()));
         let Some(told) = told.map(|told| told.as_str()) else { return };
         let name = call.as_ref().and_then(|call| ToolName::parse(call.tool.as_str()).ok());
@@ -175,8 +181,7 @@ impl Teller {
                 body: EventBody::HookFailed(failed),
                 idempotency_key: None,
             };
-            let batch =
-                Append { run: self.run, token: None, events: vec![fact], blobs: Vec::new() };
+            let batch = Append { run, token: None, events: vec![fact], blobs: Vec::new() };
             // Where it cannot be recorded, nobody is left to tell.
             let _ = self.store.append(batch).await;
         }

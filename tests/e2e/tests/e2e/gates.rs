@@ -155,3 +155,21 @@ async fn an_observer_that_fails_holds_nothing_up_and_is_recorded() {
     assert_eq!(replayed.code, Some(0), "{replayed:#?}");
     world.assert_sound().await;
 }
+
+#[tokio::test]
+async fn no_run_begins_with_a_hook_that_names_no_program() {
+    for event in ["tool.before", "run.finished"] {
+        let hook = format!("[[hooks]]\nevent = {event:?}\ncommand = []\n");
+        let world = World::with(&format!("[permissions]\nmode = \"auto\"\n{hook}")).await;
+        world.agent("left", "one");
+        world.workflow("[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"Go.\"\n");
+
+        let ended = world.run(["run", "work"]).await;
+
+        assert_eq!(ended.code, Some(3), "{event}: {ended:#?}");
+        assert!(ended.stderr.contains("its command names no program"), "{event}: {ended:#?}");
+        assert!(world.server.requests().is_empty(), "{event}");
+        let listed = world.json(["runs", "list"]).await;
+        assert_eq!(listed["runs"], json!([]), "{event}: nothing is left to be resumed");
+    }
+}

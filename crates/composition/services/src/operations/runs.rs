@@ -48,7 +48,7 @@ use crate::{
     executor::Workshop,
     leftover, making,
     models::{Models, lookup},
-    observers::Observers,
+    observers::Ready,
     outside,
     presence::{self, Presence},
     repository::Briefing,
@@ -364,6 +364,8 @@ impl Operation for Start {
         if let Some((nodes, held)) = &given {
             workshop.can_do(nodes, held, plan.root().budget.usd)?;
         }
+        // A fault of theirs would leave a run behind that nobody carries out.
+        let observers = Ready::of(&workshop).await?;
         let workshop = Arc::new(workshop);
         let (scheduler, present) = scheduler(formwork, Arc::clone(&workshop), setup.width)?;
         let scheduler = scheduler.headless(headless);
@@ -389,7 +391,7 @@ impl Operation for Start {
         let watched = signals.clone();
         let last = LastCommit::new(formwork, caller, run, commit);
         let salvage = Salvage::new(formwork, caller, run, kind);
-        let observers = Observers::begin(&workshop, run, Position::default()).await?;
+        let observers = observers.begin(run, Position::default());
         let shop = Arc::clone(&workshop);
         formwork.spawn(run, signals, async move {
             let done = async {
@@ -656,8 +658,7 @@ impl Operation for Resume {
         leftover::sweep(&*formwork.inner.store, &formwork.inner.root, run).await?;
         let signals = Signals::default();
         let watched = signals.clone();
-        let observers =
-            Observers::begin(&workshop, run, formwork.inner.store.head().await?).await?;
+        let observers = Ready::of(&workshop).await?.begin(run, formwork.inner.store.head().await?);
         let shop = Arc::clone(&workshop);
         formwork.spawn(run, signals, async move {
             let done = async {
