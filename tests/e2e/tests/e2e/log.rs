@@ -207,7 +207,23 @@ async fn so_many_events_as_are_asked_for_are_told_however_many_a_page_has() {
     assert_eq!(many.stdout.lines().count(), 10_400);
     assert_eq!(many.stderr, "there are more: --after 10400 goes on\n");
     assert_eq!((all.stdout.lines().count(), all.stderr.as_str()), (10_500, ""));
-    // One document holds a page, and says so.
-    assert_eq!(page["events"].as_array().unwrap().len(), 10_000);
-    assert_eq!((&page["more"], &page["next"]), (&json!(true), &json!(10_000)));
+    assert_eq!(page["events"].as_array().unwrap().len(), 10_500);
+    assert_eq!((&page["more"], &page["next"]), (&json!(false), &json!(10_500)));
+    // All of a run, and a page of the log, where nobody says how many.
+    let run = run.to_string();
+    let whole = world.json(["events", &run]).await;
+    let some = world.json(["events"]).await;
+    let len = |page: &serde_json::Value| page["events"].as_array().unwrap().len();
+    assert_eq!((len(&whole), &whole["more"]), (10_500, &json!(false)));
+    assert_eq!((len(&some), &some["more"]), (1_000, &json!(true)));
+}
+
+#[tokio::test]
+async fn one_document_is_not_printed_as_things_happen() {
+    let world = World::new().await;
+
+    let refused = world.run(["events", "--json", "--follow"]).await;
+
+    assert_eq!(refused.code, Some(64), "{refused:#?}");
+    assert!(refused.stdout.contains("--jsonl prints each event"), "{refused:#?}");
 }

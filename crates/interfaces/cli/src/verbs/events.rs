@@ -19,6 +19,10 @@ pub(super) fn events(
     if let Some(EventsVerb::Fire { name, data, run }) = args.verb {
         return fire(global, terminal, (name, data, run));
     }
+    if args.follow && terminal.format == Format::Json {
+        let told = "--json prints one document, and --follow never comes to its end";
+        return Err(Fault::usage(told).hint("--jsonl prints each event as it comes"));
+    }
     super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
         let mut params = ListParams {
             run: args.run,
@@ -28,21 +32,30 @@ pub(super) fn events(
             limit: Some(args.limit.unwrap_or(PAGE)),
         };
         let mut left = args.limit;
+        // There can be only one document, which all pages are put into.
+        let mut whole = (terminal.format == Format::Json).then(Vec::new);
         let mut interrupts = args.follow.then(super::run::Interrupts::listen).transpose()?;
         // Watches before it reads, so that nothing is missed between the two.
         let mut woken = args.follow.then(|| formwork.store().watch());
         loop {
-            let page = formwork.call::<List>(&caller, params.clone()).await?;
+            let mut page = formwork.call::<List>(&caller, params.clone()).await?;
             params.after = page.next;
-            print(terminal, &page)?;
+            let read = page.events.len();
+            match &mut whole {
+                Some(whole) => whole.append(&mut page.events),
+                None => print(terminal, &page)?,
+            }
             let (Some(watch), Some(interrupts)) = (&mut woken, &mut interrupts) else {
-                left = left.map(|left| left.saturating_sub(page.events.len()));
-                // So many as were asked for, however many a page has, and a run to its end; but where there can be
-                // only one document, in that one, which says whether there are more.
+                left = left.map(|left| left.saturating_sub(read));
+                // So many as were asked for, however many a page has, and a run to its end.
                 let goes_on = left.map_or(args.run.is_some(), |left| left > 0);
-                if page.more && goes_on && terminal.format != Format::Json {
+                if page.more && goes_on {
                     params.limit = Some(left.unwrap_or(PAGE));
                     continue;
+                }
+                if let Some(events) = whole.take() {
+                    print(terminal, &Page { events, ..page })?;
+                    return Ok(OutcomeCode::Completed);
                 }
                 if page.more && terminal.format == Format::Text {
                     let next = page.next;
