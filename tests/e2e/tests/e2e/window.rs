@@ -194,3 +194,66 @@ async fn a_conversation_that_was_made_shorter_survives_a_kill_and_is_replayed() 
 async fn pg_a_conversation_that_was_made_shorter_survives_a_kill_and_is_replayed() {
     on_postgres(killed_among_compactions).await;
 }
+
+/// A conversation that has to go on in another one while a part of it is open, because its last turn is too long.
+async fn killed_after_a_hand_over(world: World) {
+    let config = std::fs::read_to_string(world.config_file()).unwrap();
+    let window = format!("context_tokens = {WINDOW}");
+    std::fs::write(world.config_file(), config.replace("context_tokens = 100000", &window))
+        .unwrap();
+    world.agent("left", "one");
+    let file = ".formwork/agents/left.toml";
+    let agent = world.repo.read(file).unwrap();
+    let narrow = agent.replace("\"*\"", "\"fs.write\", \"start_task\", \"end_task\"");
+    world.repo.write(file, narrow).unwrap();
+    let workflow =
+        world.workflow("[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"Write it.\"\n");
+    let (gate, turn) = (Gate::new(), AtomicU64::new(0));
+    let hold = gate.clone();
+    world.server.answer(&World::chat("one"), move |request| {
+        let stream = match request.text().contains("\"tools\"") {
+            // It sums up what went before.
+            false => saying("Nothing was done yet."),
+            true => match turn.fetch_add(1, Ordering::SeqCst) {
+                0 => calling(&[(
+                    "start_task",
+                    json!({ "name": "part", "goal": "Write the long one." }),
+                )]),
+                1 => calling(&[(
+                    "fs.write",
+                    json!({ "path": "long.txt", "content": "a long line of it\n".repeat(900) }),
+                )]),
+                2 => return held(&hold, &ending("never heard")),
+                3 => ending("The part is done."),
+                _ => ending("All of it is done."),
+            },
+        };
+        Reply::sse(counted(&stream, tokens(request)))
+    });
+    let program = world.formwork(["run", workflow]).spawn().unwrap();
+    gate.reached().await;
+    let before = world.server.requests().last().unwrap().text();
+    signal(&program, Signal::KILL);
+    end_of(program).await;
+    let asked = world.server.requests().len();
+
+    let resumed = world.run(["runs", "resume"]).await;
+
+    assert_eq!(resumed.code, Some(0), "{resumed:#?}");
+    let started = world.events("session.started").await;
+    assert_eq!(started.len(), 2, "one went on in the place of the other: {started:#?}");
+    assert_eq!(started[0]["task"], started[1]["task"], "of the task, and not of its part");
+    let again = world.server.requests().get(asked).unwrap().text();
+    assert_eq!(again, before, "the conversation that went on is the one that is taken up");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_conversation_that_went_on_in_another_within_a_part_survives_a_kill() {
+    killed_after_a_hand_over(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_conversation_that_went_on_in_another_within_a_part_survives_a_kill() {
+    on_postgres(killed_after_a_hand_over).await;
+}

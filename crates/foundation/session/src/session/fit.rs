@@ -343,7 +343,8 @@ impl Session {
             counted: None,
             call: self.spec.call,
         };
-        self.record.put(own, EventBody::SessionStarted(started));
+        // The conversation is that of the task, whatever part of it is open: an attempt goes on in this one.
+        self.record.put(self.spec.task, EventBody::SessionStarted(started));
         self.id = new;
         self.seams.heard.guide.forget();
         for message in &said {
