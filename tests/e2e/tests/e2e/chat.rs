@@ -331,3 +331,27 @@ async fn a_call_that_the_rules_leave_open_is_asked_about_in_place() {
     assert!(results.contains("hello\\n") || results.contains("hello"), "{results}");
     world.assert_sound().await;
 }
+
+#[tokio::test]
+async fn a_chat_goes_on_in_its_own_conversation_whomever_its_agent_had_asked() {
+    let world = World::new().await;
+    world.agent("partner", "one");
+    world.agent("helper", "two");
+    let made = json!({ "name": "part", "agent": "helper", "prompt": "Look into it." });
+    let chat = World::chat("one");
+    world.server.reply(&chat, calls(&[("create_task", made), ("await_tasks", json!({}))]));
+    world.server.reply(&chat, says("It is the colour blue."));
+    world.server.reply(&World::chat("two"), says("The helper says blue."));
+    let Some(terminal) = Terminal::open(&world, &["chat"]).await else { return };
+    terminal.shows("\n>").await;
+    terminal.send("Which colour is it?").await;
+    terminal.answers("It is the colour blue.").await;
+    world.server.reply(&chat, says("Because of the sky."));
+    terminal.send("Why?").await;
+    terminal.answers("Because of the sky.").await;
+    terminal.send("/exit").await;
+
+    let last = world.server.requests().last().unwrap().text();
+    assert!(last.contains("Which colour is it?") && last.contains("the colour blue"), "{last}");
+    world.assert_sound().await;
+}

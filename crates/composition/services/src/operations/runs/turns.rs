@@ -56,14 +56,29 @@ pub(super) async fn after(
 }
 
 async fn last_session(store: &dyn Store, run: RunId) -> Result<Option<SessionId>, Error> {
+    Ok(sessions(store, run).await?.pop())
+}
+
+/// Lists the conversations of a turn itself, one for each that went on with the one before: what its agent has had done
+/// by others was talked about with those.
+async fn sessions(store: &dyn Store, run: RunId) -> Result<Vec<SessionId>, Error> {
+    let tasks = store.tasks(run).await?;
+    let Some(root) = tasks.iter().find(|task| task.parent.is_none()) else {
+        return Ok(Vec::new());
+    };
     let kinds = vec!["session.started".to_owned()];
-    let selection = Selection { run: Some(run), task: None, kinds };
-    let events = store.read(Position::default(), &selection, 1_000).await?;
-    Ok(events.into_iter().rev().find_map(|event| match event.body {
-        // Whom it asked a question is not whom it is.
-        EventBody::SessionStarted(started) if started.call.is_none() => Some(started.session),
-        _ => None,
-    }))
+    let selection = Selection { run: Some(run), task: Some(root.task), kinds };
+    let (mut own, mut after) = (Vec::new(), Position::default());
+    loop {
+        let events = store.read(after, &selection, 1_000).await?;
+        let Some(last) = events.last() else { return Ok(own) };
+        after = last.position;
+        own.extend(events.into_iter().filter_map(|event| match event.body {
+            // Whom it asked a question is not whom it is.
+            EventBody::SessionStarted(started) if started.call.is_none() => Some(started.session),
+            _ => None,
+        }));
+    }
 }
 
 /// Makes the plan of a turn.
@@ -194,19 +209,18 @@ async fn is_undone(store: &dyn Store, run: RunId) -> Result<bool, Error> {
 
 /// Returns what was asked and answered in a turn.
 async fn said(store: &dyn Store, run: RunId) -> Result<Said, Error> {
+    let own = sessions(store, run).await?;
     let kinds = vec!["session.".to_owned()];
     let selection = Selection { run: Some(run), task: None, kinds };
     let events = store.read(Position::default(), &selection, 10_000).await?;
     let (mut carried, mut asked, mut answered): (u32, Option<BlobHash>, Option<BlobHash>) =
         (0, None, None);
-    let mut asides = BTreeSet::new();
     for event in events {
         match event.body {
-            EventBody::SessionStarted(started) if started.call.is_some() => {
-                asides.insert(started.session);
+            EventBody::SessionStarted(started) if own.contains(&started.session) => {
+                carried = started.carried;
             }
-            EventBody::SessionMessage(said) if asides.contains(&said.session) => {}
-            EventBody::SessionStarted(started) => carried = started.carried,
+            EventBody::SessionMessage(said) if !own.contains(&said.session) => {}
             EventBody::SessionMessage(said) if said.index < carried => {}
             EventBody::SessionMessage(said) if said.role == Role::User && asked.is_none() => {
                 asked = Some(said.message);
