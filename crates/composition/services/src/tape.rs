@@ -12,10 +12,10 @@ use std::{
 use async_trait::async_trait;
 use formwork_policy::Decision;
 use formwork_protocols::{
-    CallId, Cancel, Claim, Completion, Ending, Escalation, Event, EventBody, Journal, Message,
-    Model, ModelEvent, ModelRequest, Price, Provider, ProviderError, ProviderName, Role, SessionId,
-    Span, Store, TaskId, TaskName, TaskOutcome, TaskSpec, Tool, ToolCall, ToolClass, ToolError,
-    ToolErrorKind, ToolOutput, ToolSpec, Toolbox,
+    CallId, Cancel, Claim, Completion, Ending, Escalation, Event, EventBody, FailureClass, Journal,
+    Message, Model, ModelEvent, ModelRequest, Price, Provider, ProviderError, ProviderName, Role,
+    SessionId, Span, Store, TaskId, TaskName, TaskOutcome, TaskSpec, Tool, ToolCall, ToolClass,
+    ToolError, ToolErrorKind, ToolOutput, ToolSpec, Toolbox,
     check::{Phase, Verdict},
     event::{
         FileChange, GateAnswer, InstructionsLoaded, ModelCompleted, SessionMessage, SessionSteered,
@@ -385,6 +385,13 @@ impl Tape {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
+    /// Counts something as what the record has nothing more for until the value goes. It has to be
+    /// [under way](Self::working) as well.
+    pub(crate) fn over(self: &Arc<Self>) -> Waiting {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        Waiting(Arc::clone(self))
+    }
+
     /// Returns the control of a conversation that counts as waiting while it waits for tasks of its own.
     pub(crate) fn patient(self: &Arc<Self>, inner: Arc<dyn TaskControl>) -> Arc<dyn TaskControl> {
         Arc::new(Patient { inner, tape: Arc::clone(self) })
@@ -427,9 +434,9 @@ struct Patient {
 }
 
 /// A wait, until the value goes.
-struct Waiting<'a>(&'a Tape);
+pub(crate) struct Waiting(Arc<Tape>);
 
-impl Drop for Waiting<'_> {
+impl Drop for Waiting {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }
@@ -458,8 +465,7 @@ impl TaskControl for Patient {
         task: TaskId,
         names: Vec<TaskName>,
     ) -> Result<Vec<TaskOutcome>, String> {
-        self.tape.waiting.fetch_add(1, Ordering::SeqCst);
-        let _waiting = Waiting(&self.tape);
+        let _waiting = self.tape.over();
         self.inner.results(task, names).await
     }
 
@@ -544,14 +550,19 @@ fn completion(done: ModelCompleted, message: Message) -> Completion {
     }
 }
 
-/// Reads how an attempt ended: from its own event, and from the move that was recorded with it.
+/// Reads how an attempt ended: from its own event, and from the move that was recorded with it, where there is one. One
+/// that is tried again has none.
 fn attempt_end(
     end: &formwork_protocols::event::AttemptEnded,
     task: Option<TaskId>,
     after: &[Event],
 ) -> Option<AttemptEnd> {
-    let moved = after.iter().skip(1).find_map(|event| match &event.body {
-        EventBody::TaskMoved(moved) if event.task == task => Some(moved),
+    let own = after.iter().skip(1).filter(|event| event.task == task).map(|event| &event.body);
+    let is_next = |body: &&EventBody| {
+        matches!(body, EventBody::AttemptStarted(_) | EventBody::CheckStarted(_))
+    };
+    let moved = own.take_while(|body| !is_next(body)).find_map(|body| match body {
+        EventBody::TaskMoved(moved) => Some(moved),
         _ => None,
     });
     if end.claimed {
@@ -562,10 +573,23 @@ fn attempt_end(
         return None;
     }
     let why = match moved.and_then(|moved| moved.ending.clone()) {
-        Some(Ending::Escalated { why }) => why,
-        _ => Escalation::BodyFailed { detail: end.reason.clone() },
+        // What became of it later has another reason than the attempt had.
+        Some(Ending::Escalated { why }) if end.class.is_none_or(|own| own == why.class()) => why,
+        _ => failure(end.class, &end.reason),
     };
     Some(AttemptEnd::Failed { why, session: None, files_changed: 0 })
+}
+
+/// Puts together why an attempt failed that was tried again: only these two classes are.
+fn failure(class: Option<FailureClass>, reason: &str) -> Escalation {
+    match class {
+        Some(FailureClass::Passing) => {
+            let whole = Escalation::Unreachable { detail: String::new() }.to_string();
+            let detail = reason.strip_prefix(whole.as_str()).unwrap_or(reason).to_owned();
+            Escalation::Unreachable { detail }
+        }
+        _ => Escalation::BodyFailed { detail: reason.to_owned() },
+    }
 }
 
 /// A provider that says what was said.

@@ -1,11 +1,12 @@
 //! Runs carried out again from what was answered then, without the server that answered.
 
-use formwork_testkit::http::Gate;
+use formwork_testkit::http::{Gate, Reply};
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     answers::{calls, ending, ends, halted, held, saying},
+    flow::{OUTSIDE, asked, suspended},
     workflow::{three, work},
     world::{World, end_of, on_postgres, signal},
 };
@@ -72,4 +73,169 @@ async fn a_run_that_was_left_is_compared_as_far_as_it_went() {
 
     assert_eq!(replayed.code, Some(0), "{replayed:#?}");
     assert!(replayed.stdout.contains("went as it did, as far as it went"), "{replayed:#?}");
+}
+
+/// Carries the last run out again, and returns how much of it was compared and whether it was left before its end.
+async fn went_as_it_did(world: &World) -> (u64, bool) {
+    let replayed = world.json(["replay"]).await;
+    assert_eq!(replayed["divergence"], json!(null), "{replayed:#}");
+    (replayed["facts"].as_u64().unwrap(), replayed["left"].as_bool().unwrap())
+}
+
+async fn answered_and_fired(world: World) {
+    let workflow = world.workflow(OUTSIDE);
+    let program = world.formwork(["run", workflow]).spawn().unwrap();
+    let item = asked(&world).await;
+    world.json(["inbox", "answer", &item, "green"]).await;
+    suspended(&world, "review").await;
+    world.json(["events", "fire", "review", "--data", r#"{"ok": false}"#]).await;
+    world.json(["events", "fire", "review", "--data", r#"{"ok": true, "by": "ada"}"#]).await;
+    let ended = end_of(program).await;
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let run = world.shown().await["run"]["run"].as_str().unwrap().to_owned();
+
+    let (facts, left) = went_as_it_did(&world).await;
+    // A run that goes on from another one has only what that made of what it was told.
+    world.json(["runs", "fork", &run]).await;
+    let resumed = world.run(["runs", "resume"]).await;
+    let again = went_as_it_did(&world).await;
+
+    assert!(facts > 15 && !left, "{facts}");
+    assert_eq!(resumed.code, Some(0), "{resumed:#?}");
+    assert_eq!(again, (facts, false));
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn what_people_and_programs_said_to_a_run_is_said_again() {
+    answered_and_fired(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_what_people_and_programs_said_to_a_run_is_said_again() {
+    on_postgres(answered_and_fired).await;
+}
+
+/// Two that wait for the same, at the same time, and hear of different events.
+const APART: &str = r#"
+[[tasks]]
+name = "one"
+wait_for = { event = "go", where = "data.n == 2" }
+[[tasks]]
+name = "two"
+wait_for = { event = "go" }
+[[tasks]]
+name = "rejected"
+decision = { question = "Go on?", options = ["yes", "no"] }
+"#;
+
+#[tokio::test]
+async fn each_task_is_told_what_it_was_told_then() {
+    let world = World::new().await;
+    let workflow = world.workflow(APART);
+    let program = world.formwork(["run", workflow]).spawn().unwrap();
+    let item = asked(&world).await;
+    for number in [1, 2] {
+        world.json(["events", "fire", "go", "--data", &format!("{{\"n\": {number}}}")]).await;
+    }
+    world.json(["inbox", "reject", &item, "--reason", "no"]).await;
+    let ended = end_of(program).await;
+    assert_eq!(ended.code, Some(2), "{ended:#?}");
+
+    let (_, left) = went_as_it_did(&world).await;
+
+    assert!(!left);
+}
+
+#[tokio::test]
+async fn a_run_that_nobody_is_there_to_answer_is_carried_out_again_as_such() {
+    let world = World::new().await;
+    let workflow = world.workflow(
+        "[[tasks]]\nname = \"ask\"\n\
+         decision = { question = \"Go on?\", options = [\"yes\", \"no\"], timeout = \"1h\", assume = \"no\" }\n",
+    );
+    let ended = world.run(["run", workflow, "--headless"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+
+    let (_, left) = went_as_it_did(&world).await;
+
+    assert!(!left);
+}
+
+#[tokio::test]
+async fn a_run_that_waits_for_somebody_is_compared_as_far_as_it_went() {
+    let world = World::new().await;
+    let workflow = world.workflow(OUTSIDE);
+    let program = world.formwork(["run", workflow]).spawn().unwrap();
+    asked(&world).await;
+    signal(&program, Signal::INT);
+    end_of(program).await;
+
+    let (_, left) = went_as_it_did(&world).await;
+
+    assert!(left);
+}
+
+async fn given_up_by_the_clock(world: World) {
+    world.agent("left", "one");
+    let limits = [
+        "timeout = \"300ms\"",
+        "idle = \"300ms\"",
+        "budget = { wall = \"300ms\" }",
+        "budget = { rounds = 1, on_exhausted = { grace = \"300ms\" } }",
+    ];
+    for limit in limits {
+        let workflow = world.workflow(&format!(
+            "[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"x\"\nretries = {{ max = 0 }}\n{limit}\n"
+        ));
+        let read = [("fs.read", json!({ "path": "README.md" }))];
+        world.server.reply(&World::chat("one"), calls(&read));
+        world.server.reply(&World::chat("one"), Reply::event_stream().stall());
+        let ended = world.run(["run", workflow]).await;
+        assert_ne!(ended.code, Some(0), "{limit}: {ended:#?}");
+
+        let (_, left) = went_as_it_did(&world).await;
+
+        assert!(left, "{limit}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_a_clock_ended_is_compared_up_to_there() {
+    given_up_by_the_clock(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_run_that_a_clock_ended_is_compared_up_to_there() {
+    on_postgres(given_up_by_the_clock).await;
+}
+
+/// A program that fails twice, each time in another way.
+const TWICE: &str = r#"
+[[tasks]]
+name = "twice"
+command = ["sh", "-c", "if test -e mark; then exit 4; fi; touch mark; exit 3"]
+retries = { max = 1 }
+"#;
+
+async fn failed_twice(world: World) {
+    let workflow = world.workflow(TWICE);
+    let ended = world.run(["run", workflow]).await;
+    assert_eq!(ended.code, Some(1), "{ended:#?}");
+    let reasons: Vec<Value> = world.events("attempt.ended").await;
+    assert_ne!(reasons[0]["data"]["reason"], reasons[1]["data"]["reason"], "{reasons:#?}");
+
+    let (_, left) = went_as_it_did(&world).await;
+
+    assert!(!left);
+}
+
+#[tokio::test]
+async fn each_attempt_at_a_program_ends_again_as_it_ended() {
+    failed_twice(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_each_attempt_at_a_program_ends_again_as_it_ended() {
+    on_postgres(failed_twice).await;
 }

@@ -1,19 +1,22 @@
 //! `runs.replay`: a run carried out again from what was answered then, without anybody to ask.
 
+mod told; // What people and programs outside said to it.
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Body, Cancellation, Ending, Escalation, Event, EventBody, NoSecrets, OutcomeCode, RunId, Span,
-    Store, TaskId, TaskSpec, event::RunCreated,
+    Body, Cancellation, Ending, Event, EventBody, NoSecrets, OutcomeCode, RunId, Span, Store, TaskId,
+    TaskSpec, event::RunCreated,
 };
-use formwork_scheduler::{Scheduler, Setup, Signals, workflow::Plan};
+use formwork_scheduler::{Scheduler, Setup, Signals, core::is_by_clock, workflow::Plan};
 use formwork_trace::{Options, Trace};
 use formwork_transport::ProviderKind;
 use schemars::JsonSchema;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
 
 use super::{named, recorded, workshop};
 use crate::{
@@ -116,16 +119,17 @@ impl Operation for Replay {
     }
 }
 
-/// Tells whether somebody or the clock ended a task, which is nobody's answer.
+/// Tells whether somebody or the clock ended a task or decided for it, which is nobody's answer.
 fn is_from_outside(body: &EventBody) -> bool {
-    let EventBody::TaskMoved(moved) = body else { return false };
-    matches!(
-        &moved.ending,
-        Some(
-            Ending::Cancelled { why: Cancellation::Requested }
-                | Ending::Escalated { why: Escalation::TimedOut { .. } }
-        )
-    )
+    match body {
+        EventBody::InboxExpired(_) => true,
+        EventBody::TaskMoved(moved) => match &moved.ending {
+            Some(Ending::Cancelled { why }) => *why == Cancellation::Requested,
+            Some(Ending::Escalated { why }) => is_by_clock(why),
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 /// Carries a run out in a log of its own, and returns its events.
@@ -137,7 +141,7 @@ async fn carry_out(
     memory: &Arc<dyn Store>,
     tape: &Arc<Tape>,
 ) -> Result<Vec<Event>, Error> {
-    let (width, mode) = (setup.width, setup.mode());
+    let (width, mode, is_headless) = (setup.width, setup.mode(), setup.headless);
     let vars = created.setup.get("vars").and_then(Value::as_object).cloned().unwrap_or_default();
     let plan = plan(created, events, vars)?;
     let executor = Arc::new(Replayed {
@@ -145,7 +149,8 @@ async fn carry_out(
         tape: Arc::clone(tape),
     });
     let scheduler = Scheduler::new(Arc::clone(memory), executor)
-        .with_width(std::num::NonZeroUsize::new(width).unwrap_or(std::num::NonZeroUsize::MIN));
+        .with_width(std::num::NonZeroUsize::new(width).unwrap_or(std::num::NonZeroUsize::MIN))
+        .headless(is_headless);
     let scheduler = match PlayedOverseer::of(events, tape) {
         Some(overseer) => scheduler.with_overseer(Arc::new(overseer), AT_ONCE),
         None => scheduler,
@@ -163,16 +168,25 @@ async fn carry_out(
         .await?;
     let run = new.id();
     let signals = Signals::default();
-    let carried_out = scheduler.run(new, &signals);
-    tokio::pin!(carried_out);
-    tokio::select! {
-        done = &mut carried_out => drop(done?),
-        // The record is over before the run is: as far as it went, it was compared.
-        () = tape.played() => {
-            signals.pause.cancel();
-            carried_out.await?;
-        }
-    }
+    let over = CancellationToken::new();
+    let carrying = async {
+        let carried_out = scheduler.run(new, &signals);
+        tokio::pin!(carried_out);
+        let done = tokio::select! {
+            done = &mut carried_out => done,
+            // The record is over before the run is: as far as it went, it was compared.
+            () = tape.played() => {
+                signals.pause.cancel();
+                carried_out.await
+            }
+        };
+        over.cancel();
+        done
+    };
+    let telling = told::Telling::new(events, memory, tape).tell(run, &signals, &over);
+    let (done, told) = tokio::join!(carrying, telling);
+    done?;
+    told?;
     course::events(&**memory, run).await
 }
 
