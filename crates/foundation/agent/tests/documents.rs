@@ -93,6 +93,7 @@ fn line() -> impl Strategy<Value = String> {
         Just("tools"),
         Just("tools.allow"),
         Just("tools.exec.allow"),
+        Just("tools.exec.hosts"),
         Just("budget"),
         Just("tools.deferred"),
     ];
@@ -120,7 +121,7 @@ proptest! {
         fs::write(folder.path().join("a.md"), &prompt).unwrap();
         let no_tool = |pattern: &str| Err(format!("no tool {pattern:?}"));
 
-        let checks = Checks { tools: &no_tool, commands: &no_tool, variables: &["x"] };
+        let checks = Checks { tools: &no_tool, commands: &no_tool, hosts: &no_tool, variables: &["x"] };
         if let Err(faults) = Agents::load(folder.path(), &checks) {
             for fault in &faults {
                 prop_assert!(fault.line >= 1 && fault.column >= 1);
