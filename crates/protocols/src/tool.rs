@@ -160,6 +160,16 @@ pub struct ToolOutput {
     pub notes: Vec<String>,
     /// Where the text came from, if not from this workspace: then nobody vouches for what it says.
     pub outside: Option<String>,
+    /// What it has to show besides text, kept by its hash.
+    pub kept: Vec<Kept>,
+}
+
+/// Bytes that are no text, such as a picture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the type's sentence and its fields' names say it")]
+pub struct Kept {
+    pub media_type: String,
+    pub bytes: Vec<u8>,
 }
 
 impl ToolOutput {

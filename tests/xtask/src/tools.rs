@@ -131,7 +131,7 @@ enum NeededBy {
     Everything,
 }
 
-const SERVICES: [Service; 3] = [
+const SERVICES: [Service; 4] = [
     Service {
         name: "git",
         package: "git",
@@ -143,6 +143,12 @@ const SERVICES: [Service; 3] = [
         package: "postgresql",
         needed_by: NeededBy::SomeTests,
         present: postgres_is_present,
+    },
+    Service {
+        name: "chromium",
+        package: "chromium",
+        needed_by: NeededBy::SomeTests,
+        present: chromium_is_present,
     },
     Service {
         name: "mounts",
@@ -209,6 +215,16 @@ fn mounts_can_be_made() -> bool {
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c", mount]);
     process::answer(&mut command).is_some()
+}
+
+fn chromium_is_present() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let named = std::env::var_os("CHROME").map(std::path::PathBuf::from);
+    let usual = ["chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome"];
+    std::env::split_paths(&path)
+        .flat_map(|folder| usual.map(|name| folder.join(name)))
+        .chain(named)
+        .any(|file| file.is_file())
 }
 
 fn postgres_is_present() -> bool {

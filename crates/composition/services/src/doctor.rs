@@ -19,6 +19,7 @@ use crate::{
         self,
         apart::Own,
         models::{EndpointModels, How, ModelRow, Servers, lists_what_it_holds},
+        runs,
     },
     private, setup, tool_probe,
 };
@@ -71,6 +72,7 @@ impl Finding {
 /// ask for is asked for one call of a harmless tool, which is paid for.
 pub async fn examine(formwork: &Formwork, ask: bool) -> Vec<Finding> {
     let mut findings = vec![store(formwork).await, state(formwork), git(), sandbox(formwork).await];
+    findings.push(browser(formwork));
     findings.extend(apart(formwork).await);
     match formwork.agents() {
         Ok(agents) => {
@@ -146,6 +148,26 @@ fn git() -> Finding {
         _ => {
             let advice = "install git, so that agents can read the history";
             Finding::new("git", Grade::Weak, "git is not to be run", Some(advice))
+        }
+    }
+}
+
+/// Looks for what the tools of `browser.*` need, which most runs do without.
+fn browser(formwork: &Formwork) -> Finding {
+    let found = runs::chromium(&formwork.inner.environment, formwork.workspace());
+    match (found, formwork_browser::own_sandbox()) {
+        (Ok(program), formwork_browser::Sandbox::Own) => {
+            let found = format!("{} confines its own pages", program.display());
+            Finding::new("browser", Grade::Sound, found, None)
+        }
+        (Ok(program), formwork_browser::Sandbox::NoneAsRoot) => {
+            let found = format!("{} does not confine its pages as root", program.display());
+            let advice =
+                "run formwork as another user, if agents are to open pages that nobody vouches for";
+            Finding::new("browser", Grade::Weak, found, Some(advice))
+        }
+        (Err(why), _) => {
+            Finding::new("browser", Grade::Sound, format!("{why}; only browser.* needs it"), None)
         }
     }
 }

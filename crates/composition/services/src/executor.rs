@@ -11,6 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use formwork_agent::Agent;
+use formwork_browser::Browsers;
 use formwork_compose::{Library, Template};
 use formwork_context::outside;
 use formwork_policy::Grants;
@@ -138,6 +139,8 @@ pub(crate) struct Workshop {
     pub(crate) merging: Arc<tokio::sync::Mutex<()>>,
     /// The workspace of the run, where this is one of a task's own.
     pub(crate) home: Option<Arc<Home>>,
+    /// What conversations have opened in browsers.
+    pub(crate) browsers: Arc<Browsers>,
 }
 
 /// Returns the names from the root to the task of an attempt.
@@ -315,6 +318,9 @@ impl Workshop {
             http: setup::http(&config)?,
             secrets: Arc::clone(&self.secrets),
         };
+        for tool in formwork_browser::tools(&self.browsers, setup::http(&config)?) {
+            registry.add(tool).map_err(tools)?;
+        }
         for document in &self.setup.tools {
             let tool = CustomTool::new(document.clone(), seams.clone()).map_err(tools)?;
             registry.add(Arc::new(tool)).map_err(tools)?;

@@ -143,10 +143,7 @@ pub(crate) fn http(config: &Config) -> Result<HttpRules, Error> {
     let rules = |error: formwork_policy::Error| Error::Rules { reason: error.to_string() };
     let http = config.permissions.as_ref().and_then(|permissions| permissions.http.as_ref());
     let Some(http) = http else { return HttpRules::nothing().map_err(rules) };
-    Ok(HttpRules {
-        hosts: http.hosts.as_ref().map(HostPatterns::parse).transpose().map_err(rules)?,
-        private: HostPatterns::parse(&http.allow_private).map_err(rules)?,
-    })
+    HttpRules::parse(http.hosts.as_deref(), &http.allow_private).map_err(rules)
 }
 
 /// Returns where programs may connect to that run in the name of `agents`; nothing where they open no connection.

@@ -9,6 +9,7 @@ use crate::{consult, repository::load_skill, run_tests};
 pub(crate) fn built_in() -> Vec<ToolSpec> {
     let mut specs = builtin::specs();
     specs.extend([consult::spec(), load_skill(), run_tests::spec()]);
+    specs.extend(formwork_browser::specs());
     specs.sort_by(|a, b| a.definition.name.cmp(&b.definition.name));
     specs
 }

@@ -69,7 +69,27 @@ impl HttpRules {
     /// # Errors
     /// [`formwork_policy::Error`] never: there is nothing to parse.
     pub fn nothing() -> Result<Self, formwork_policy::Error> {
-        Ok(Self { hosts: None, private: HostPatterns::parse::<&str>([])? })
+        Self::parse(None, &[])
+    }
+
+    /// Reads rules: the hosts that may be asked, if there is a list of them, and those that may be at a private address.
+    ///
+    /// # Errors
+    /// [`formwork_policy::Error`] names the first pattern that cannot be read.
+    pub fn parse(
+        hosts: Option<&[String]>,
+        private: &[String],
+    ) -> Result<Self, formwork_policy::Error> {
+        let hosts = hosts.map(HostPatterns::parse).transpose()?;
+        Ok(Self { hosts, private: HostPatterns::parse(private)? })
+    }
+
+    /// Returns the addresses of a host that was decided on, given as `host:port`. Each of them may be connected to.
+    ///
+    /// # Errors
+    /// [`ToolErrorKind::Denied`] for one that may not, and [`ToolErrorKind::Failed`] where there is none.
+    pub async fn addresses(&self, authority: &str) -> Result<Vec<SocketAddr>, ToolError> {
+        addresses(self, &parse(&format!("http://{authority}/"))?).await
     }
 }
 

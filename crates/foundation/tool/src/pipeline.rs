@@ -22,7 +22,7 @@ use formwork_protocols::{
     event::{Decided, FileChange, NoteAdded, ToolCompleted, ToolFailed, ToolRequested},
     message::Arguments,
     text,
-    tool::{CallContext, Control, Replay, TaskControl, ToolReply},
+    tool::{CallContext, Control, Kept, Replay, TaskControl, ToolReply},
 };
 use serde_json::Value;
 
@@ -396,7 +396,13 @@ impl Pipeline {
         output: ToolOutput,
         elapsed: Span,
     ) -> (Result<String, ToolError>, Control) {
-        let whole = self.parts.scrub.scrub_text(&output.text).into_owned();
+        let mut whole = self.parts.scrub.scrub_text(&output.text).into_owned();
+        let mut blobs = Vec::with_capacity(1 + output.kept.len());
+        for Kept { media_type, bytes } in output.kept {
+            let (size, kept) = (bytes.len(), Blob::new(bytes));
+            whole.push_str(&format!("\n[{media_type}, {size} bytes, kept as {}]", kept.hash()));
+            blobs.push(kept);
+        }
         let blob = Blob::new(whole.as_bytes());
         let mut preview = match whole.len() {
             0..=PREVIEW_BYTES => whole.clone(),
@@ -426,7 +432,8 @@ impl Pipeline {
             elapsed,
             outside: output.outside,
         });
-        self.put(context, journal, changes.chain(notes).chain([completed]), [blob]);
+        blobs.push(blob);
+        self.put(context, journal, changes.chain(notes).chain([completed]), blobs);
         (Ok(preview), output.control)
     }
 

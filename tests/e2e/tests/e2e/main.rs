@@ -47,6 +47,7 @@ mod models; // Servers of models: looked at closely, and given one.
 mod modes; // What agents may change.
 mod network; // Where programs may connect to.
 mod outside; // What comes from outside: shown, and masked.
+mod pages; // Pages that agents open, read and click.
 mod pathologies; // Models that go wrong.
 mod plan; // What a workflow would cost, and what budgets do.
 mod prefix; // What the cache of a provider holds.

@@ -72,6 +72,7 @@ pub(crate) const MEMBERS: &[Member] = &[
     member("formwork-context", "crates/foundation/context", Layer::Foundation),
     member("formwork-session", "crates/foundation/session", Layer::Foundation),
     member("formwork-tool", "crates/foundation/tool", Layer::Foundation),
+    member("formwork-browser", "crates/foundation/browser", Layer::Foundation),
     member("formwork-verify", "crates/foundation/verify", Layer::Foundation),
     member("formwork-trace", "crates/foundation/trace", Layer::Foundation),
     member("formwork-scheduler", "crates/orchestration/scheduler", Layer::Orchestration),
@@ -106,6 +107,7 @@ pub(crate) const SIDEWAYS: &[Sideways] = &[
     sideways("formwork-tool", "formwork-sandbox", KERNEL),
     sideways("formwork-tool", "formwork-policy", KERNEL),
     sideways("formwork-tool", "formwork-secrets", KERNEL),
+    sideways("formwork-browser", "formwork-tool", "a page may ask where http may"),
     sideways("formwork-verify", "formwork-sandbox", "a command check is a process"),
     sideways("formwork-policy", "formwork-sandbox", "a hook is a process"),
 ];

@@ -14,12 +14,15 @@ mod turns; // What is said in a conversation, one after the other.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::{OsStr, OsString},
     num::NonZeroUsize,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
 use async_trait::async_trait;
 use formwork_agent::Agents;
+use formwork_browser::Browsers;
 use formwork_protocols::{
     AgentName, Body, EventBody, ModelRef, PermissionMode, Position, Rng as _, RunId, RunOutcome,
     Scrub, Span, Store, SystemRng, TaskId, ToolSpec, WorkflowName,
@@ -401,6 +404,7 @@ impl Operation for Start {
                 Ok(outcome)
             };
             let done = Box::pin(done).await;
+            shop.browsers.close().await;
             observers.finish().await;
             done
         });
@@ -554,6 +558,10 @@ fn workshop(
         apart: Arc::default(),
         merging: Arc::default(),
         home: None,
+        browsers: Browsers::new({
+            let (environment, root) = (inner.environment.clone(), inner.root.path().to_owned());
+            move || chromium(&environment, &root)
+        }),
         approver: Arc::new(approval::Kept {
             inner: approver,
             book: approval::book(&inner.state, inner.root.path())
@@ -561,6 +569,19 @@ fn workshop(
         }),
         tape: None,
     })
+}
+
+/// Finds the browser of this machine: what CHROME names, or what is in PATH.
+///
+/// # Errors
+/// Why there is none, and what to do.
+pub(crate) fn chromium(
+    environment: &BTreeMap<OsString, OsString>,
+    workspace: &Path,
+) -> Result<PathBuf, String> {
+    let variable = |name: &str| environment.get(OsStr::new(name)).map(OsString::as_os_str);
+    let path = variable("PATH").unwrap_or_default();
+    formwork_browser::find(variable("CHROME"), path, &[workspace.to_owned()])
 }
 
 /// Makes the scheduler of one run, and the mark by which others can tell that it lives.
@@ -668,6 +689,7 @@ impl Operation for Resume {
                 Ok(outcome)
             };
             let done = Box::pin(done).await;
+            shop.browsers.close().await;
             observers.finish().await;
             done
         });

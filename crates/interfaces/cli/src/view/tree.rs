@@ -187,17 +187,15 @@ impl Tree {
 
 /// Describes a tool call in a few words: its name and what it is about.
 pub(crate) fn describe(tool: &str, arguments: &serde_json::Value) -> String {
-    let about =
-        ["path", "command", "arguments", "pattern", "name", "question"].iter().find_map(|key| {
-            match arguments.get(*key)? {
-                serde_json::Value::String(text) => Some(text.clone()),
-                serde_json::Value::Array(words) => {
-                    let words: Vec<_> =
-                        words.iter().filter_map(serde_json::Value::as_str).collect();
-                    Some(words.join(" "))
-                }
-                _ => None,
+    let about = ["path", "command", "arguments", "pattern", "name", "question", "url"]
+        .iter()
+        .find_map(|key| match arguments.get(*key)? {
+            serde_json::Value::String(text) => Some(text.clone()),
+            serde_json::Value::Array(words) => {
+                let words: Vec<_> = words.iter().filter_map(serde_json::Value::as_str).collect();
+                Some(words.join(" "))
             }
+            _ => None,
         });
     let about = about.unwrap_or_default();
     let line = about.lines().next().unwrap_or_default();
