@@ -89,7 +89,7 @@ impl HttpRules {
     /// # Errors
     /// [`ToolErrorKind::Denied`] for one that may not, and [`ToolErrorKind::Failed`] where there is none.
     pub async fn addresses(&self, authority: &str) -> Result<Vec<SocketAddr>, ToolError> {
-        addresses(self, &parse(&format!("http://{authority}/"))?).await
+        addresses(&self.private, "permissions.http", &parse(&format!("http://{authority}/"))?).await
     }
 }
 
