@@ -96,9 +96,10 @@ impl CommandPatterns {
     /// Returns the files that redirections of shell text in a command would write, where they are known.
     pub(crate) fn written_by(argv: &[String]) -> Vec<String> {
         let Some(name) = argv.first() else { return Vec::new() };
-        let Program::Shell(true) = program::of(name) else { return Vec::new() };
+        let Program::Shell(Some(dialect)) = program::of(name) else { return Vec::new() };
         let Ok(ShellCall::Text(_, text)) = program::shell(argv, true) else { return Vec::new() };
-        let mut writes = script::parse(text).map(|script| script.writes).unwrap_or_default();
+        let mut writes =
+            script::parse(text, dialect).map(|script| script.writes).unwrap_or_default();
         writes.retain(|path| !script::is_unknown(path));
         writes
     }
@@ -139,7 +140,7 @@ impl Judge<'_> {
             Program::Refused(reason) => Err(format!("{name} {reason}")),
             // Nothing is left to guess in a command that a pattern spells out whole.
             Program::Shell(_) | Program::Starts(_) if is_whole() && !self.moved => Ok(()),
-            Program::Shell(is_known) => match program::shell(last, is_known)? {
+            Program::Shell(dialect) => match program::shell(last, dialect.is_some())? {
                 ShellCall::File(file) => {
                     program::known(last, file)?;
                     self.check_file(argv, starts, file)
@@ -150,7 +151,9 @@ impl Judge<'_> {
                 )),
                 ShellCall::Text(place, text) => {
                     program::known(last, place)?;
-                    self.check_text(text, starts.len())
+                    let dialect =
+                        dialect.ok_or_else(|| format!("{name} has a grammar of its own"))?;
+                    self.check_text(text, dialect, starts.len())
                 }
             },
             Program::Starts(parse) => {

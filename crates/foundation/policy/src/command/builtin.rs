@@ -1,6 +1,9 @@
 //! What a shell does by itself.
 
-use super::{program::is_dangerous, script::is_unknown};
+use super::{
+    program::is_dangerous,
+    script::{Dialect, is_unknown},
+};
 
 /// What is to be said of a command of shell text.
 pub(super) enum Judged {
@@ -35,6 +38,9 @@ const TAKE_TEXT: [&str; 13] = [
     "trap",
 ];
 
+/// Those that only bash has; to another shell, the name means a program.
+const OF_BASH: [&str; 7] = ["declare", "dirs", "popd", "pushd", "shopt", "typeset", "[["];
+
 /// What a shell reads as its grammar, and no program is called like.
 const RESERVED: [&str; 18] = [
     "!", "{", "}", "]]", "case", "do", "done", "elif", "else", "esac", "fi", "for", "function",
@@ -42,9 +48,12 @@ const RESERVED: [&str; 18] = [
 ];
 
 /// Judges a command by its words, the first of which names it. `all_may_run` says whether every program may be run.
-pub(super) fn judge(words: &[String], all_may_run: bool) -> Judged {
+pub(super) fn judge(words: &[String], dialect: Dialect, all_may_run: bool) -> Judged {
     let Some((name, arguments)) = words.split_first() else { return Judged::Program };
     let judged = match name.as_str() {
+        it if dialect == Dialect::Plain && OF_BASH.contains(&it) => {
+            Err(format!("{name} is known to bash alone: give the text to bash"))
+        }
         it if HARMLESS.contains(&it) => Ok(()),
         it if TAKE_TEXT.contains(&it) => {
             Err(format!("{name} takes shell text, of which no pattern can judge the parts"))

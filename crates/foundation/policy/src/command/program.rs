@@ -2,15 +2,15 @@
 
 use super::{
     guarded::{self, Guarded, nothing},
-    script::is_unknown,
+    script::{Dialect, is_unknown},
 };
 
 /// What is to be known of a program before it may be run.
 pub(super) enum Program {
     /// It is denied whatever the patterns say, for this reason.
     Refused(&'static str),
-    /// It is a shell, which runs a file or a text; whether that text is one that can be taken apart.
-    Shell(bool),
+    /// It is a shell, which runs a file or a text; how that text is taken apart, where it can be.
+    Shell(Option<Dialect>),
     /// It starts the program that some of its arguments name; the function finds where those begin.
     Starts(fn(&[String]) -> Result<usize, String>),
     /// It is itself what is run, apart from these options.
@@ -32,8 +32,12 @@ pub(super) fn of(name: &str) -> Program {
             Program::Refused(TAKES_TEXT)
         }
         "xargs" | "parallel" => Program::Refused(REPEATS),
-        "sh" | "bash" | "dash" | "ash" | "ksh" | "mksh" | "rbash" => Program::Shell(true),
-        "zsh" | "fish" | "csh" | "tcsh" | "elvish" | "nu" | "pwsh" => Program::Shell(false),
+        "bash" | "rbash" => Program::Shell(Some(Dialect::Bash)),
+        "sh" | "dash" | "ash" => Program::Shell(Some(Dialect::Plain)),
+        // That of Korn runs what is compared by `[ … -eq … ]`, and `${ …; }`.
+        "ksh" | "mksh" | "zsh" | "fish" | "csh" | "tcsh" | "elvish" | "nu" | "pwsh" => {
+            Program::Shell(None)
+        }
         "env" => Program::Starts(env),
         "busybox" | "toybox" => Program::Starts(|argv| plain(argv, 0, &[], &[])),
         "nohup" | "exec" | "command" | "builtin" => {

@@ -3,6 +3,8 @@
 //! What is said here of a text holds for every way in which a shell could run it: a word that the shell would make
 //! something else of is not known, and a text that does not parse whole is not judged at all.
 
+mod readings; // Where a shell might read something else than the grammar does.
+
 use tree_sitter::{Node, Parser, TreeCursor};
 
 /// The longest text that is looked at: more is a program, and belongs into a file.
@@ -13,6 +15,15 @@ const MAX_COMMANDS: usize = 1_000;
 
 /// What stands for what a shell puts in place of an expansion. No argument of a process can hold it.
 const UNKNOWN: char = '\0';
+
+/// Which shell a text is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// One whose grammar is the one that texts are read by.
+    Bash,
+    /// Any other, for which what only bash knows means something else: to `dash`, `[[` is a program and `((` two subshells.
+    Plain,
+}
 
 /// A text, taken apart.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -25,6 +36,8 @@ pub(super) struct Script {
     pub(super) sets: Vec<Set>,
     /// The variables that stand in sums, which may set them.
     pub(super) sums: Vec<String>,
+    /// Words that stand behind a redirection and are a command's all the same, each with the command's node.
+    behind: Vec<(usize, Vec<String>)>,
 }
 
 /// A variable that is set.
@@ -44,7 +57,7 @@ pub(super) fn is_unknown(word: &str) -> bool {
 ///
 /// # Errors
 /// Why it cannot be judged.
-pub(super) fn parse(text: &str) -> Result<Script, String> {
+pub(super) fn parse(text: &str, dialect: Dialect) -> Result<Script, String> {
     if text.len() > MAX_BYTES {
         return Err(format!("the shell text has {} bytes, more than {MAX_BYTES}", text.len()));
     }
@@ -61,9 +74,13 @@ pub(super) fn parse(text: &str) -> Result<Script, String> {
             "the shell text cannot be taken apart, so that its parts cannot be judged".into()
         );
     }
+    readings::agree(tree.root_node(), text)?;
     let mut script = Script::default();
     let mut cursor = tree.walk();
     loop {
+        if dialect == Dialect::Plain {
+            readings::plain(cursor.node(), text)?;
+        }
         script.take(cursor.node(), text)?;
         if cursor.goto_first_child() || cursor.goto_next_sibling() {
             continue;
@@ -90,9 +107,24 @@ impl Script {
             return Err(format!("the shell text has more than {MAX_COMMANDS} commands"));
         }
         match node.kind() {
-            "command" => self.commands.push(words(node, text)?),
+            "command" => {
+                let mut words = words(node, text)?;
+                let behind = self.behind.iter_mut().find(|(command, _)| *command == node.id());
+                words.extend(behind.map(|(_, behind)| std::mem::take(behind)).unwrap_or_default());
+                self.commands.push(words);
+            }
+            // What stands behind a redirection is the command's as well: `find . >out -delete`.
+            "redirected_statement" => {
+                let behind = behind(node, text);
+                if !behind.is_empty() {
+                    let command = command_before(node).ok_or_else(|| {
+                        format!("{:?} stands behind a redirection, where it is not clear whose word it is", behind.join(" ").replace(UNKNOWN, ""))
+                    })?;
+                    self.behind.push((command.id(), behind));
+                }
+            }
             // Such as `export A=b`, whose words name variables.
-            "declaration_command" | "unset_command" => self.commands.push(declared(node, text)),
+            "declaration_command" | "unset_command" => self.commands.push(declared(node, text)?),
             "test_command" => self.commands.push(tested(node, text)),
             "variable_assignment" => {
                 let name = node.child_by_field_name("name");
@@ -151,6 +183,11 @@ impl Script {
                 let before = text.get(..node.start_byte()).unwrap_or_default();
                 if before.ends_with('}') || source(node, text).starts_with('{') {
                     return Err("a redirection of the shell text may set a variable".into());
+                }
+                let around = node.parent().map(|around| around.kind());
+                let is_judged = matches!(around, Some("redirected_statement" | "heredoc_redirect"));
+                if !is_judged && !destinations(node, text).1.is_empty() {
+                    return Err("words stand behind a redirection before any program".into());
                 }
                 self.redirect(node, text);
             }
@@ -236,22 +273,83 @@ impl Script {
         let writes = node
             .children(&mut children)
             .any(|child| matches!(child.kind(), ">" | ">>" | ">|" | "&>" | "&>>" | "<>" | ">&"));
-        let mut children = node.walk();
-        let places = node.children_by_field_name("destination", &mut children);
-        for place in places.filter(|_| writes) {
-            let place = word(place, text);
-            // A descriptor is no file.
-            if !place.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
-                self.writes.push(place);
-            }
+        let (place, _) = destinations(node, text);
+        // A descriptor is no file.
+        if let Some(place) = place.filter(|_| writes)
+            && !place.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+        {
+            self.writes.push(place);
         }
     }
+}
+
+/// Returns what a redirection is from or to, and the words that the grammar takes for more of these.
+fn destinations(node: Node<'_>, text: &str) -> (Option<String>, Vec<String>) {
+    let mut children = node.walk();
+    let closes = node.children(&mut children).any(|it| matches!(it.kind(), "<&-" | ">&-"));
+    let mut children = node.walk();
+    let mut words = joined(node.children_by_field_name("destination", &mut children), text);
+    match closes || words.is_empty() {
+        true => (None, words),
+        false => (Some(words.remove(0)), words),
+    }
+}
+
+/// Returns the words behind the redirections of a statement that are no part of these.
+fn behind(statement: Node<'_>, text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut open: Vec<Node<'_>> = vec![statement];
+    while let Some(node) = open.pop() {
+        match node.kind() {
+            "file_redirect" => words.extend(destinations(node, text).1),
+            "redirected_statement" | "heredoc_redirect" => {
+                let mut children = node.walk();
+                words.extend(joined(node.children_by_field_name("argument", &mut children), text));
+                let mut children = node.walk();
+                let mut inner: Vec<_> =
+                    node.children_by_field_name("redirect", &mut children).collect();
+                inner.reverse();
+                open.extend(inner);
+            }
+            _ => {}
+        }
+    }
+    words
+}
+
+/// Returns the command that the words behind the redirections of a statement belong to.
+fn command_before(statement: Node<'_>) -> Option<Node<'_>> {
+    let mut node = statement.child_by_field_name("body")?;
+    loop {
+        match node.kind() {
+            "command" => return Some(node),
+            "list" | "pipeline" => {
+                node = node.named_child(node.named_child_count().checked_sub(1)? as _)?
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// Returns words of which those that nothing parts are one.
+fn joined<'a>(nodes: impl Iterator<Item = Node<'a>>, text: &str) -> Vec<String> {
+    let (mut words, mut end): (Vec<String>, usize) = (Vec::new(), usize::MAX);
+    for node in nodes {
+        let word = word(node, text);
+        match words.last_mut() {
+            Some(last) if node.start_byte() == end => last.push_str(&word),
+            _ => words.push(word),
+        }
+        end = node.end_byte();
+    }
+    words
 }
 
 /// Returns the words of a command: its program and its arguments.
 fn words(node: Node<'_>, text: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut children = node.walk();
+    let mut arguments = Vec::new();
     for child in node.children(&mut children) {
         match child.kind() {
             "command_name" => {
@@ -267,28 +365,39 @@ fn words(node: Node<'_>, text: &str) -> Result<Vec<String>, String> {
             // Before or beside the words, and looked at for themselves.
             "variable_assignment" | "file_redirect" | "heredoc_redirect" => {}
             "herestring_redirect" | "<<<" | "comment" => {}
-            _ => words.push(word(child, text)),
+            _ => arguments.push(child),
         }
     }
-    match words.is_empty() {
-        true => Err("a command without a program".into()),
-        false => Ok(words),
+    let Some(name) = node.child_by_field_name("name").filter(|_| !words.is_empty()) else {
+        return Err("a command without a program".into());
+    };
+    // To a shell they are one word, whatever they are to the grammar.
+    if arguments.first().is_some_and(|first| first.start_byte() == name.end_byte()) {
+        return Err(format!("{:?} is not clear", source(node, text)));
     }
+    words.extend(joined(arguments.into_iter(), text));
+    Ok(words)
 }
 
 /// Returns the words of a command that names variables, without those that it sets to something: these are looked at for
 /// themselves.
-fn declared(node: Node<'_>, text: &str) -> Vec<String> {
+fn declared(node: Node<'_>, text: &str) -> Result<Vec<String>, String> {
     let mut children = node.walk();
-    let children = node.children(&mut children);
-    let words = children.filter(|child| child.kind() != "variable_assignment");
-    words
-        .map(|child| match child.kind() {
-            "variable_name" => source(child, text).to_owned(),
-            _ if child.is_named() => word(child, text),
-            _ => source(child, text).to_owned(),
-        })
-        .collect()
+    let (mut words, mut end) = (Vec::new(), usize::MAX);
+    for child in node.children(&mut children) {
+        // To a shell they are one word, whatever they are to the grammar.
+        if child.start_byte() == end {
+            return Err(format!("{:?} is not clear", source(node, text)));
+        }
+        end = child.end_byte();
+        words.extend(match child.kind() {
+            "variable_assignment" => None,
+            "variable_name" => Some(source(child, text).to_owned()),
+            _ if child.is_named() => Some(word(child, text)),
+            _ => Some(source(child, text).to_owned()),
+        });
+    }
+    Ok(words)
 }
 
 /// Returns the words and signs of `[ … ]` and `[[ … ]]`.

@@ -4,13 +4,18 @@ use super::{
     Judge,
     builtin::{self, Judged},
     program::{self, Program},
-    script::{self, Script},
+    script::{self, Dialect, Script},
 };
 
 impl Judge<'_> {
     /// Checks shell text: each of its commands, wherever it stands in it, by the same patterns.
-    pub(super) fn check_text(mut self, text: &str, depth: usize) -> Result<(), String> {
-        let script = script::parse(text)?;
+    pub(super) fn check_text(
+        mut self,
+        text: &str,
+        dialect: Dialect,
+        depth: usize,
+    ) -> Result<(), String> {
+        let script = script::parse(text, dialect)?;
         for name in script.sets.iter().map(|set| &set.name).chain(&script.sums) {
             if program::is_dangerous(name, self.all_may_run()) {
                 return Err(format!(
@@ -25,7 +30,7 @@ impl Judge<'_> {
                 .is_some_and(|name| matches!(name.as_str(), "cd" | "pushd" | "popd"))
         });
         for command in &script.commands {
-            match builtin::judge(builtin_of(command), self.all_may_run()) {
+            match builtin::judge(builtin_of(command), dialect, self.all_may_run()) {
                 Judged::Fine => {}
                 Judged::Denied(why) => return Err(why),
                 // One that a function is called like as well: whether that is there by then is not known.

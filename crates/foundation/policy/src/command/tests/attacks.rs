@@ -216,3 +216,124 @@ fn an_option_among_other_letters_is_that_option() {
     denies(&["fd -Hx *", "ls *"], &["fd -Hx rm -rf {}"]);
     allows(&["fd -Hx *", "ls *"], &["fd -Hx ls"]);
 }
+
+#[test]
+fn words_behind_a_redirection_are_the_commands() {
+    refuses(
+        &["find *", "ls *", "git status", "cat *"],
+        &[
+            "find . >o -exec rm -rf src {} +",
+            "find . 2>o >p -delete",
+            "find . >&- -delete",
+            "find . >o -del\"ete\"",
+            "find . <<E -delete\nE",
+            "find . <<E >o -delete\nE",
+            "ls | find . >o -delete",
+            "ls && find . >o -delete",
+            ">o find . -delete",
+            "echo $(<o find . -delete)",
+            "echo $(<o touch p)",
+            "git status >o --porcelain",
+            "{ ls; } >o x",
+        ],
+    );
+    refuses(&["*"], &["timeout 5 >o sudo x", "ls; find . >o -exec sudo x {} +"]);
+    refuses(
+        &[],
+        &[
+            "test >/dev/null -v 'a[$(touch p)]'",
+            "printf >/dev/null -v 'a[$(touch p)]' x",
+            "read </dev/null 'a[$(touch p)]'",
+            "test <<E -v 'a[$(touch p)]'\nE",
+            "export >o \"LD_PRELOAD=./x\"",
+        ],
+    );
+    for allowed in [
+        "ls 2>/dev/null -la | cat",
+        "echo >&2 \"no such thing\"",
+        "ls || echo >&2 no",
+        "cat >o <<E\na\nE",
+        "cat <<'E' >o -\na $(b) `c`\nE",
+        "git status 2>&1",
+    ] {
+        assert_eq!(text(&["ls *", "cat *", "git status"], allowed), Ok(()), "{allowed}");
+    }
+}
+
+#[test]
+fn what_a_shell_reads_otherwise_than_the_grammar_is_not_judged() {
+    let texts = [
+        ": <<E\n`touch p`\nE",
+        ": <<E\n\\\\`touch p`\nE",
+        "echo `echo \\`touch p\\``",
+        "echo `echo \"\\$(touch p)\"`",
+        "echo `echo '`; touch p; echo `'`",
+        "echo `ls # `; touch p; echo `\n`",
+        "x=$'a\\\\';touch p #'",
+        "echo a\r#;touch p",
+        "echo a\x0b#;touch p",
+        "echo a\x0c#;touch p",
+        "echo \\\r\ntouch p",
+        "ls\r/x",
+        "ls\\\t/x",
+        "ls\\\n/x",
+        "\\ ls",
+        "find . -del\\\nete",
+        "echo \"a\"#;touch p",
+        "echo $(ls)#;touch p",
+        "cat <<E\n E\n: '\nE\ntouch p #'",
+        "cat <<E\nEX\n: '\nE\ntouch p #'",
+        "cat <<E\nx\\\nE\n: '\nE\ntouch p #'",
+        "cat <<E\nE\\\n\ntouch p\nE",
+        "cat <<'E'\nx\\\nE\ntouch p\nE",
+        "cat <<E'F'\n$(touch p)\nEF",
+        "echo \"${x:-'}\"; touch p; echo \"'}\"",
+        "x='a[$(touch p)]'; echo \"$[x]\"",
+        "x='a[$(touch p)]'; cat <<E\n$[x]\nE",
+        "${ touch p; }",
+        "ls =~ \ntouch p\n; }",
+        "echo ${ touch p; }",
+    ];
+    refuses(&["ls *", "cat *", "find *", "./x *", "/x *"], &texts);
+    for allowed in [
+        "cat > README.md <<EOF\n# A\n\n\\`code\\` and $x, $(ls) and ${y:-z}\n\n  EOF is no end\nEOF\nls",
+        "cat <<-E\n\tx\n\tE\nls",
+        "ls \\\n  -la \\\n  -h",
+        "ls &&\\\n  ls",
+        "echo `ls`; echo \"`ls`\"",
+        "echo $'a\\'b' # and so on: `x`",
+        "echo ${x//\\//_} \"${y%.*}\" ${#x} \"${x:-none}\"",
+        "grep -n 'a$[b]' x; grep foo$ x",
+        "(# nothing\nls)",
+    ] {
+        assert_eq!(text(&["ls *", "cat *", "grep *"], allowed), Ok(()), "{allowed}");
+    }
+}
+
+#[test]
+fn what_only_bash_knows_is_nothing_to_other_shells() {
+    let texts = [
+        "[[ x || rm -rf src ]]",
+        "touch=1 p=1 a=1; ((touch -a - p))",
+        "function ls { ls; }",
+        "echo $'a'",
+        "ls &>x",
+        "ls &>>x",
+        "a=(1 2)",
+        "for ((i=0; i<3; i++)); do ls; done",
+        "ls <(ls)",
+        "cat <<<x",
+        "declare x=1",
+        "pushd x",
+    ];
+    for denied in texts {
+        for shell in ["sh", "dash", "ash", "/bin/sh"] {
+            let argv = [shell, "-c", denied].map(str::to_owned);
+            let patterns = CommandPatterns::parse(["ls *", "cat *", "x *"]).unwrap();
+            let judged = patterns.check(&argv, Meaning::default());
+            assert!(judged.is_err(), "{shell}: {denied}");
+        }
+    }
+    denies(&["*"], &["ksh -c ls", "mksh -c ls"]);
+    allows(&["ls *"], &["sh -c 'ls -l | ls 2>&1 && [ -f \"$x\" ] || echo $((1 + 2))'"]);
+}

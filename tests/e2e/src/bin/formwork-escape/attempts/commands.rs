@@ -59,6 +59,42 @@ const SHELL: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "a word behind a redirection",
+        &[
+            "find . >o -exec touch started ';'",
+            "find . 2>o >p -delete",
+            "echo x; git log >o --output=started",
+            "test >/dev/null -v 'a[$(touch started)]'",
+            "printf >/dev/null -v 'a[$(touch started)]' x",
+            "read </dev/null 'a[$(touch started)]'",
+            "test <<E -v 'a[$(touch started)]'\nE",
+        ],
+    ),
+    (
+        "text that a shell reads otherwise than its grammar",
+        &[
+            ": <<E\n`touch started`\nE",
+            "echo `echo \\`touch started\\``",
+            "echo `echo \"\\$(touch started)\"`",
+            "x=$'a\\\\';touch started #'",
+            "echo a\r#;touch started",
+            "echo a\u{b}#;touch started",
+            "echo a\u{c}#;touch started",
+            "echo \\\r\ntouch started",
+        ],
+    ),
+    (
+        "text whose end is not where it seems",
+        &[
+            "echo \"a\"#;touch started",
+            "echo <<E\n E\n: '\nE\ntouch started #'",
+            "echo =~ \ntouch started\n; }",
+            "echo \"${x:-'}\"; touch started; echo \"'}\"",
+            "sh -c '[[ x || touch started ]]'",
+            "sh -c 'touch=1 started=1 a=1; ((touch started - a))'",
+        ],
+    ),
+    (
         "a redirection into what is protected",
         &["echo x > .git/config", "echo x > .GIT/hooks/x", "echo x >> .git", "ls > src/../.git/x"],
     ),
@@ -102,6 +138,8 @@ const REFUSED: &[&str] = &[
     "is refused",
     "not allowed",
     "in git's own folder",
+    "may end elsewhere to a shell",
+    "which is no blank to a shell",
 ];
 
 /// Says which call went through; the claim that the task is done is no attempt.
