@@ -15,6 +15,8 @@ use crate::{Decision, ToolPatterns};
 
 /// The version of the document that a hook reads.
 const FORMAT: u32 = 1;
+/// What happens when a gate is asked.
+const GATE: &str = "tool.before";
 /// By this exit code a gate denies without a document, and says why on its standard error.
 const DENIED: i32 = 2;
 /// The most that a hook may answer.
@@ -107,7 +109,7 @@ pub struct Hooks {
     protection: Protection,
     hooks: Vec<Hook>,
     /// The files below the folder that the commands name, and what these held at first.
-    own: Vec<(PathBuf, blake3::Hash)>,
+    own: Vec<(PathBuf, Option<blake3::Hash>)>,
 }
 
 /// What a gate reads.
@@ -159,9 +161,14 @@ impl Hooks {
         hooks: Vec<Hook>,
     ) -> Self {
         let cwd = cwd.into();
-        let words = hooks.iter().flat_map(|hook| &hook.command).map(|word| cwd.join(word));
-        let own = words.filter(|path| path.starts_with(&cwd) && path.is_file());
-        let own = own.filter_map(|path| Some((path.clone(), hash_of(&path)?))).collect();
+        let words = hooks.iter().flat_map(|hook| hook.command.iter().map(move |word| (hook, word)));
+        let own = words.filter_map(|(hook, word)| {
+            let path = cwd.join(word);
+            // A gate's script that is not there is not to come from whoever the gate is to hold.
+            let is_to_come = hook.event == GATE && path.symlink_metadata().is_err();
+            (path.starts_with(&cwd) && (path.is_file() || is_to_come)).then_some(path)
+        });
+        let own = own.map(|path| (path.clone(), hash_of(&path))).collect();
         Self { sandbox, cwd, protection, hooks, own }
     }
 
@@ -233,8 +240,14 @@ impl Hooks {
         document: String,
         cancel: &CancellationToken,
     ) -> Result<Finished, String> {
-        if let Some((path, _)) = self.own.iter().find(|(path, hash)| hash_of(path) != Some(*hash)) {
-            return Err(format!("{} was changed since it was taken up", path.display()));
+        let own = self.own.clone();
+        let look = move || own.into_iter().find(|(path, hash)| hash_of(path) != *hash);
+        match tokio::task::spawn_blocking(look).await {
+            Ok(None) => {}
+            Ok(Some((path, _))) => {
+                return Err(format!("{} was changed since it was taken up", path.display()));
+            }
+            Err(error) => return Err(format!("its program could not be looked at: {error}")),
         }
         let mut command = Command::new(&hook.command, &self.cwd, self.protection.clone());
         command.stdin = Some(document.into_bytes().into());
@@ -245,8 +258,9 @@ impl Hooks {
     }
 }
 
+/// Returns the hash of what a script holds; none where it is no file, or too large.
 fn hash_of(path: &std::path::Path) -> Option<blake3::Hash> {
-    std::fs::read(path).ok().map(|bytes| blake3::hash(&bytes))
+    formwork_sandbox::own(path).ok().map(|bytes| blake3::hash(&bytes))
 }
 
 fn document(call: &HookCall<'_>, arguments: &Value) -> String {

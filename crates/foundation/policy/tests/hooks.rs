@@ -27,6 +27,10 @@ fn hooks(dir: &Path, hooks: Vec<Hook>) -> Hooks {
 }
 
 async fn ask(dir: &Path, list: Vec<Hook>, arguments: &Value) -> Answer {
+    asked(&hooks(dir, list), arguments).await
+}
+
+async fn asked(hooks: &Hooks, arguments: &Value) -> Answer {
     let id = uuid::Uuid::from_u128;
     let context = CallContext {
         run: RunId::from_uuid(id(1)),
@@ -44,7 +48,40 @@ async fn ask(dir: &Path, list: Vec<Hook>, arguments: &Value) -> Answer {
         class: ToolClass::Write,
         arguments,
     };
-    hooks(dir, list).gate(&call, &CancellationToken::new()).await
+    hooks.gate(&call, &CancellationToken::new()).await
+}
+
+#[tokio::test]
+async fn a_pipe_in_the_place_of_a_gates_script_denies_and_holds_nothing_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("gate.sh");
+    std::fs::write(&script, "exit 0\n").unwrap();
+    let gate = Hook { command: ["sh", "gate.sh"].map(Into::into).into(), ..hook("") };
+    let gates = hooks(dir.path(), vec![gate]);
+    let before = asked(&gates, &json!({})).await.decision;
+    std::fs::remove_file(&script).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&script).status().unwrap();
+
+    let after = asked(&gates, &json!({})).await.decision;
+
+    assert!(made.success());
+    assert_eq!(before, Decision::Allow);
+    let Decision::Deny { why } = after else { panic!("{after:?}") };
+    assert!(why.ends_with("gate.sh was changed since it was taken up"), "{why}");
+}
+
+#[tokio::test]
+async fn a_gates_script_that_has_come_since_is_not_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let gate = Hook { command: ["sh", "gate.sh"].map(Into::into).into(), ..hook("") };
+    let gates = hooks(dir.path(), vec![gate]);
+    std::fs::write(dir.path().join("gate.sh"), "exit 0\n").unwrap();
+
+    let Decision::Deny { why } = asked(&gates, &json!({})).await.decision else {
+        panic!("it was asked")
+    };
+
+    assert!(why.ends_with("gate.sh was changed since it was taken up"), "{why}");
 }
 
 async fn answer(script: &str) -> Answer {

@@ -55,6 +55,7 @@ mod terminal;
 
 mod group;
 pub mod launcher;
+mod own;
 #[cfg(target_os = "linux")]
 mod proc;
 mod program;
@@ -72,6 +73,7 @@ pub use {
     finished::{Exit, Finished, Resource},
     gateway::{Gateway, NoRoute, Refusal, Routes},
     launcher::Launcher,
+    own::own,
     protection::{Beyond, Limits, Network, Protection, Protections, Status, probe},
     sandbox::Sandbox,
 };

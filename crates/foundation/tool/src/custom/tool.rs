@@ -95,7 +95,7 @@ impl CustomTool {
         cancel: &Cancel,
     ) -> Result<ToolOutput, ToolError> {
         if let Some((path, before)) = &self.own
-            && hash_of(path) != *before
+            && now(path).await != *before
         {
             let told = format!("{} was changed since the session began", path.display());
             return Err(ToolError::new(ToolErrorKind::Denied, told));
@@ -229,7 +229,13 @@ impl Tool for CustomTool {
 }
 
 fn hash_of(path: &std::path::Path) -> Option<blake3::Hash> {
-    std::fs::read(path).ok().map(|bytes| blake3::hash(&bytes))
+    formwork_sandbox::own(path).ok().map(|bytes| blake3::hash(&bytes))
+}
+
+/// The same, on a thread where it may take its time.
+async fn now(path: &std::path::Path) -> Option<blake3::Hash> {
+    let path = path.to_owned();
+    tokio::task::spawn_blocking(move || hash_of(&path)).await.ok().flatten()
 }
 
 fn template(text: &str) -> Result<Template, ToolError> {
