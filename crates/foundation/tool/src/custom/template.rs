@@ -101,6 +101,19 @@ impl Template {
         }
     }
 
+    /// Returns it with what stands in it written otherwise by `write`, which is not read again.
+    pub(super) fn with_texts<E>(
+        mut self,
+        write: impl Fn(&str) -> Result<String, E>,
+    ) -> Result<Self, E> {
+        for piece in &mut self.0 {
+            if let Piece::Text(text) = piece {
+                *text = write(text)?;
+            }
+        }
+        Ok(self)
+    }
+
     /// Fills it. Each argument is written by `write`; nothing where one of them is not given.
     pub(super) fn fill(
         &self,

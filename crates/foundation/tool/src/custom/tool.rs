@@ -129,19 +129,21 @@ impl CustomTool {
         arguments: &Map<String, Value>,
         cancel: &Cancel,
     ) -> Result<ToolOutput, ToolError> {
-        let url = self.secret(&url(http, arguments)?)?;
+        // Secrets go where the document has them, before there are arguments: what these hold is never read.
+        let secret = |text: &str| self.secret(text);
+        let url = url(template(&http.url)?.with_texts(secret)?, arguments)?;
         let mut pairs = Vec::new();
         for (name, value) in &http.headers {
-            if let Some(value) = template(value)?.fill(arguments, str::to_owned) {
-                pairs.push((name.as_str(), self.secret(&value)?));
+            if let Some(value) = template(value)?.with_texts(secret)?.fill(arguments, str::to_owned)
+            {
+                pairs.push((name.as_str(), value));
             }
         }
         let headers = fetch::headers(pairs.iter().map(|(name, value)| (*name, value.as_str())))?;
         let mut request =
             Request { method: verb(http.method), url: fetch::parse(&url)?, headers, body: None };
         if let Some(body) = &http.body {
-            let mut body = filled(body, arguments)?.unwrap_or(Value::Null);
-            self.put_secrets(&mut body)?;
+            let body = filled(body, arguments, &secret)?.unwrap_or(Value::Null);
             request.body = Some(body.to_string());
             let kind = reqwest::header::HeaderValue::from_static("application/json");
             request.headers.entry("content-type").or_insert(kind);
@@ -171,14 +173,10 @@ impl CustomTool {
 
     fn secret(&self, text: &str) -> Result<String, ToolError> {
         let mut value = Value::String(text.to_owned());
-        self.put_secrets(&mut value)?;
-        Ok(value.as_str().unwrap_or_default().to_owned())
-    }
-
-    fn put_secrets(&self, value: &mut Value) -> Result<(), ToolError> {
-        self.seams.secrets.substitute(value).map_err(|error| {
+        self.seams.secrets.substitute(&mut value).map_err(|error| {
             ToolError::new(ToolErrorKind::Failed, format!("the tool cannot be called: {error}"))
-        })
+        })?;
+        Ok(value.as_str().unwrap_or_default().to_owned())
     }
 }
 
@@ -228,6 +226,7 @@ impl Tool for CustomTool {
     }
 }
 
+/// Returns the hash of what a program holds; none where it is no file, or too large.
 fn hash_of(path: &std::path::Path) -> Option<blake3::Hash> {
     formwork_sandbox::own(path).ok().map(|bytes| blake3::hash(&bytes))
 }
@@ -283,8 +282,7 @@ fn is_number(word: &str) -> bool {
 }
 
 /// Returns the address of a request. What is put in stays one part of a path or of a query.
-fn url(http: &HttpExecution, arguments: &Map<String, Value>) -> Result<String, ToolError> {
-    let template = template(&http.url)?;
+fn url(template: Template, arguments: &Map<String, Value>) -> Result<String, ToolError> {
     // However a part is written that is made of dots alone, it leads to another folder.
     let dots = |name: &&str| match arguments.get(*name) {
         Some(Value::String(text)) => text.trim_matches('.').is_empty() && !text.is_empty(),
@@ -312,7 +310,11 @@ fn url(http: &HttpExecution, arguments: &Map<String, Value>) -> Result<String, T
 }
 
 /// Fills a body. Fields that name what is not given are left out.
-fn filled(body: &Value, arguments: &Map<String, Value>) -> Result<Option<Value>, ToolError> {
+fn filled(
+    body: &Value,
+    arguments: &Map<String, Value>,
+    secret: &impl Fn(&str) -> Result<String, ToolError>,
+) -> Result<Option<Value>, ToolError> {
     Ok(Some(match body {
         Value::String(text) => {
             let template = template(text)?;
@@ -321,20 +323,20 @@ fn filled(body: &Value, arguments: &Map<String, Value>) -> Result<Option<Value>,
                     Some(value) => value.clone(),
                     None => return Ok(None),
                 },
-                None => match template.fill(arguments, str::to_owned) {
+                None => match template.with_texts(secret)?.fill(arguments, str::to_owned) {
                     Some(text) => Value::String(text),
                     None => return Ok(None),
                 },
             }
         }
         Value::Array(items) => {
-            let items = items.iter().map(|item| filled(item, arguments));
+            let items = items.iter().map(|item| filled(item, arguments, secret));
             Value::Array(items.filter_map(Result::transpose).collect::<Result<_, _>>()?)
         }
         Value::Object(fields) => {
             let mut own = Map::new();
             for (name, value) in fields {
-                if let Some(value) = filled(value, arguments)? {
+                if let Some(value) = filled(value, arguments, secret)? {
                     own.insert(name.clone(), value);
                 }
             }

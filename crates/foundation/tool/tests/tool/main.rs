@@ -4,6 +4,7 @@
 mod approvals; // Who is asked.
 mod calls; // Who may call what, and what is recorded.
 mod changes; // What changes several files, or what a file is called.
+mod custom; // Tools that are written down as data.
 mod deferred; // What is listed by name alone.
 mod files;
 mod http; // Where requests go.
