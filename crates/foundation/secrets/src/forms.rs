@@ -21,7 +21,7 @@ const COMPONENT: &AsciiSet =
 const FORM: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'*').remove(b' ');
 
-/// Returns the forms of `secret`: raw and by line, as JSON writes it (also within JSON), in base64 of both alphabets
+/// Returns the forms of `secret`: raw and by line, as JSON writes it (also within JSON), as HTML does, in base64 of both alphabets
 /// wherever it begins within the encoded text, percent-encoded, and in hexadecimal.
 pub(crate) fn forms(secret: &str) -> BTreeSet<Vec<u8>> {
     let mut texts: Vec<String> = vec![secret.to_owned(), secret.replace('\n', "\r\n")];
@@ -37,7 +37,16 @@ pub(crate) fn forms(secret: &str) -> BTreeSet<Vec<u8>> {
     let mut forms = BTreeSet::new();
     for text in &texts {
         let json = json(text);
-        forms.insert(json_ascii(text).into_bytes());
+        for written in [&json, &json_ascii(text)] {
+            forms.insert(written.clone().into_bytes());
+            for marks in [MARKS_LOWER, MARKS_UPPER] {
+                // Some leave the quote as it is, which is the last of them.
+                for marks in [marks, marks.get(..3).unwrap_or(marks)] {
+                    forms.insert(replaced(written, marks).into_bytes());
+                }
+            }
+        }
+        forms.extend(HTML.map(|marks| replaced(text, marks).into_bytes()));
         forms.insert(self::json(&json).into_bytes());
         forms.insert(json.replace('/', "\\/").into_bytes());
         forms.insert(json.into_bytes());
@@ -55,6 +64,33 @@ pub(crate) fn forms(secret: &str) -> BTreeSet<Vec<u8>> {
     }
     forms.extend(texts.into_iter().map(String::into_bytes));
     forms
+}
+
+/// What Go, Rails and others write in JSON in the place of what HTML would take for marks.
+const MARKS_LOWER: &[(char, &str)] =
+    &[('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\'', "\\u0027")];
+const MARKS_UPPER: &[(char, &str)] =
+    &[('<', "\\u003C"), ('>', "\\u003E"), ('&', "\\u0026"), ('\'', "\\u0027")];
+
+/// The ways in which HTML is written.
+const HTML: [&[(char, &str)]; 5] = [
+    &[('<', "&lt;"), ('>', "&gt;"), ('&', "&amp;")],
+    &[('<', "&lt;"), ('>', "&gt;"), ('&', "&amp;"), ('"', "&quot;")],
+    &[('<', "&lt;"), ('>', "&gt;"), ('&', "&amp;"), ('"', "&quot;"), ('\'', "&#39;")],
+    &[('<', "&lt;"), ('>', "&gt;"), ('&', "&amp;"), ('"', "&#34;"), ('\'', "&#39;")],
+    &[('<', "&lt;"), ('>', "&gt;"), ('&', "&amp;"), ('"', "&quot;"), ('\'', "&#x27;")],
+];
+
+/// Returns `text` with some characters written otherwise.
+fn replaced(text: &str, marks: &[(char, &str)]) -> String {
+    let mut written = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match marks.iter().find(|(mark, _)| *mark == letter) {
+            Some((_, instead)) => written.push_str(instead),
+            None => written.push(letter),
+        }
+    }
+    written
 }
 
 fn hex(text: &str, digit: impl Fn(u8) -> String) -> String {
