@@ -56,8 +56,8 @@ impl Keys {
             let named = SecretName::parse(format!("provider-{provider}"));
             let read = named.and_then(|name| {
                 let key = source.resolve(&name, &lookup, base)?;
-                // It is scrubbed wherever it turns up, as any other secret.
-                registry.insert(name, key.clone())?;
+                // It is scrubbed wherever it turns up, and no tool is given it.
+                registry.insert_apart(name, key.clone())?;
                 Ok(key)
             });
             match read {

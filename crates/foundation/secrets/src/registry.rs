@@ -1,6 +1,6 @@
 //! The secrets of a program, by name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
@@ -24,6 +24,8 @@ pub(crate) const MARKER: &str = "secret:";
 #[derive(Default)]
 pub struct Registry {
     secrets: BTreeMap<SecretName, SecretString>,
+    /// Those that are scrubbed and never put in.
+    apart: BTreeSet<SecretName>,
 }
 
 impl Registry {
@@ -82,15 +84,25 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns the names in order.
-    pub fn names(&self) -> impl Iterator<Item = &SecretName> {
-        self.secrets.keys()
+    /// Adds a secret that is scrubbed wherever it turns up and that no placeholder stands for: it is the program's own.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn insert_apart(&mut self, name: SecretName, value: SecretString) -> Result<(), Error> {
+        self.insert(name.clone(), value)?;
+        self.apart.insert(name);
+        Ok(())
     }
 
-    /// Returns the secret of that name, still wrapped.
+    /// Returns the names that a placeholder may have, in order.
+    pub fn names(&self) -> impl Iterator<Item = &SecretName> {
+        self.secrets.keys().filter(|name| !self.apart.contains(*name))
+    }
+
+    /// Returns the secret that a placeholder of that name stands for, still wrapped.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&SecretString> {
-        self.secrets.get(name)
+        self.secrets.get(name).filter(|_| !self.apart.contains(name))
     }
 
     /// Puts the secrets where `{{secret:NAME}}` stands in any text within `arguments`; keys are left alone.
@@ -115,9 +127,9 @@ impl Registry {
             Value::String(text) => {
                 for piece in pieces(text) {
                     if let Piece::Secret(name) = piece
-                        && !self.secrets.contains_key(name)
+                        && self.get(name).is_none()
                     {
-                        let hint = nearest_hint(name, self.secrets.keys().map(SecretName::as_str));
+                        let hint = nearest_hint(name, self.names().map(SecretName::as_str));
                         return Err(Error::Unknown { name: name.to_owned(), hint });
                     }
                 }
@@ -139,7 +151,7 @@ impl Registry {
                 let replaced = pieces.iter().map(|piece| match piece {
                     Piece::Text(text) => *text,
                     Piece::Secret(name) => {
-                        self.secrets.get(*name).map_or("", |secret| secret.expose_secret())
+                        self.get(name).map_or("", |secret| secret.expose_secret())
                     }
                 });
                 *text = replaced.collect();

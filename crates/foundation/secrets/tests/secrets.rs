@@ -69,6 +69,42 @@ fn secrets_that_cannot_be_scrubbed_are_refused() {
 }
 
 #[test]
+fn what_is_the_programs_own_is_scrubbed_and_never_put_in() {
+    let mut registry = registry(&[("KEY", "12345678")]);
+    registry.insert_apart(name("provider-x"), "its-own-key".into()).unwrap();
+    let mut arguments = json!("{{secret:provider-x}}");
+
+    let refused = registry.substitute(&mut arguments).unwrap_err();
+
+    let told = "no secret \"provider-x\"; the only valid one is \"KEY\"";
+    assert_eq!(refused.to_string(), told);
+    assert_eq!(arguments, json!("{{secret:provider-x}}"));
+    assert_eq!(registry.names().map(SecretName::as_str).collect::<Vec<_>>(), ["KEY"]);
+    assert!(registry.get("provider-x").is_none());
+    assert_eq!(registry.scrubber().scrub_text("its-own-key"), "[secret:provider-x]");
+}
+
+#[test]
+fn a_secret_is_scrubbed_as_other_languages_write_it_in_json_and_html() {
+    let scrubber = registry(&[("K", "a<b>&\"c'd/é")]).scrubber();
+
+    for form in [
+        // Go, Rails and PHP.
+        r#"a\u003cb\u003e\u0026\"c'd/é"#,
+        r#"a\u003Cb\u003E\u0026\"c'd/é"#,
+        r#"a\u003cb\u003e\u0026\"c\u0027d/\u00e9"#,
+        // HTML, by what writes it: elements, attributes, Go, Python, Rust and JavaScript.
+        "a&lt;b&gt;&amp;\"c'd/é",
+        "a&lt;b&gt;&amp;&quot;c'd/é",
+        "a&lt;b&gt;&amp;&#34;c&#39;d/é",
+        "a&lt;b&gt;&amp;&quot;c&#x27;d/é",
+        "a&lt;b&gt;&amp;&quot;c&#39;d/é",
+    ] {
+        assert_eq!(scrubber.scrub_text(form), "[secret:K]", "{form}");
+    }
+}
+
+#[test]
 fn every_form_of_a_secret_is_scrubbed() {
     let secret = "pä/ss \"word\"\\+&x";
     let scrubber = registry(&[("K", secret)]).scrubber();
