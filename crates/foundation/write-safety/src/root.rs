@@ -234,6 +234,9 @@ impl Root {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File, Error> {
+        if let Some(file) = self.open_straight_file(path.as_ref()) {
+            return Ok(file);
+        }
         self.locate(path.as_ref(), Access::Read, Last::Follow)?.open()
     }
 
@@ -325,6 +328,17 @@ impl Root {
             return Ok(spot);
         }
         self.walk(written, anchor, &rel, access, last)
+    }
+
+    /// Opens a file in one step; none if a link or anything else is in the way.
+    fn open_straight_file(&self, path: &Path) -> Option<File> {
+        let Resolver::Kernel = self.resolver else { return None };
+        let (anchor, rel) = self.place(path).ok()?;
+        let top = self.anchors.get(anchor).filter(|_| !rel.is_root())?;
+        // Without waiting for whoever writes to a pipe.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = File::from(open_beneath(top.dir.as_fd(), rel.as_path(), flags).ok()?);
+        file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
     }
 
     /// Opens the folder in one step; none if a link or anything else is in the way.
@@ -536,16 +550,20 @@ impl Resolver {
     }
 }
 
-#[cfg(target_os = "linux")]
 fn open_straight(dir: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
+    open_beneath(dir, path, path_flag() | OFlags::DIRECTORY | OFlags::CLOEXEC)
+}
+
+/// Opens what is below a folder, without passing a link.
+#[cfg(target_os = "linux")]
+fn open_beneath(dir: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     use fs::ResolveFlags;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
     fs::openat2(dir, path, flags, Mode::empty(), resolve)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn open_straight(_: BorrowedFd<'_>, _: &Path) -> Result<OwnedFd, Errno> {
+fn open_beneath(_: BorrowedFd<'_>, _: &Path, _: OFlags) -> Result<OwnedFd, Errno> {
     Err(Errno::NOSYS)
 }
 

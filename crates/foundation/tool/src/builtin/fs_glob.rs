@@ -50,6 +50,10 @@ fn find(scene: &Scene, arguments: Arguments) -> Result<ToolOutput, ToolError> {
         if is_folder || !matcher.is_match(below) {
             continue;
         }
+        // By the time that it is told, a folder on its way may be a link that leads out.
+        if scene.workspace.root().stat_link(entry.path()).is_err() {
+            continue;
+        }
         if paths.len() < MAX_PATHS {
             paths.push(shown(&scene.workspace, entry.path()));
         } else {
@@ -109,13 +113,25 @@ pub(super) fn walk_in_order(folder: &Path) -> Walk {
 
 fn walker(folder: &Path) -> WalkBuilder {
     let mut walker = WalkBuilder::new(folder);
+    walker.hidden(false).follow_links(false).require_git(false).git_global(false).filter_entry(
+        |entry| {
+            let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+            entry.file_name() != ".git" && !(is_folder && holds_up(entry.path()))
+        },
+    );
+    if folder.ancestors().any(holds_up) {
+        walker.ignore(false).git_ignore(false).parents(false);
+    }
     walker
-        .hidden(false)
-        .follow_links(false)
-        .require_git(false)
-        .git_global(false)
-        .filter_entry(|entry| entry.file_name() != ".git");
-    walker
+}
+
+/// Says whether in a folder, a pipe or the like stands in the place of what a walk would read to know what is ignored:
+/// it would wait there for whoever writes to it.
+fn holds_up(folder: &Path) -> bool {
+    [".gitignore", ".ignore"].iter().any(|name| {
+        let found = folder.join(name).metadata();
+        found.is_ok_and(|found| !found.is_file() && !found.is_dir())
+    })
 }
 
 /// Returns a path as the model names it: from the root of the workspace, with `/`.

@@ -5,7 +5,7 @@ mod ordered; // Many files at once, told in their order.
 use std::path::Path;
 
 use formwork_protocols::{Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec, text};
-use formwork_write_safety::Workspace;
+use formwork_write_safety::{Root, Workspace};
 use globset::GlobMatcher;
 use grep_matcher::LineTerminator;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -84,7 +84,8 @@ fn search(scene: &Scene, arguments: Arguments) -> Result<ToolOutput, ToolError> 
             .line_number(true)
             .build();
         let (matcher, name) = (matcher.clone(), |file: &Path| shown(workspace, file));
-        move |file: &Path| in_file(&mut searcher, &matcher, file, &name, limit)
+        let root = workspace.root();
+        move |file: &Path| in_file(&mut searcher, (root, &matcher), file, &name, limit)
     };
     let is_over = || cancel.is_cancelled();
     // One more than is shown tells that there are more.
@@ -157,15 +158,16 @@ impl Found {
 /// Looks into one file, for one line more than `limit` at the most.
 fn in_file(
     searcher: &mut Searcher,
-    matcher: &RegexMatcher,
+    (root, matcher): (&Root, &RegexMatcher),
     file: &Path,
     name: &impl Fn(&Path) -> String,
     limit: usize,
 ) -> InFile {
     let mut found = InFile::default();
     let mut lines = Lines { file, name, shown: None, found: &mut found, most: limit + 1 };
-    let read = searcher.search_path(matcher, file, &mut lines);
-    found.unread = read.is_err();
+    // What the walk has met may be a link, or a pipe, by now.
+    let read = root.open_file(file).map(|open| searcher.search_file(matcher, &open, &mut lines));
+    found.unread = !matches!(read, Ok(Ok(())));
     found
 }
 

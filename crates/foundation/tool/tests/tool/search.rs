@@ -190,3 +190,25 @@ async fn a_pattern_of_repeats_of_repeats_is_refused_and_not_built() {
 
     assert!(told.starts_with("error (invalid_arguments): ") && told.contains("size"), "{told}");
 }
+
+#[tokio::test]
+async fn a_pipe_in_the_place_of_a_file_or_of_what_is_ignored_holds_no_search_up() {
+    let world = sources();
+    let pipe = |below: &str| {
+        let made = std::process::Command::new("mkfifo").arg(world.path(below)).status().unwrap();
+        assert!(made.success());
+    };
+    pipe("src/pipe.rs");
+    world.put("held/x.rs", "pub fn x() {}\n");
+    pipe("held/.gitignore");
+
+    let found = world.done("fs.grep", json!({ "pattern": "fn" })).await;
+    let direct = world.done("fs.grep", json!({ "pattern": "fn", "path": "src/pipe.rs" })).await;
+    let within = world.done("fs.grep", json!({ "pattern": "fn", "path": "held" })).await;
+    let names = world.done("fs.glob", json!({ "pattern": "**/*.rs" })).await;
+
+    assert_eq!(found, "src/deep/two.rs:1: pub fn two() {}\nsrc/lib.rs:1: pub fn one() {}\n");
+    assert_eq!(direct, "no line of 0 files matches fn\n");
+    assert_eq!(within, "held/x.rs:1: pub fn x() {}\n");
+    assert_eq!(names, "src/deep/two.rs\nsrc/lib.rs\nsrc/pipe.rs\n");
+}
