@@ -2,7 +2,7 @@
 
 use crate::{
     error::Error,
-    root::{Spot, Stat, read_whole, stat_at},
+    root::{Spot, Stat, read_small, read_whole, stat_at},
 };
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -43,11 +43,21 @@ pub(crate) struct Old {
 }
 
 impl Old {
+    /// Reads what a session may work with.
     pub(crate) fn read(spot: &Spot) -> Result<Self, Error> {
+        Self::read_by(spot, read_small)
+    }
+
+    /// Reads what was written just now, however large it is.
+    pub(crate) fn read_whole(spot: &Spot) -> Result<Self, Error> {
+        Self::read_by(spot, read_whole)
+    }
+
+    fn read_by(spot: &Spot, read: fn(File, &str) -> Result<Vec<u8>, Error>) -> Result<Self, Error> {
         let file = spot.open()?;
         let stat = fs::fstat(&file).map_err(|e| Error::io(&spot.written, "stat", e))?;
         let reader = file.try_clone().map_err(|e| Error::io(&spot.written, "read", e))?;
-        let bytes = read_whole(reader, &spot.written)?;
+        let bytes = read(reader, &spot.written)?;
         Ok(Self { file, stat: Stat::of(&stat), bytes })
     }
 }

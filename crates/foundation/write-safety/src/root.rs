@@ -229,6 +229,14 @@ impl Root {
         self.locate(path.as_ref(), Access::Read, Last::Follow)?.read()
     }
 
+    /// Reads a whole regular file that is small enough for a session to work with.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); [`Error::TooLarge`] from 32 MiB on.
+    pub fn read_small(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
+        self.locate(path.as_ref(), Access::Read, Last::Follow)?.read_small()
+    }
+
     /// Opens a regular file for reading.
     ///
     /// # Errors
@@ -610,6 +618,11 @@ pub(crate) fn open_at(folder: BorrowedFd<'_>, name: &OsStr, written: &str) -> Re
     }
 }
 
+/// Reads a file to its end, refusing one that is too large for a session to work with.
+pub(crate) fn read_small(file: File, written: &str) -> Result<Vec<u8>, Error> {
+    read_within(file, written, MAX_READ)
+}
+
 /// Reads a file to its end, refusing one that is too large to hold.
 pub(crate) fn read_whole(file: File, written: &str) -> Result<Vec<u8>, Error> {
     read_within(file, written, MAX_FILE)
@@ -708,7 +721,7 @@ impl Spot {
 
     /// Reads the file if it is small enough for a session to work with.
     pub(crate) fn read_small(&self) -> Result<Vec<u8>, Error> {
-        read_within(self.open()?, &self.written, MAX_READ)
+        read_small(self.open()?, &self.written)
     }
 
     pub(crate) fn list(&self) -> Result<Vec<Entry>, Error> {

@@ -898,7 +898,7 @@ impl Workspace {
         for plan in done {
             let back = || -> Result<(), Error> {
                 let spot = self.locate(&plan.target)?;
-                let ours = Old::read(&spot)?;
+                let ours = Old::read_whole(&spot)?;
                 if ours.bytes != plan.new {
                     return Err(Error::Raced { path: plan.target.written.clone() });
                 }

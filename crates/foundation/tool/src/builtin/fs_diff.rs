@@ -31,7 +31,8 @@ pub(super) fn tool(workspace: &Workspace) -> impl Tool + use<> {
 fn compare(scene: &Scene, arguments: Arguments) -> Result<ToolOutput, ToolError> {
     let Arguments { from, to } = arguments;
     // Not as a read that allows to overwrite: what is alike is not shown.
-    let read = |path: &str| scene.workspace.root().read(path).map_err(|error| tool_error(&error));
+    let read =
+        |path: &str| scene.workspace.root().read_small(path).map_err(|error| tool_error(&error));
     let shown = diff(&to, Some(&read(&from)?), Some(&read(&to)?));
     Ok(ToolOutput::text(if shown.is_empty() {
         format!("{from} and {to} are the same")

@@ -290,3 +290,19 @@ async fn what_is_not_within_the_write_paths_is_only_read() {
         r#"error (denied): "README.md" is refused: "README.md" is not within the write paths ["src/**"]"#
     );
 }
+
+#[tokio::test]
+async fn files_that_are_too_large_to_show_are_not_compared_or_edited() {
+    let world = World::new();
+    world.put("small", "a\n");
+    let large = std::fs::File::create(world.path("large")).unwrap();
+    large.set_len((32 << 20) + 1).unwrap();
+
+    let compared = world.fails("fs.diff", json!({ "from": "small", "to": "large" })).await;
+    let edit = json!({ "path": "large", "old": "a", "new": "b" });
+    let edited = world.fails("fs.edit", edit).await;
+
+    for told in [compared, edited] {
+        assert!(told.contains("has 33554433 bytes, wanted at most 33554432"), "{told}");
+    }
+}
