@@ -843,12 +843,11 @@ impl Workshop {
     pub(crate) async fn planted(&self) -> Option<String> {
         let before = self.unasked.get().cloned()?;
         let root = Arc::clone(&self.root);
-        let changed = tokio::task::spawn_blocking(move || before.changed(root.path())).await;
-        let changed = changed.ok().flatten()?;
-        let changed = changed.display();
-        Some(format!(
-            "{changed} was changed while it worked, and git would run it unasked: look at it before you use git here"
-        ))
+        let planted = match tokio::task::spawn_blocking(move || before.changed(root.path())).await {
+            Ok(planted) => planted?.to_string(),
+            Err(error) => format!("what git would run unasked could not be looked at: {error}"),
+        };
+        Some(format!("{planted}; look at it before you use git here"))
     }
 
     /// Refuses the work of a task during which something came to be that git would run unasked.

@@ -8,19 +8,25 @@ mod config; // Which settings start nothing.
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
-    fs,
-    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+    fmt, fs, io,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{MetadataExt as _, PermissionsExt as _},
+    },
     path::{Path, PathBuf},
 };
 
 /// Where such things stand, below git's own folder.
 const PLACES: [&str; 4] = ["config", "config.worktree", "hooks", "info/attributes"];
 
-/// How many entries of a workspace are looked at. A folder with more is not granted to programs either.
+/// How many entries may have come since the first look. A folder with more is not granted to programs either.
 const MOST: usize = 500_000;
 
-/// How deep a workspace is looked into.
-const DEEPEST: usize = 200;
+/// How much is read of a file that names a folder. Git itself reads as much of a `.git`.
+const LONGEST_NAME: u64 = 1 << 20;
+
+/// How much is read of a hook or a config, to know it again.
+const LONGEST: u64 = 64 << 20;
 
 type Hashes = BTreeMap<PathBuf, blake3::Hash>;
 
@@ -31,59 +37,241 @@ pub(crate) struct Unasked {
     top: Hashes,
     /// What would start something in any other repository of the workspace.
     others: Hashes,
+    /// How many entries were looked at.
+    entries: usize,
+    /// What could not be looked at first of all, and why.
+    unseen: Option<(PathBuf, String)>,
+}
+
+/// Why what is there now is not to be trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Planted {
+    /// Git would run this file, which is not what it was.
+    Changed(PathBuf),
+    /// What is there could not be looked at, for this reason.
+    Unseen(PathBuf, String),
+}
+
+impl fmt::Display for Planted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Changed(path) => write!(
+                f,
+                "{} was changed while it worked, and git would run it unasked",
+                path.display()
+            ),
+            Self::Unseen(path, why) => write!(
+                f,
+                "{} cannot be looked through, so that what git would run unasked is not known: {why}",
+                path.display()
+            ),
+        }
+    }
 }
 
 impl Unasked {
     /// Looks at the repositories of a workspace. One whose git folder is elsewhere, and so out of reach, has nothing
     /// to look at.
     pub(crate) fn take(root: &Path) -> Self {
-        let mut found = Self { top: Hashes::new(), others: Hashes::new() };
+        Self::within(root, usize::MAX)
+    }
+
+    /// Looks at no more than `most` entries.
+    fn within(root: &Path, most: usize) -> Self {
+        let mut found =
+            Self { top: Hashes::new(), others: Hashes::new(), entries: 0, unseen: None };
         let git = root.join(".git");
         if git.symlink_metadata().is_ok_and(|git| git.is_dir()) {
+            let mut top = Hashes::new();
             for place in PLACES {
-                look(&git.join(place), &mut found.top);
+                found.look(&git.join(place), &mut top);
             }
+            found.top = top;
         }
         let real = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-        let mut left = MOST;
-        let mut todo = vec![(root.to_owned(), 0)];
-        while let Some((folder, depth)) = todo.pop() {
+        let mut todo = vec![root.to_owned()];
+        let mut others = Hashes::new();
+        while let Some(folder) = todo.pop() {
             let is_known = folder == root && !found.top.is_empty();
-            for repository in repositories(&folder, &real).filter(|it| !(is_known && *it == git)) {
-                starts(&repository, &mut found.others);
+            for repository in found.repositories(&folder, &real) {
+                if !(is_known && repository == git) {
+                    found.starts(&repository, &mut others);
+                }
             }
-            for entry in fs::read_dir(&folder).into_iter().flatten().flatten().take(left) {
-                left = left.saturating_sub(1);
-                let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-                if is_folder && depth < DEEPEST && !is_git(&entry.file_name()) {
-                    todo.push((entry.path(), depth + 1));
+            for entry in found.entries_of(&folder) {
+                if found.entries > most {
+                    let why = format!("{MOST} files and folders have come since the work began");
+                    found.miss(root, &io::Error::other(why));
+                    todo.clear();
+                    break;
+                }
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() && !is_git(&entry.file_name()) => {
+                        todo.push(entry.path());
+                    }
+                    Ok(_) => {}
+                    Err(error) => found.miss(&entry.path(), &error),
                 }
             }
         }
+        found.others = others;
         found
     }
 
     /// Returns the first file that is not what it was when this was taken, or that has come since. What starts
-    /// nothing in a repository that has come since is the doing of whoever made it.
-    pub(crate) fn changed(&self, root: &Path) -> Option<PathBuf> {
-        let now = Self::take(root);
+    /// nothing in a repository that has come since is the doing of whoever made it. What cannot be looked at any more, or
+    /// could not at first, might be anything.
+    pub(crate) fn changed(&self, root: &Path) -> Option<Planted> {
+        let mut now = Self::within(root, self.entries.saturating_add(MOST));
         let has_come = |(path, hash): &(&PathBuf, &blake3::Hash)| {
             self.others.get(*path) != Some(*hash) && self.top.get(*path) != Some(*hash)
         };
+        // A repository that was not there has come with all that it starts.
+        let mut own = Hashes::new();
+        if self.top.is_empty() && !now.top.is_empty() {
+            now.starts(&root.join(".git"), &mut own);
+        }
         let mut paths = self.top.keys().chain(now.top.keys());
         let differs = match self.top.is_empty() {
             // What stands in it was looked at as in any other.
             true => None,
             false => paths.find(|path| self.top.get(*path) != now.top.get(*path)),
         };
-        // A repository that was not there has come with all that it starts.
-        let mut own = Hashes::new();
-        if self.top.is_empty() && !now.top.is_empty() {
-            starts(&root.join(".git"), &mut own);
-        }
+        let below = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_owned();
         let come = || now.others.iter().chain(&own).find(has_come).map(|(path, _)| path);
-        let path = differs.or_else(come)?;
-        Some(path.strip_prefix(root).unwrap_or(path).to_owned())
+        match (differs.or_else(come), now.unseen.as_ref()) {
+            (Some(path), _) => Some(Planted::Changed(below(path))),
+            (None, Some((path, why))) => Some(Planted::Unseen(below(path), why.clone())),
+            (None, None) => None,
+        }
+    }
+
+    /// Takes note of what cannot be looked at. What is gone meanwhile is nothing.
+    fn miss(&mut self, path: &Path, error: &io::Error) {
+        let is_gone =
+            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+        if !is_gone && self.unseen.is_none() {
+            self.unseen = Some((path.to_owned(), error.to_string()));
+        }
+    }
+
+    /// Lists a folder.
+    fn entries_of(&mut self, folder: &Path) -> Vec<fs::DirEntry> {
+        let mut entries = Vec::new();
+        match fs::read_dir(folder) {
+            Ok(listed) => {
+                for entry in listed {
+                    match entry {
+                        Ok(entry) => entries.push(entry),
+                        Err(error) => self.miss(folder, &error),
+                    }
+                }
+            }
+            // Whoever is not let into it reaches nothing there, by git or otherwise, unless it is his own to open.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && is_shut(folder) => {}
+            Err(error) => self.miss(folder, &error),
+        }
+        self.entries = self.entries.saturating_add(entries.len());
+        entries
+    }
+
+    /// Finds the folders that git would take for the repository of somebody who works in `folder`: by its `.git`, be it a
+    /// folder, a link or a file that names one, or since it is a repository itself. One that is not within `root`
+    /// is somebody else's, and nobody writes there from here.
+    fn repositories(&mut self, folder: &Path, root: &Path) -> Vec<PathBuf> {
+        let git = folder.join(".git");
+        let mut found = match git.symlink_metadata() {
+            Err(_) => Vec::new(),
+            Ok(_) if git.is_file() => self.named_in(&git, Some(b"gitdir:"), folder),
+            Ok(_) => vec![git],
+        };
+        let has = |name: &str| folder.join(name).symlink_metadata().is_ok();
+        // What a repository has to have may be where its commondir says.
+        if has("HEAD") && (has("commondir") || (has("objects") && has("refs"))) {
+            found.push(folder.to_owned());
+        }
+        found.retain(|path| path.canonicalize().is_ok_and(|real| real.starts_with(root)));
+        found
+    }
+
+    /// Reads the folders that a file may name: git takes off the ends of lines alone, and others the blanks as well.
+    fn named_in(&mut self, file: &Path, key: Option<&[u8]>, folder: &Path) -> Vec<PathBuf> {
+        let text = match crate::reading::bytes(file, LONGEST_NAME) {
+            Ok(text) => text,
+            Err(error) => {
+                self.miss(file, &error);
+                return Vec::new();
+            }
+        };
+        let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+        let end = text.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r'));
+        let text = text.get(..end.map_or(0, |end| end + 1)).unwrap_or_default();
+        let Some(path) = text.strip_prefix(key.unwrap_or_default()) else { return Vec::new() };
+        let exact = path.strip_prefix(b" ").filter(|_| key.is_some()).unwrap_or(path);
+        let mut paths = vec![exact];
+        paths.extend([path.trim_ascii()].into_iter().filter(|path| *path != exact));
+        paths.into_iter().map(|path| folder.join(OsStr::from_bytes(path))).collect()
+    }
+
+    /// Adds what in a repository would start something, and in the folder that it shares with others.
+    fn starts(&mut self, git: &Path, found: &mut Hashes) {
+        self.starts_at(git, found);
+        let common = git.join("commondir");
+        if common.symlink_metadata().is_ok() {
+            // Git looks no further than that, and neither at what else is there.
+            for shared in self.named_in(&common, None, git) {
+                self.starts_at(&shared, found);
+            }
+        }
+    }
+
+    fn starts_at(&mut self, git: &Path, found: &mut Hashes) {
+        for name in ["config", "config.worktree"] {
+            let path = git.join(name);
+            let text = crate::reading::bytes(&path, 1 << 20);
+            // One that cannot be read, or is no file, might say anything.
+            let is_harmless = match &text {
+                Ok(text) => config::starts_nothing(&String::from_utf8_lossy(text)),
+                Err(_) => path.symlink_metadata().is_err(),
+            };
+            if !is_harmless {
+                self.look(&path, found);
+            }
+        }
+        // What else a worktree or a submodule of it would run stands where it says.
+        for entry in self.entries_of(&git.join("hooks")) {
+            let path = entry.path();
+            let is_sample = path.extension().is_some_and(|end| end == "sample");
+            let runs = path.metadata().is_ok_and(|found| found.permissions().mode() & 0o111 != 0);
+            if !is_sample && runs && !path.is_dir() {
+                self.look(&path, found);
+            }
+        }
+    }
+
+    /// Adds what is at a path and below it; links count as where they lead to, and are not followed.
+    fn look(&mut self, path: &Path, found: &mut Hashes) {
+        let mut todo = vec![path.to_owned()];
+        while let Some(path) = todo.pop() {
+            let Ok(metadata) = path.symlink_metadata() else { continue };
+            if metadata.is_dir() {
+                todo.extend(self.entries_of(&path).into_iter().map(|entry| entry.path()));
+                continue;
+            }
+            let mut hash = blake3::Hasher::new();
+            // By its mode a hook that slept becomes one that runs.
+            hash.update(&metadata.permissions().mode().to_le_bytes());
+            if metadata.is_symlink() {
+                hash.update(fs::read_link(&path).unwrap_or_default().as_os_str().as_bytes());
+            } else if metadata.is_file() {
+                let bytes = crate::reading::bytes(&path, LONGEST);
+                hash.update(bytes.as_deref().unwrap_or_default());
+                if let Err(error) = bytes {
+                    self.miss(&path, &error);
+                }
+            }
+            found.insert(path, hash.finalize());
+        }
     }
 }
 
@@ -91,85 +279,13 @@ fn is_git(name: &OsStr) -> bool {
     name.as_bytes().eq_ignore_ascii_case(b".git")
 }
 
-/// Finds the folders that git would take for the repository of somebody who works in `folder`: by its `.git`, be it a
-/// folder, a link or a file that names one, or since it is a repository itself. One that is not within `root`
-/// is somebody else's, and nobody writes there from here.
-fn repositories(folder: &Path, root: &Path) -> impl Iterator<Item = PathBuf> {
-    let git = folder.join(".git");
-    let by_name = match git.symlink_metadata() {
-        Ok(found) if found.is_file() => named_in(&git, folder),
-        Ok(_) => Some(git),
-        Err(_) => None,
-    };
-    let is_bare = ["HEAD", "objects", "refs"].iter().all(|name| folder.join(name).exists());
-    let itself = is_bare.then(|| folder.to_owned());
-    let root = root.to_owned();
-    let is_within =
-        move |path: &PathBuf| path.canonicalize().is_ok_and(|real| real.starts_with(&root));
-    by_name.into_iter().chain(itself).filter(is_within)
-}
-
-/// Reads the folder that a `.git` file names.
-fn named_in(file: &Path, folder: &Path) -> Option<PathBuf> {
-    let text = crate::reading::bytes(file, 1 << 16).ok()?;
-    let path = text.trim_ascii().strip_prefix(b"gitdir:")?.trim_ascii();
-    Some(folder.join(OsStr::from_bytes(path)))
-}
-
-/// Adds what in a repository would start something.
-fn starts(git: &Path, found: &mut Hashes) {
-    for name in ["config", "config.worktree"] {
-        let path = git.join(name);
-        let text = crate::reading::bytes(&path, 1 << 20);
-        // One that cannot be read, or is no file, might say anything.
-        let is_harmless = match &text {
-            Ok(text) => config::starts_nothing(&String::from_utf8_lossy(text)),
-            Err(_) => path.symlink_metadata().is_err(),
-        };
-        if !is_harmless {
-            look(&path, found);
-        }
-    }
-    // What else a worktree or a submodule of it would run stands where it says.
-    let hooks = git.join("hooks");
-    for entry in fs::read_dir(&hooks).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let is_sample = path.extension().is_some_and(|end| end == "sample");
-        let runs = path.metadata().is_ok_and(|found| found.permissions().mode() & 0o111 != 0);
-        if !is_sample && runs && !path.is_dir() {
-            look(&path, found);
-        }
-    }
-    if let Ok(common) = crate::reading::bytes(&git.join("commondir"), 1 << 16)
-        && found.len() < MOST
-    {
-        let common = git.join(OsStr::from_bytes(common.trim_ascii()));
-        if common.canonicalize().ok() != git.canonicalize().ok()
-            && !common.join("commondir").exists()
-        {
-            starts(&common, found);
-        }
-    }
-}
-
-/// Adds what is at a path and below it; links count as where they lead to, and are not followed.
-fn look(path: &Path, found: &mut BTreeMap<PathBuf, blake3::Hash>) {
-    let Ok(metadata) = path.symlink_metadata() else { return };
-    if metadata.is_dir() {
-        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-            look(&entry.path(), found);
-        }
-        return;
-    }
-    let mut hash = blake3::Hasher::new();
-    // By its mode a hook that slept becomes one that runs.
-    hash.update(&metadata.permissions().mode().to_le_bytes());
-    if metadata.is_symlink() {
-        hash.update(fs::read_link(path).unwrap_or_default().as_os_str().as_bytes());
-    } else if metadata.is_file() {
-        hash.update(&crate::reading::bytes(path, u64::MAX - 1).unwrap_or_default());
-    }
-    found.insert(path.to_owned(), hash.finalize());
+/// Says whether a folder that cannot be listed is somebody else's, and nothing in it can be reached either.
+fn is_shut(folder: &Path) -> bool {
+    let is_own = folder
+        .symlink_metadata()
+        .is_ok_and(|found| found.uid() == rustix::process::geteuid().as_raw());
+    let reach = folder.join("x").symlink_metadata();
+    !is_own && reach.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 #[cfg(test)]
@@ -196,7 +312,7 @@ mod tests {
         fs::write(git.join("config"), "[core]\nfsmonitor = evil\n").unwrap();
         let rewritten = before.changed(root.path());
 
-        let named = |path: &str| Some(PathBuf::from(path));
+        let named = |path: &str| Some(Planted::Changed(PathBuf::from(path)));
         assert_eq!(committed, None);
         assert_eq!(added, named(".git/hooks/pre-commit"));
         assert_eq!(woken, named(".git/hooks/pre-push"));
@@ -245,7 +361,7 @@ mod tests {
             let was = fs::read(place(file)).ok();
             fs::write(place(file), text).unwrap();
             fs::set_permissions(place(file), fs::Permissions::from_mode(0o755)).unwrap();
-            named.push(before.changed(root.path()).map(|path| path.display().to_string()));
+            named.push(before.changed(root.path()));
             match was {
                 Some(was) => fs::write(place(file), was).unwrap(),
                 None => fs::remove_file(place(file)).unwrap(),
@@ -260,7 +376,7 @@ mod tests {
             "c/real/config",
             "kept/.git/config",
         ];
-        assert_eq!(named, wanted.map(|path| Some(path.to_owned())));
+        assert_eq!(named, wanted.map(|path| Some(Planted::Changed(path.into()))));
     }
 
     #[test]
@@ -273,7 +389,8 @@ mod tests {
         hook(&root.path().join(".git/hooks/pre-commit"));
         let hooked = before.changed(root.path());
 
-        assert_eq!((made, hooked), (None, Some(PathBuf::from(".git/hooks/pre-commit"))));
+        let named = Planted::Changed(".git/hooks/pre-commit".into());
+        assert_eq!((made, hooked), (None, Some(named)));
     }
 
     #[test]
@@ -285,5 +402,139 @@ mod tests {
         fs::write(root.path().join(".git/config"), "").unwrap();
 
         assert_eq!(before.changed(root.path()), None);
+    }
+
+    /// What git itself says of a folder: the setting that it would go by there.
+    fn fsmonitor(folder: &Path) -> String {
+        let git = std::process::Command::new("git")
+            .args(["config", "core.fsmonitor"])
+            .current_dir(folder)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("HOME", folder)
+            .output()
+            .unwrap();
+        String::from_utf8(git.stdout).unwrap()
+    }
+
+    #[test]
+    fn a_repository_is_one_by_what_git_goes_by_and_not_by_how_it_looks() {
+        const EVIL: &str = "[core]\n\tfsmonitor = ./evil\n";
+        let shared = |root: &Path, name: &str| {
+            let shared = root.join(name);
+            fs::create_dir_all(shared.join("objects")).unwrap();
+            fs::create_dir_all(shared.join("refs")).unwrap();
+            fs::write(shared.join("config"), EVIL).unwrap();
+        };
+        let whole = |git: &Path| {
+            repository(git);
+            fs::write(git.join("config"), EVIL).unwrap();
+        };
+        let plants: [(&str, &dyn Fn(&Path)); 5] = [
+            ("b", &|root| {
+                fs::create_dir_all(root.join("b/.git")).unwrap();
+                fs::write(root.join("b/.git/HEAD"), "ref: refs/heads/main\n").unwrap();
+                fs::write(root.join("b/.git/commondir"), "../../y\n").unwrap();
+                shared(root, "y");
+                fs::write(root.join("y/commondir"), "junk").unwrap();
+            }),
+            ("b", &|root| {
+                fs::create_dir_all(root.join("b/.git")).unwrap();
+                fs::write(root.join("b/.git/HEAD"), "ref: refs/heads/main\n").unwrap();
+                fs::write(root.join("b/.git/commondir"), "../../y ").unwrap();
+                shared(root, "y ");
+            }),
+            ("b", &|root| {
+                fs::create_dir(root.join("b")).unwrap();
+                whole(&root.join("b/r"));
+                fs::write(root.join("b/.git"), format!("gitdir: r{}", "\n".repeat(70_000)))
+                    .unwrap();
+            }),
+            ("b", &|root| {
+                fs::create_dir(root.join("b")).unwrap();
+                whole(&root.join("b/r "));
+                fs::write(root.join("b/named"), "gitdir: r \n").unwrap();
+                std::os::unix::fs::symlink("named", root.join("b/.git")).unwrap();
+            }),
+            ("b", &|root| {
+                fs::create_dir(root.join("b")).unwrap();
+                fs::write(root.join("b/HEAD"), "ref: refs/heads/main\n").unwrap();
+                fs::write(root.join("b/commondir"), "../y").unwrap();
+                shared(root, "y");
+            }),
+        ];
+
+        for (number, (folder, plant)) in plants.iter().enumerate() {
+            let root = tempfile::tempdir().unwrap();
+            let before = Unasked::take(root.path());
+            plant(root.path());
+
+            let found = before.changed(root.path());
+
+            assert_eq!(
+                fsmonitor(&root.path().join(folder)),
+                "./evil\n",
+                "{number} is no repository"
+            );
+            assert!(
+                matches!(&found, Some(Planted::Changed(path)) if path.ends_with("config")),
+                "{number}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_not_taken_for_harmless() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("a")).unwrap();
+        let before = Unasked::take(root.path());
+        let unseen = |planted: Option<Planted>| match planted {
+            Some(Planted::Unseen(path, _)) => path.display().to_string(),
+            other => format!("{other:?}"),
+        };
+
+        let named = root.path().join("a/.git");
+        fs::write(&named, format!("gitdir: r{}", "\n".repeat(2 << 20))).unwrap();
+        let long = unseen(before.changed(root.path()));
+        fs::remove_file(&named).unwrap();
+        repository(&named);
+        hook(&named.join("hooks/pre-commit"));
+        let known = Unasked::take(root.path());
+        let grown = fs::File::options().write(true).open(named.join("hooks/pre-commit")).unwrap();
+        grown.set_len(1 << 40).unwrap();
+        let large = known.changed(root.path());
+        fs::remove_dir_all(&named).unwrap();
+        let deep = root.path().join("a");
+        let crowded = Unasked { entries: 0, ..before.clone() };
+        let few = Unasked::within(&deep, 0);
+        fs::write(deep.join("x"), "").unwrap();
+        let many = Unasked::within(&deep, 0).unseen;
+
+        assert_eq!(long, "a/.git");
+        assert!(
+            matches!(&large, Some(Planted::Changed(path)) if path.ends_with("pre-commit")),
+            "{large:?}"
+        );
+        assert_eq!((few.unseen, crowded.changed(root.path())), (None, None));
+        assert!(many.unwrap().1.starts_with("500000 files"));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_listed_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let before = Unasked::take(root.path());
+        // Longer than any path that the system takes, which stops whoever may read everything as well.
+        let mut at = fs::File::open(root.path()).unwrap();
+        let name = "d".repeat(255);
+        for _ in 0..17 {
+            rustix::fs::mkdirat(&at, &name, rustix::fs::Mode::RWXU).unwrap();
+            let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
+            at = rustix::fs::openat(&at, &name, flags, rustix::fs::Mode::empty()).unwrap().into();
+        }
+
+        let found = before.changed(root.path());
+
+        assert!(matches!(found, Some(Planted::Unseen(..))), "{found:?}");
     }
 }

@@ -61,12 +61,35 @@ pub(crate) fn times(path: &str) -> Tried {
 
 /// Makes a repository that starts a program once somebody uses git there; whoever asked has to notice.
 pub(crate) fn repository(path: &str) -> Tried {
+    let evil = "[core]\n\tfsmonitor = touch started\n";
+    let head = "ref: refs/heads/main\n";
+    match path {
+        // What it shares with others lies elsewhere, behind a name that only git takes as it is.
+        "shared" => {
+            fs::create_dir_all("shared/.git")?;
+            fs::create_dir_all("common /objects")?;
+            fs::create_dir_all("common /refs")?;
+            fs::write("shared/.git/HEAD", head)?;
+            fs::write("shared/.git/commondir", "../../common ")?;
+            fs::write("common /commondir", "nowhere")?;
+            fs::write("common /config", evil)?;
+        }
+        // Git reads more of a name than others do.
+        "named" => {
+            repository_at("named/it", head, evil)?;
+            fs::write("named/.git", format!("gitdir: it{}", "\n".repeat(70_000)))?;
+        }
+        _ => repository_at(path, head, evil)?,
+    }
+    Err(io::Error::other("a repository was made, and whoever asked has to notice it"))
+}
+
+fn repository_at(path: &str, head: &str, config: &str) -> io::Result<()> {
     for folder in ["objects", "refs"] {
         fs::create_dir_all(format!("{path}/{folder}"))?;
     }
-    fs::write(format!("{path}/HEAD"), "ref: refs/heads/main\n")?;
-    fs::write(format!("{path}/config"), "[core]\n\tfsmonitor = touch started\n")?;
-    Err(io::Error::other("a repository was made, and whoever asked has to notice it"))
+    fs::write(format!("{path}/HEAD"), head)?;
+    fs::write(format!("{path}/config"), config)
 }
 
 pub(crate) fn device(path: &str) -> Tried {

@@ -143,7 +143,7 @@ fn beyond() -> Vec<Attempt> {
     };
     let mut all: Vec<Attempt> = TRIED.into_iter().map(described).collect();
     // Its program may make one, and the work is refused.
-    all.extend(["src/.git", "bare"].map(|path| {
+    all.extend(["src/.git", "bare", "shared", "named"].map(|path| {
         attempt(
             format!("a repository that starts a program, `{path}`"),
             "exec",
