@@ -70,6 +70,9 @@ pub enum Error {
     /// Some files of a batch were replaced before one failed, and could not all be put back.
     #[error("{path:?} failed after other files were replaced, and {left:?} could not be put back")]
     HalfDone { path: String, left: Vec<String>, source: io::Error },
+    /// What was to be deleted is whole in the trash, by this id, and may be left in part where it was.
+    #[error("{path:?} is kept in the trash as {id}, and may still be there in part")]
+    InTrash { path: String, id: String, source: Box<Error> },
     /// A git argument is not on the read-only list.
     #[error("git {command}: {argument:?} is refused: {why}")]
     GitRefused { command: String, argument: String, why: &'static str },

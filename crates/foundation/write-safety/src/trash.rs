@@ -188,16 +188,18 @@ impl Trash {
                 Node { folder: folder.as_fd(), name: OsStr::new(CONTENT), written: &spot.written };
             relocate(source, target, stat.kind)
         });
-        if let Err(e) = moved {
-            // Nothing was moved, or the original is still whole.
-            let _ = tree::remove(Node {
-                folder: self.dir.as_fd(),
-                name: OsStr::new(&record.id),
-                written: &spot.written,
-            });
-            return Err(e);
+        let Err(error) = moved else { return Ok(record) };
+        // What has its name in the trash may be all that is left of it.
+        if !matches!(crate::root::stat_at(folder.as_fd(), OsStr::new(CONTENT)), Ok(None)) {
+            let path = spot.written.clone();
+            return Err(Error::InTrash { path, id: record.id, source: Box::new(error) });
         }
-        Ok(record)
+        let _ = tree::remove(Node {
+            folder: self.dir.as_fd(),
+            name: OsStr::new(&record.id),
+            written: &spot.written,
+        });
+        Err(error)
     }
 
     /// Moves an entry's content to `spot`, where nothing may be, and drops the entry.
@@ -330,5 +332,50 @@ mod tests {
         assert!(matches!(clobber, Err(Error::Exists { .. })));
         assert!(base.join("from/tree").exists());
         assert_eq!(std::fs::read_dir(base.join("to")).unwrap().count(), 1);
+    }
+
+    /// Takes from this thread what lets root write where nobody may.
+    #[cfg(target_os = "linux")]
+    fn as_a_person() {
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+        let mut held = capabilities(None).unwrap();
+        held.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+        set_capabilities(None, held).unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_has_come_into_the_trash_stays_there_whatever_fails_then() {
+        use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+        as_a_person();
+        let (temp, other) =
+            (tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());
+        let device = |folder: &Path| folder.metadata().unwrap().dev();
+        assert_ne!(device(temp.path()), device(other.path()), "one file system is too few");
+        let base = temp.path().canonicalize().unwrap();
+        let shut = base.join("tree/shut");
+        std::fs::create_dir_all(&shut).unwrap();
+        std::fs::write(base.join("tree/a"), "only copy").unwrap();
+        std::fs::write(shut.join("b"), "kept").unwrap();
+        std::fs::set_permissions(&shut, PermissionsExt::from_mode(0o555)).unwrap();
+        let root = crate::Root::open(&base).unwrap();
+        let spot = root
+            .locate(Path::new("tree"), crate::root::Access::Write, crate::root::Last::Keep)
+            .unwrap();
+        let trash = Trash::open(other.path().join("trash")).unwrap();
+        let removal =
+            Removal { reason: "unused".into(), run: "r".into(), task: "t".into(), at_ms: 1 };
+
+        let failed = trash.put(&spot, &base, &removal);
+
+        std::fs::set_permissions(&shut, PermissionsExt::from_mode(0o755)).unwrap();
+        let Err(Error::InTrash { path, id, .. }) = failed else { panic!("{failed:?}") };
+        let content = other.path().join("trash").join(&id).join(CONTENT);
+        assert_eq!(path, "tree");
+        assert_eq!(trash.list().unwrap()[0].id, id);
+        assert_eq!(std::fs::read_to_string(content.join("a")).unwrap(), "only copy");
+        let kept = content.join("shut");
+        assert_eq!(std::fs::read_to_string(kept.join("b")).unwrap(), "kept");
+        std::fs::set_permissions(&kept, PermissionsExt::from_mode(0o755)).unwrap();
     }
 }
