@@ -49,7 +49,7 @@ use crate::{
     consult::Consult,
     custom,
     gates::{Gates, TapedGate},
-    guarded::guarded,
+    guarded::{self, Own},
     inbox::FromLog,
     making::{self, Maker},
     models::Models,
@@ -174,11 +174,9 @@ impl Workshop {
     pub(crate) fn scope(&self) -> Result<WriteRules, Error> {
         let scope = self.setup.config.permissions.as_ref().and_then(|rules| rules.scope.as_ref());
         let state = self.temporary.parent().unwrap_or(&self.temporary);
-        let besides = self.configured.as_deref();
-        let scope = scope.map(Vec::as_slice);
-        let guarded = guarded(self.root.path(), state, besides, scope);
-        let all = ["**".to_owned()];
-        Ok(WriteRules::parse(scope.unwrap_or(&all), &guarded)?)
+        let hooks = self.setup.config.hooks.as_slice();
+        let own = Own { state, besides: self.configured.as_deref(), hooks };
+        guarded::scope(self.root.path(), own, scope.map(Vec::as_slice))
     }
 
     /// Returns what a task may write: what the config allows, narrowed by the task's own rules.

@@ -3,29 +3,67 @@
 
 use std::path::Path;
 
+use formwork_write_safety::WriteRules;
+
+use crate::{Error, config::HookConfig};
+
 /// What shapes runs, in every workspace.
 const SHAPES: [&str; 3] = [".formwork", "formwork.toml", "**/AGENTS.md"];
 
-/// Returns the globs of what is protected below `root`: what shapes runs, unless the person's own `scope` names it; and
-/// the folders of Formwork itself, `state` and `besides`, where they lie within.
-pub(crate) fn guarded(
+/// The folders of Formwork itself, and the programs that a person put around what agents do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Own<'a> {
+    pub(crate) state: &'a Path,
+    pub(crate) besides: Option<&'a Path>,
+    pub(crate) hooks: &'a [HookConfig],
+}
+
+/// Returns what may be written below `root` by a person's `scope`, or by everybody where there is none: nothing of what
+/// shapes runs but what the scope names, nothing in the folders of Formwork itself, and no file that a hook names.
+///
+/// # Errors
+/// [`Error::Workspace`] for a glob that does not parse.
+pub(crate) fn scope(
     root: &Path,
-    state: &Path,
-    besides: Option<&Path>,
+    own: Own<'_>,
     scope: Option<&[String]>,
-) -> Vec<String> {
-    let names = |shape: &str| {
-        let stem = shape.trim_start_matches("**/");
-        scope.into_iter().flatten().any(|glob| {
-            let glob = glob.trim_start_matches("./");
+) -> Result<WriteRules, Error> {
+    let names = |glob: &&String| {
+        let glob = glob.trim_start_matches("./");
+        SHAPES.iter().any(|shape| {
+            let stem = shape.trim_start_matches("**/");
             glob.strip_prefix(stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-                || (stem != shape && glob.ends_with(&format!("/{stem}")))
+                || (stem != *shape && glob.ends_with(&format!("/{stem}")))
         })
     };
+    let all = ["**".to_owned()];
+    let shapes = SHAPES.map(str::to_owned);
+    let named: Vec<String> = scope.into_iter().flatten().filter(names).cloned().collect();
+    let rules = WriteRules::parse_except(scope.unwrap_or(&all), &shapes, &named)?;
+    Ok(rules.narrowed(&WriteRules::parse(&all, &kept(root, own))?))
+}
+
+/// Returns the globs of what nobody writes.
+fn kept(root: &Path, own: Own<'_>) -> Vec<String> {
+    let folders = [Some(own.state), own.besides].into_iter().flatten();
     let mut globs: Vec<String> =
-        SHAPES.into_iter().filter(|shape| !names(shape)).map(str::to_owned).collect();
-    globs.extend(below(root, state).map(|path| plain(&path)));
-    globs.extend(besides.and_then(|path| below(root, path)).map(|path| plain(&path)));
+        folders.filter_map(|path| below(root, path)).map(|path| plain(&path)).collect();
+    for hook in own.hooks {
+        for word in &hook.command {
+            let path = root.join(word);
+            // Nothing of such a name is there yet, and whoever made it would be the one who is asked.
+            let is_to_come = hook.event.is_gate()
+                && path.symlink_metadata().is_err()
+                && !word.starts_with('-')
+                && !word.contains(char::is_whitespace);
+            if !path.is_file() && !is_to_come {
+                continue;
+            }
+            // By its name, which might be a link's, and by where that leads.
+            let named = formwork_write_safety::RelPath::parse(word).ok().map(|it| it.to_string());
+            globs.extend(named.into_iter().chain(below(root, &path)).map(|path| plain(&path)));
+        }
+    }
     globs
 }
 
@@ -56,29 +94,61 @@ fn plain(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use formwork_write_safety::{RelPath, WriteRules};
+    use formwork_write_safety::{RelPath, Sealing};
 
     use super::*;
+    use crate::config::HookEvent::{RunFinished, ToolBefore};
 
-    fn refused(globs: &[String], paths: &[&str]) -> Vec<bool> {
-        let rules = WriteRules::parse(&["**".to_owned()], globs).unwrap();
+    fn refused(rules: &WriteRules, paths: &[&str]) -> Vec<bool> {
         paths.iter().map(|path| rules.check(&RelPath::parse(path).unwrap()).is_err()).collect()
+    }
+
+    fn by(root: &Path, state: &Path, besides: Option<&Path>) -> WriteRules {
+        scope(root, Own { state, besides, hooks: &[] }, None).unwrap()
     }
 
     #[test]
     fn what_shapes_runs_is_written_where_a_persons_scope_names_it_alone() {
         let (root, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let paths =
-            [".formwork/agents/reviewer.toml", "formwork.toml", "AGENTS.md", "a/AGENTS.md", "a/b"];
-        let with = |scope: Option<&[String]>| {
-            refused(&guarded(root.path(), state.path(), None, scope), &paths)
+        let paths = [
+            ".formwork/agents/reviewer.toml",
+            ".formwork/tools/x.toml",
+            "formwork.toml",
+            "AGENTS.md",
+            "a/AGENTS.md",
+            "a/b",
+        ];
+        let own = Own { state: state.path(), besides: None, hooks: &[] };
+        let with = |globs: &[&str]| {
+            let globs: Vec<String> = globs.iter().map(|&glob| glob.to_owned()).collect();
+            refused(&scope(root.path(), own, Some(&globs)).unwrap(), &paths)
         };
-        let scope = |globs: &[&str]| globs.iter().map(|&glob| glob.to_owned()).collect::<Vec<_>>();
 
-        assert_eq!(with(None), [true, true, true, true, false]);
-        assert_eq!(with(Some(&scope(&["**", "a"]))), [true, true, true, true, false]);
-        let named = scope(&["**", ".formwork/agents/**", "./formwork.toml", "a/AGENTS.md"]);
-        assert_eq!(with(Some(&named)), [false; 5]);
+        let unnamed = [true, true, true, true, true, false];
+        assert_eq!(refused(&scope(root.path(), own, None).unwrap(), &paths), unnamed);
+        assert_eq!(with(&["**", "a"]), unnamed);
+        let named = with(&["**", ".formwork/agents/**", "./formwork.toml", "a/AGENTS.md"]);
+        assert_eq!(named, [false, true, false, true, false, false]);
+        assert_eq!(
+            with(&["**", ".formwork", "**/AGENTS.md"]),
+            [false, false, true, false, false, false]
+        );
+    }
+
+    #[test]
+    fn a_program_is_kept_from_a_folder_of_which_a_part_is_named() {
+        let (root, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let root = root.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join(".formwork/agents")).unwrap();
+        let own = Own { state: state.path(), besides: None, hooks: &[] };
+        let globs = ["**".to_owned(), ".formwork/agents/**".to_owned()];
+
+        let rules = scope(&root, own, Some(&globs)).unwrap();
+
+        let writable = rules.writable(&root, Sealing::Had, &[]);
+        assert_eq!(writable.sealed, [root.join(".formwork")]);
+        let new = RelPath::parse(".formwork/agents/a.toml").unwrap();
+        assert!(rules.check(&new).is_ok());
     }
 
     #[test]
@@ -88,7 +158,7 @@ mod tests {
         std::fs::create_dir_all(&state).unwrap();
         let config = root.path().join("home [1]/config");
 
-        let globs = guarded(root.path(), &state, Some(&config), None);
+        let rules = by(root.path(), &state, Some(&config));
 
         let paths = [
             "home [1]/state/formwork.db",
@@ -98,11 +168,44 @@ mod tests {
             "home [1]/statex",
             "home 1/state/trust.json",
         ];
-        assert_eq!(refused(&globs, &paths), [true, true, true, true, false, false]);
+        assert_eq!(refused(&rules, &paths), [true, true, true, true, false, false]);
         let embedded = root.path().join(".formwork/state");
-        let globs = guarded(root.path(), &embedded, None, None);
+        let rules = by(root.path(), &embedded, None);
         let paths =
             [".formwork/agents/a.toml", ".formwork/state/formwork.db", ".formwork/state/tmp/a"];
-        assert_eq!(refused(&globs, &paths), [true; 3]);
+        assert_eq!(refused(&rules, &paths), [true; 3]);
+        let named = [".formwork".to_owned()];
+        let own = Own { state: &embedded, besides: None, hooks: &[] };
+        let rules = scope(root.path(), own, Some(&named)).unwrap();
+        assert_eq!(refused(&rules, &paths), [false, true, true]);
+    }
+
+    #[test]
+    fn the_files_that_a_hook_names_are_nobodys_to_change() {
+        let (root, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in ["gate.sh", "real.sh", "told.sh"] {
+            std::fs::write(root.path().join(name), "").unwrap();
+        }
+        std::fs::create_dir(root.path().join("src")).unwrap();
+        std::os::unix::fs::symlink("real.sh", root.path().join("link.sh")).unwrap();
+        let hook = |event, command: &[&str]| HookConfig {
+            event,
+            tools: None,
+            command: command.iter().map(|&word| word.to_owned()).collect(),
+            timeout: None,
+        };
+        let hooks = [
+            hook(ToolBefore, &["sh", "./gate.sh", "--in", "src"]),
+            hook(ToolBefore, &["sh", "link.sh", "new.sh"]),
+            hook(RunFinished, &["sh", "told.sh", "log.txt"]),
+        ];
+
+        let own = Own { state: state.path(), besides: None, hooks: &hooks };
+        let rules = scope(root.path(), own, None).unwrap();
+
+        let paths =
+            ["gate.sh", "link.sh", "real.sh", "new.sh", "told.sh", "log.txt", "src/a", "other.sh"];
+        let wanted = [true, true, true, true, true, false, false, false];
+        assert_eq!(refused(&rules, &paths), wanted);
     }
 }

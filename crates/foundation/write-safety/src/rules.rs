@@ -25,6 +25,8 @@ pub struct WriteRules {
 struct Layer {
     write: Globs,
     protected: Globs,
+    /// What is not protected all the same.
+    except: Globs,
 }
 
 #[derive(Debug)]
@@ -43,8 +45,8 @@ impl WriteRules {
 
     /// Allows nothing.
     pub fn nothing() -> Self {
-        let empty = || Globs { set: GlobSet::empty(), sources: Vec::new(), written: Vec::new() };
-        Self { layers: vec![Arc::new(Layer { write: empty(), protected: empty() })] }
+        let (write, protected, except) = (Globs::none(), Globs::none(), Globs::none());
+        Self { layers: vec![Arc::new(Layer { write, protected, except })] }
     }
 
     /// Parses the globs of what may be written and of what may not.
@@ -52,9 +54,23 @@ impl WriteRules {
     /// # Errors
     /// [`Error::Glob`] and [`Error::GlobOutside`] name the first glob that does not parse or leads out of the workspace.
     pub fn parse<S: AsRef<str>>(write_paths: &[S], protected_paths: &[S]) -> Result<Self, Error> {
+        Self::parse_except(write_paths, protected_paths, &[])
+    }
+
+    /// Parses the globs of what may be written, of what may not, and of what may be written all the same. A program is
+    /// kept from the whole of a protected folder nonetheless, unless that folder itself is among the last.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_except<S: AsRef<str>>(
+        write_paths: &[S],
+        protected_paths: &[S],
+        except: &[S],
+    ) -> Result<Self, Error> {
         let layer = Layer {
             write: Globs::parse("write_paths", write_paths)?,
             protected: Globs::parse("protected_paths", protected_paths)?,
+            except: Globs::parse("scope", except)?,
         };
         Ok(Self { layers: vec![Arc::new(layer)] })
     }
@@ -70,7 +86,7 @@ impl WriteRules {
     /// # Errors
     /// Which rule stands against it.
     pub fn check(&self, path: &RelPath) -> Result<(), Refusal> {
-        self.check_protected(path)?;
+        self.check_kept(path, |layer| layer.except.matching(path).is_some())?;
         for layer in &self.layers {
             if layer.write.matching(path).is_none() {
                 let globs = layer.write.written.clone();
@@ -83,7 +99,8 @@ impl WriteRules {
     /// Says whether what lies at `path`, below the folder `root`, is protected.
     pub fn protects(&self, root: &std::path::Path, path: &std::path::Path) -> bool {
         let below = path.strip_prefix(root).ok().and_then(|below| RelPath::parse(below).ok());
-        below.is_none_or(|below| self.check_protected(&below).is_err())
+        let is_kept = |path: &RelPath| self.check_kept(path, |layer| !layer.keeps(path)).is_err();
+        below.is_none_or(|below| is_kept(&below))
     }
 
     /// Says whether a folder at `path` may come to be because something allowed lies within it.
@@ -91,6 +108,16 @@ impl WriteRules {
     /// # Errors
     /// Which rule stands against it.
     pub fn check_protected(&self, path: &RelPath) -> Result<(), Refusal> {
+        self.check_kept(path, |layer| {
+            layer.except.matching(path).is_some() || layer.except.reaches(path)
+        })
+    }
+
+    fn check_kept(
+        &self,
+        path: &RelPath,
+        is_excepted: impl Fn(&Layer) -> bool,
+    ) -> Result<(), Refusal> {
         if path.is_root() {
             return Err(Refusal::RootItself);
         }
@@ -98,7 +125,9 @@ impl WriteRules {
             return Err(Refusal::Git { found: path.to_string() });
         }
         for layer in &self.layers {
-            if let Some(glob) = layer.protected.matching(path) {
+            if let Some(glob) = layer.protected.matching(path)
+                && !is_excepted(layer)
+            {
                 let glob = glob.to_owned();
                 return Err(Refusal::Protected { found: path.to_string(), glob });
             }
@@ -129,7 +158,18 @@ impl fmt::Display for WriteRules {
     }
 }
 
+impl Layer {
+    /// Says whether a path is protected.
+    fn keeps(&self, path: &RelPath) -> bool {
+        self.protected.matching(path).is_some() && self.except.matching(path).is_none()
+    }
+}
+
 impl Globs {
+    fn none() -> Self {
+        Self { set: GlobSet::empty(), sources: Vec::new(), written: Vec::new() }
+    }
+
     fn parse<S: AsRef<str>>(list: &'static str, globs: &[S]) -> Result<Self, Error> {
         let mut set = GlobSetBuilder::new();
         let mut sources = Vec::new();

@@ -111,8 +111,7 @@ impl WriteRules {
         }
         for (name, kind) in entries {
             let path = folder.join(&name);
-            let is_named = |it: &Globs| it.matching(&path).is_some();
-            if is_git(&name) || self.layers.iter().any(|layer| is_named(&layer.protected)) {
+            if is_git(&name) || self.layers.iter().any(|layer| layer.keeps(&path)) {
                 // A link's target would be sealed in its place, and the link could be replaced.
                 let kept = if kind.is_symlink() { &mut found.links } else { &mut found.sealed };
                 kept.insert(root.join(path.as_path()));
@@ -230,7 +229,7 @@ impl Globs {
     }
 
     /// Says whether something below a folder may be named.
-    fn reaches(&self, folder: &RelPath) -> bool {
+    pub(super) fn reaches(&self, folder: &RelPath) -> bool {
         self.written.iter().any(|written| {
             let glob = written.strip_prefix("./").unwrap_or(written);
             let literal: PathBuf = glob.split('/').take_while(|part| !is_meta(part)).collect();
