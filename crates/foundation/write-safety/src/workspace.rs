@@ -401,9 +401,17 @@ impl Workspace {
             Err(Errno::NOENT) => return Err(Error::Missing { path: source.written }),
             Err(e) => return Err(io(e)),
         }
-        sync_folder(to.folder.as_fd())
-            .and_then(|()| sync_folder(from.folder.as_fd()))
-            .map_err(io)?;
+        let synced = sync_folder(to.folder.as_fd()).and_then(|()| sync_folder(from.folder.as_fd()));
+        if let Err(error) = synced {
+            let back = rename_new(to.folder.as_fd(), &to.name, from.folder.as_fd(), &from.name);
+            return Err(match back {
+                Ok(()) => io(error),
+                Err(_) => {
+                    let (path, left) = (source.written, vec![target.written]);
+                    Error::HalfDone { path, left, source: error.into() }
+                }
+            });
+        }
         self.session.moved(&source.real, &target.real);
         let gone = held.iter().map(|(path, hash, mode)| Changed {
             path: path.clone(),
@@ -461,9 +469,14 @@ impl Workspace {
                 checked.map_err(|why| Error::refused(written, why))?;
             }
             let _wanted = self.wanted.begin(written)?;
-            rename_new(spot.folder.as_fd(), partial, spot.folder.as_fd(), &spot.name)
-                .and_then(|()| sync_folder(spot.folder.as_fd()))
-                .map_err(|e| Error::io(written, "copy to", e))?;
+            let io = |e| Error::io(written, "copy to", e);
+            let folder = spot.folder.as_fd();
+            rename_new(folder, partial, folder, &spot.name).map_err(io)?;
+            if let Err(e) = sync_folder(folder) {
+                // What failed is not to be there.
+                let _ = rename_new(folder, &spot.name, folder, partial);
+                return Err(io(e));
+            }
             Ok(come)
         });
         if copied.is_err() {
@@ -809,7 +822,10 @@ impl Workspace {
                 return Err(self.put_back(plans.get(..index).unwrap_or_default(), error));
             }
         }
-        replace::sync_folders(&staged)?;
+        // Told as failed, it has to be as it was.
+        if let Err(error) = replace::sync_folders(&staged) {
+            return Err(self.put_back(&plans, error));
+        }
         for plan in &plans {
             if let Some((source, old)) = &plan.source
                 && let Err(error) = self.remove_source(source, old)
