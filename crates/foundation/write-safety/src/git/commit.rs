@@ -182,7 +182,8 @@ impl ReadOnlyGit {
                 false => Ok(None),
             };
         }
-        let index_follows = self.bring_index_along(scratch, &lines)?;
+        // The branch has moved: the commit is made, whatever becomes of the index.
+        let index_follows = self.bring_index_along(scratch, &lines).unwrap_or(false);
         Ok(Some(Committed { id, paths, left, index_follows }))
     }
 
