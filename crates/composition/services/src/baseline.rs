@@ -7,7 +7,7 @@ use std::{
 
 use formwork_protocols::{
     Append, Blob, BlobHash, Body, CallId, Clock, EventBody, NewEvent, Position, Principal, RunId,
-    Store, TaskId, TaskSpec, canonical,
+    Scrub, Store, TaskId, TaskSpec, canonical,
     check::{CheckKind, CheckSpec},
     event::{FileChange, WorkspaceSnapshot},
     store::{Selection, TaskRow},
@@ -48,6 +48,8 @@ pub(crate) struct Baselines {
     snapshots: Arc<Snapshots>,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
+    /// Takes secrets out of the names of files as well.
+    scrub: Arc<dyn Scrub>,
     /// Whether the run may change files at all.
     writes: bool,
     /// Whether it is a workspace of a task's own.
@@ -71,7 +73,7 @@ impl Baselines {
         root: Arc<Root>,
         snapshots: Arc<Snapshots>,
         store: Arc<dyn Store>,
-        clock: Arc<dyn Clock>,
+        (clock, scrub): (Arc<dyn Clock>, Arc<dyn Scrub>),
         writes: bool,
     ) -> Self {
         Self {
@@ -79,6 +81,7 @@ impl Baselines {
             snapshots,
             store,
             clock,
+            scrub,
             writes,
             is_apart: false,
             known: Mutex::default(),
@@ -89,7 +92,8 @@ impl Baselines {
     /// Returns the same for a task that works in a workspace of its own.
     pub(crate) fn apart(&self, root: Arc<Root>) -> Self {
         let (snapshots, store) = (Arc::clone(&self.snapshots), Arc::clone(&self.store));
-        let own = Self::new(root, snapshots, store, Arc::clone(&self.clock), self.writes);
+        let seams = (Arc::clone(&self.clock), Arc::clone(&self.scrub));
+        let own = Self::new(root, snapshots, store, seams, self.writes);
         Self { is_apart: true, ..own }
     }
 
@@ -360,10 +364,9 @@ impl Baselines {
             Ok((files, after))
         })
         .await?;
-        let files = files
-            .into_iter()
-            .map(|change| FileChange { call: Some(work), apart: self.is_apart, ..change })
-            .map(EventBody::FileChanged);
+        let files = files.into_iter().map(|change| {
+            self.changed(FileChange { call: Some(work), apart: self.is_apart, ..change })
+        });
         Ok(files.chain([around(&after, work)]).collect())
     }
 
@@ -391,9 +394,7 @@ impl Baselines {
             // Those of work that was open are told by its snapshots.
             let left = found.all.iter().filter(|change| change.at == Position(u64::MAX));
             let left = left.filter(|change| paths.contains(&change.path.to_string()));
-            bodies.extend(
-                left.map(|change| EventBody::FileChanged(changes::told(change, Some(call)))),
-            );
+            bodies.extend(left.map(|change| self.changed(changes::told(change, Some(call)))));
             let looked = WorkspaceSnapshot { snapshot: None, baseline: None, around: Some(call) };
             bodies.push(EventBody::WorkspaceSnapshot(looked));
         }
@@ -426,6 +427,12 @@ impl Baselines {
             .collect();
         self.store.append(Append { run, token, events, blobs }).await?;
         Ok(())
+    }
+
+    /// Tells of a file, whose name may hold a secret that a program put there.
+    fn changed(&self, change: FileChange) -> EventBody {
+        let path = self.scrub.scrub_text(&change.path).into_owned();
+        EventBody::FileChanged(FileChange { path, ..change })
     }
 
     async fn take(&self) -> Result<Snapshot, Error> {

@@ -83,10 +83,11 @@ impl Committer {
         })
         .await?;
         let Committed { id, paths, left, .. } = done;
+        let told = |text: String| self.scrub.scrub_text(&text).into_owned();
         let made = CommitMade {
             commit: id,
-            paths: paths.iter().map(ToString::to_string).collect(),
-            left: left.iter().map(|(path, reason)| format!("{path}: {reason}")).collect(),
+            paths: paths.iter().map(|path| told(path.to_string())).collect(),
+            left: left.iter().map(|(path, reason)| told(format!("{path}: {reason}"))).collect(),
             call,
         };
         let event = NewEvent {

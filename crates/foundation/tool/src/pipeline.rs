@@ -348,6 +348,12 @@ impl Pipeline {
     /// Puts the secrets in.
     fn fill(&self, tool: &Arc<dyn Tool>, arguments: &mut Value) -> Result<(), ToolError> {
         let judged = tool.hosts(arguments);
+        // The record names paths, and so does whoever lists a folder.
+        let paths = tool.paths(arguments).into_iter().map(Value::String).collect();
+        if let Some(name) = formwork_secrets::placeholders(&Value::Array(paths)).first() {
+            let told = format!("a path cannot hold the secret {name}: paths are told and recorded");
+            return Err(ToolError::new(ToolErrorKind::Denied, told));
+        }
         self.parts
             .secrets
             .substitute(arguments)
@@ -422,7 +428,8 @@ impl Pipeline {
         let changes = output.changes.into_iter().map(|change| {
             // One that is played again lay where it lay.
             let apart = self.parts.apart || change.apart;
-            EventBody::FileChanged(FileChange { call: Some(context.call), apart, ..change })
+            let path = self.parts.scrub.scrub_text(&change.path).into_owned();
+            EventBody::FileChanged(FileChange { call: Some(context.call), path, apart, ..change })
         });
         let completed = EventBody::ToolCompleted(ToolCompleted {
             call: context.call,

@@ -524,7 +524,7 @@ fn workshop(
         Arc::clone(&inner.root),
         Arc::clone(&inner.snapshots),
         Arc::clone(&inner.store),
-        Arc::clone(&inner.clock),
+        (Arc::clone(&inner.clock), Arc::clone(&inner.scrub) as Arc<dyn Scrub>),
         setup.mode() >= PermissionMode::Edit,
     ));
     let approver = approval::approver(formwork, &setup);

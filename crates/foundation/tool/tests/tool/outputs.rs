@@ -143,8 +143,34 @@ async fn a_secret_that_the_model_has_learnt_is_not_recorded_with_the_call() {
 async fn a_secret_in_a_failure_is_not_shown() {
     let world = keeper();
 
-    let told = world.fails("fs.read", json!({ "path": "{{secret:KEY}}.txt" })).await;
+    let told = world.fails("fs.read", json!({ "path": format!("{SECRET}.txt") })).await;
 
     assert_eq!(told, r#"error (failed): "[secret:KEY].txt" does not exist"#);
+    assert!(!world.log.text().contains(SECRET));
+}
+
+#[tokio::test]
+async fn the_name_of_a_file_holds_no_secret_and_is_not_recorded_with_one() {
+    let world = keeper();
+    let write = |path: &str| json!({ "path": path, "content": "x" });
+
+    let filled = world.fails("fs.write", write("a-{{secret:KEY}}.txt")).await;
+    let patch = "*** Begin Patch\n*** Add File: {{secret:KEY}}\n+x\n*** End Patch\n";
+    let patched = world.fails("fs.apply_patch", json!({ "patch": patch })).await;
+    world.done("fs.write", write(&format!("b-{SECRET}.txt"))).await;
+
+    for told in [filled, patched] {
+        assert!(told.contains("a path cannot hold the secret KEY"), "{told}");
+    }
+    let changed: Vec<String> = world
+        .log
+        .bodies()
+        .into_iter()
+        .filter_map(|body| match body {
+            EventBody::FileChanged(change) => Some(change.path),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(changed, ["b-[secret:KEY].txt"]);
     assert!(!world.log.text().contains(SECRET));
 }
