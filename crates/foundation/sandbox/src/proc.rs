@@ -1,6 +1,11 @@
 //! Processes as `/proc` shows them.
 
-use std::{fs, os::unix::ffi::OsStrExt, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::PathBuf,
+};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -39,10 +44,13 @@ pub(crate) fn at_most(most: usize, root: Pid) -> Vec<Pid> {
 }
 
 /// Returns the bytes that `processes` hold together: what belongs to each alone, swapped out or not, and the most that
-/// any of them shares with others.
+/// any of them shares with others, or all that they have open as files in memory, whichever is more: what is in such a
+/// file may be mapped as well, or not.
 pub(crate) fn memory(processes: &[Pid]) -> u64 {
     let (mut own, mut shared) = (0_u64, 0_u64);
+    let mut files = BTreeMap::new();
     for process in processes {
+        files.extend(files_in_memory(*process));
         let Ok(text) = fs::read_to_string(format!("/proc/{process}/status")) else { continue };
         for line in text.lines() {
             let Some((name, rest)) = line.split_once(':') else { continue };
@@ -54,7 +62,22 @@ pub(crate) fn memory(processes: &[Pid]) -> u64 {
             }
         }
     }
-    own.saturating_add(shared).saturating_mul(1024)
+    let files: u64 = files.into_values().sum();
+    own.saturating_mul(1024).saturating_add(shared.saturating_mul(1024).max(files))
+}
+
+/// Returns the files without a name that a process has open in memory, each with the bytes that it takes.
+fn files_in_memory(process: Pid) -> Vec<((u64, u64), u64)> {
+    let entries = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    let is_in_memory = |entry: &fs::DirEntry| {
+        let target = fs::read_link(entry.path());
+        target.is_ok_and(|target| target.as_os_str().as_bytes().starts_with(b"/memfd:"))
+    };
+    let found = entries.filter(is_in_memory).filter_map(|entry| {
+        let file = fs::metadata(entry.path()).ok()?;
+        Some(((file.dev(), file.ino()), file.blocks().saturating_mul(512)))
+    });
+    found.collect()
 }
 
 /// Returns how many threads there are on the whole machine, whoever they belong to.
@@ -122,4 +145,28 @@ fn stat(process: Pid) -> Option<(char, Option<Pid>)> {
 
 fn parse(text: &str) -> Option<Pid> {
     text.parse().ok().and_then(Pid::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_in_memory_counts_once_however_often_it_is_open() {
+        use std::io::Write as _;
+        const BYTES: u64 = 64 << 20;
+        let me = rustix::process::getpid();
+        let before = files_in_memory(me).len();
+
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let mut file = fs::File::from(rustix::fs::memfd_create("x", flags).unwrap());
+        for _ in 0..BYTES >> 20 {
+            file.write_all(&[1; 1 << 20]).unwrap();
+        }
+        let _again = file.try_clone().unwrap();
+
+        let counted = memory(&[me, me]);
+        assert_eq!(files_in_memory(me).len() - before, 2);
+        assert!((BYTES..BYTES * 3 / 2).contains(&counted), "{counted}");
+    }
 }

@@ -61,6 +61,10 @@ pub(super) fn apply(limits: &Limits, cwd: &Path, network: OwnNetwork) -> Result<
             reason: format!("a network of its own: {errno}"),
         },
     })?;
+    if let Some(memory) = limits.memory {
+        // Memory that is had by number is counted once it is used. Where the kernel lets us, there is no more of it.
+        let _ = fs::write("/proc/sys/kernel/shmall", (memory / 4096).to_string());
+    }
     for folder in &limits.private {
         own_folder(folder, limits.memory).map_err(|errno| failed(folder, errno))?;
     }
