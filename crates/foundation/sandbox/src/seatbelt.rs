@@ -1,6 +1,6 @@
 //! Confinement on macOS: a Seatbelt profile for `sandbox-exec`.
 
-use std::{fmt::Write as _, path::Path};
+use std::{collections::BTreeSet, fmt::Write as _, path::Path};
 
 use crate::{Limits, Network};
 
@@ -60,6 +60,13 @@ pub fn profile(limits: &Limits) -> Result<String, String> {
         let path = quoted(path)?;
         let _ = writeln!(text, "(deny file-write* (subpath {path}))");
     }
+    // Who moves a folder away that holds what is sealed has it under another name, which no rule fits.
+    let is_within = |folder: &&Path| limits.write_roots.iter().any(|root| folder.starts_with(root));
+    let above = limits.sealed.iter().flat_map(|path| path.ancestors().skip(1).filter(is_within));
+    for folder in above.collect::<BTreeSet<_>>() {
+        let folder = quoted(folder)?;
+        let _ = writeln!(text, "(deny file-write-unlink (literal {folder}))");
+    }
     // The last rule that fits decides.
     for root in &limits.write_roots {
         if limits.sealed.iter().any(|path| root != path && root.starts_with(path)) {
@@ -113,9 +120,28 @@ mod tests {
 
         let text = profile(&limits).unwrap();
 
-        let last: Vec<&str> = text.lines().rev().take(2).collect();
-        let allowed = r#"(allow file-write* (subpath "/w/kept/tmp/one"))"#;
-        assert_eq!(last, [allowed, r#"(deny file-write* (subpath "/w/kept"))"#]);
+        let last: Vec<&str> = text.lines().rev().take(3).collect();
+        let wanted = [
+            r#"(allow file-write* (subpath "/w/kept/tmp/one"))"#,
+            r#"(deny file-write-unlink (literal "/w"))"#,
+            r#"(deny file-write* (subpath "/w/kept"))"#,
+        ];
+        assert_eq!(last, wanted);
+    }
+
+    #[test]
+    fn no_folder_on_the_way_to_what_is_sealed_is_moved_away() {
+        let sealed = vec!["/w/a/b/.git".into(), "/w/a/kept".into(), "/x/kept".into()];
+        let limits = Limits { sealed, ..Limits::new([""; 0], ["/w/a"]) };
+
+        let text = profile(&limits).unwrap();
+
+        let denied: Vec<&str> = text.lines().filter(|it| it.contains("unlink")).collect();
+        let wanted = [
+            r#"(deny file-write-unlink (literal "/w/a"))"#,
+            r#"(deny file-write-unlink (literal "/w/a/b"))"#,
+        ];
+        assert_eq!(denied, wanted);
     }
 
     #[test]
