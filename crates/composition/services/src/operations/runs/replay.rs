@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Body, Cancellation, Ending, Event, EventBody, NoSecrets, OutcomeCode, RunId, Span, Store, TaskId,
-    TaskSpec, event::RunCreated,
+    Body, Cancellation, Ending, Event, EventBody, NoSecrets, OutcomeCode, RunId, Span, Store,
+    TaskId, TaskSpec, event::RunCreated,
 };
 use formwork_scheduler::{Scheduler, Setup, Signals, core::is_by_clock, workflow::Plan};
 use formwork_trace::{Options, Trace};
