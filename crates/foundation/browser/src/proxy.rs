@@ -179,8 +179,11 @@ async fn serve(mut client: TcpStream, ways: &Ways) -> io::Result<()> {
         // No byte behind the request goes there: it would belong to the next one, which nobody has judged.
         let mut body = (&rest[..]).chain(&mut from_client).take(length);
         tokio::io::copy(&mut body, &mut to_server).await?;
-        // Whoever has what it wanted leaves, whatever the server still does.
-        from_client.read_u8().await.map(drop)
+        // Whoever has what it wanted leaves, whatever the server still does; what it says besides is not heard.
+        if from_client.read_u8().await.is_ok() {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
     };
     let download = async {
         answer(&mut from_server, &mut to_client).await?;

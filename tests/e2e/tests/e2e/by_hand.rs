@@ -109,7 +109,8 @@ async fn a_call_by_hand_is_held_to_what_an_agent_is_held_to() {
     assert_eq!(done.code, Some(0), "{done:#?}");
     assert!(done.stdout.starts_with("created src/a.txt (+1 -0)\n"), "{done:#?}");
     assert!(done.last_line().contains("1 file changed"), "{done:#?}");
-    let undone = world.run(["undo"]).await;
+    let run = world.shown().await["run"]["run"].as_str().unwrap().to_owned();
+    let undone = world.run(["undo", &run]).await;
     assert_eq!(undone.code, Some(0), "{undone:#?}");
     assert!(!world.path("src/a.txt").exists());
 }

@@ -324,7 +324,7 @@ fn command_before(statement: Node<'_>) -> Option<Node<'_>> {
         match node.kind() {
             "command" => return Some(node),
             "list" | "pipeline" => {
-                node = node.named_child(node.named_child_count().checked_sub(1)? as _)?
+                node = node.named_child(node.named_child_count().checked_sub(1)? as _)?;
             }
             _ => return None,
         }

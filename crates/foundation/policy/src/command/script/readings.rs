@@ -287,11 +287,10 @@ fn lines_of(
 fn seen(root: Node<'_>, text: &str) -> Result<(), String> {
     let bytes = text.as_bytes();
     for (at, byte) in bytes.iter().enumerate() {
-        let begins = match (byte, bytes.get(at + 1)) {
-            (b'`', _) | (b'$', Some(b'(' | b'{' | b'[')) => true,
-            (b'<' | b'>', Some(b'(')) => true,
-            _ => false,
-        };
+        let begins = matches!(
+            (byte, bytes.get(at + 1)),
+            (b'`', _) | (b'$', Some(b'(' | b'{' | b'[')) | (b'<' | b'>', Some(b'('))
+        );
         let slashes =
             bytes.get(..at).unwrap_or_default().iter().rev().take_while(|it| **it == b'\\').count();
         if !begins || slashes % 2 == 1 {
