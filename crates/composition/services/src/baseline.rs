@@ -343,7 +343,7 @@ impl Baselines {
     ) -> Result<Vec<EventBody>, Error> {
         let (snapshots, root) = (Arc::clone(&self.snapshots), Arc::clone(&self.root));
         let (files, after) = blocking(move || {
-            let after = snapshots.take(&root, Which::NotIgnored)?;
+            let after = snapshots.take_since(&root, &before)?;
             let differing = match before.id() == after.id() {
                 true => Vec::new(),
                 false => snapshots.compare(&before, &after)?,
@@ -386,9 +386,12 @@ impl Baselines {
             return Ok(());
         }
         let mut bodies = Vec::new();
-        if !open.work.is_empty() {
-            let now = self.take().await?;
-            bodies.extend(open.work.iter().map(|(work, _)| around(&now, *work)));
+        for (work, before) in open.work {
+            let (snapshots, root) = (Arc::clone(&self.snapshots), Arc::clone(&self.root));
+            let now = blocking(move || {
+                snapshots.take_since(&root, &snapshots.load(&before.to_string())?)
+            });
+            bodies.push(around(&now.await?, work));
         }
         for (call, paths) in open.calls {
             // Those of work that was open are told by its snapshots.
@@ -470,7 +473,7 @@ pub(crate) async fn since(
     let Some(kept) = kept else { return Ok(Vec::new()) };
     blocking(move || {
         let before = snapshots.load(&kept.to_string())?;
-        snapshots.diff(&before, &snapshots.take(&root, Which::NotIgnored)?)
+        snapshots.diff(&before, &snapshots.take_since(&root, &before)?)
     })
     .await
 }

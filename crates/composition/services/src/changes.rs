@@ -15,7 +15,7 @@ use formwork_protocols::{
     event::{Decided, FileChange},
     store::Selection,
 };
-use formwork_write_safety::{Differing, Hash, RelPath, Root, Snapshot, Snapshots, State, Which};
+use formwork_write_safety::{Differing, Hash, RelPath, Root, Snapshot, Snapshots, State};
 
 use crate::{Error, baseline::blocking};
 
@@ -195,8 +195,9 @@ impl Told {
         }
         let at = Position(u64::MAX);
         for (_, before) in &changes.open.work {
-            let now = snapshots.take(root, Which::NotIgnored)?;
-            changes.all.extend(of_work(at, snapshots.compare(&load(before)?, &now)?));
+            let before = load(before)?;
+            let now = snapshots.take_since(root, &before)?;
+            changes.all.extend(of_work(at, snapshots.compare(&before, &now)?));
         }
         let named: BTreeSet<&String> =
             changes.open.calls.iter().flat_map(|(_, paths)| paths).collect();

@@ -10,6 +10,7 @@ mod scan; // Going through a workspace.
 
 use crate::{edit, error::Error, ledger::Hash, path::RelPath, root::Root};
 use blobs::Blobs;
+use scan::Rules;
 pub(crate) use blobs::{Durability, make_private, put_file};
 use cache::Cache;
 pub use merge::{Clash, Conflict, Merged};
@@ -153,7 +154,7 @@ impl Snapshots {
     /// # Errors
     /// [`Error::Io`] if the store cannot be written or a file that is there cannot be read.
     pub fn take(&self, root: &Root, which: Which) -> Result<Snapshot, Error> {
-        self.record(root, which, None)
+        self.record(root, which, Rules::Disk)
     }
 
     /// Takes a snapshot of what the ignore rules of another one do not hide, whatever the rules say by now. It
@@ -162,15 +163,24 @@ impl Snapshots {
     /// # Errors
     /// As [`Snapshots::take`].
     pub fn take_by(&self, root: &Root, rules: &Snapshot) -> Result<Snapshot, Error> {
-        self.record(root, rules.which, Some(rules))
+        self.record(root, rules.which, Rules::Of(rules))
     }
 
-    /// Takes a snapshot; with `rules`, of what that one's ignore rules do not hide.
+    /// Takes a snapshot of what became of another one. What `before` holds is not hidden by rules that came since;
+    /// else what either its rules or those on the disk hide is left out.
+    ///
+    /// # Errors
+    /// As [`Snapshots::take`].
+    pub fn take_since(&self, root: &Root, before: &Snapshot) -> Result<Snapshot, Error> {
+        self.record(root, before.which, Rules::Since(before))
+    }
+
+    /// Takes a snapshot of what the rules do not hide.
     fn record(
         &self,
         root: &Root,
         which: Which,
-        rules: Option<&Snapshot>,
+        rules: Rules<'_>,
     ) -> Result<Snapshot, Error> {
         let known = self.cache.load(root.path());
         let scan = scan::scan(root, which, &self.blobs, rules)?;

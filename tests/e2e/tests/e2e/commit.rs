@@ -58,6 +58,29 @@ async fn a_run_with_commit_commits_its_own_changes_once_it_has_completed() {
 }
 
 #[tokio::test]
+async fn what_a_rule_of_the_run_ignores_is_not_committed_as_deleted() {
+    let world = World::with("[permissions]\nmode = \"auto\"\n").await;
+    world.repo.write("other/f", "kept\n").unwrap();
+    world.repo.write("ignore.sh", "echo other/ > .gitignore\necho new > g\n").unwrap();
+    world.repo.commit("tree: what there is").unwrap();
+    world.server.reply(
+        &World::chat("one"),
+        calls(&[("exec", json!({ "command": ["sh", "ignore.sh"] }))]),
+    );
+    world.server.reply(&World::chat("one"), ends("Ignored."));
+
+    let ended = world.run(["run", "-m", "Ignore other.", "--commit"]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let shown = world.repo.git(&["show", "--format=", "--name-status", "HEAD"]).unwrap();
+    assert_eq!(shown.trim(), "A\t.gitignore\nA\tg");
+    let undone = world.run(["undo", "last"]).await;
+    assert_eq!(undone.code, Some(0), "{undone:#?}");
+    assert_eq!(world.repo.read("other/f").unwrap(), "kept\n");
+    assert!(!world.path(".gitignore").exists());
+}
+
+#[tokio::test]
 async fn a_run_that_did_not_complete_commits_nothing() {
     let world = in_the_midst().await;
     let before = world.repo.head().unwrap();

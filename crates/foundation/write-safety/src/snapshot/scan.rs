@@ -13,10 +13,7 @@ use crate::{
     root::{Access, Entry, Kind, Last, Root, Spot, Stat},
     rules::is_git,
 };
-use ignore::{
-    Match,
-    gitignore::{Gitignore, GitignoreBuilder},
-};
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::{
     collections::BTreeMap,
     ffi::OsString,
@@ -41,26 +38,59 @@ pub(super) struct Scan {
     pub(super) skipped: Vec<RelPath>,
 }
 
+/// Whose ignore rules say what belongs to a snapshot.
+#[derive(Clone, Copy)]
+pub(super) enum Rules<'a> {
+    /// Those on the disk.
+    Disk,
+    /// Those of another snapshot: rules that came later neither hide what is new nor give away what was ignored.
+    Of(&'a Snapshot),
+    /// Those on the disk and those of the snapshot before. Neither hides what that one holds: it was there, and is
+    /// not gone because a rule came.
+    Since(&'a Snapshot),
+}
+
+impl<'a> Rules<'a> {
+    /// Returns the snapshot whose rules count, where one's do.
+    const fn of(self) -> Option<&'a Snapshot> {
+        match self {
+            Self::Disk => None,
+            Self::Of(snapshot) | Self::Since(snapshot) => Some(snapshot),
+        }
+    }
+
+    const fn reads_disk(self) -> bool {
+        matches!(self, Self::Disk | Self::Since(_))
+    }
+}
+
 /// Goes through a workspace, sorted.
-///
-/// The ignore rules are those on the disk, or those of the snapshot `rules`: rules that came later
-/// must neither hide what is new nor give away what was ignored.
 pub(super) fn scan(
     root: &Root,
     which: Which,
     blobs: &Blobs,
-    rules: Option<&Snapshot>,
+    rules: Rules<'_>,
 ) -> Result<Scan, Error> {
     let mut scan = Scan { found: Vec::new(), exclude: None, skipped: Vec::new() };
-    let mut ignores = Ignores { root, which, blobs, rules, stack: Vec::new() };
+    let mut ignores = Ignores { root, which, blobs, rules, disk: Vec::new(), kept: Vec::new() };
     scan.exclude = ignores.enter_top()?;
-    visit(root, &RelPath::root(), &mut ignores, &mut scan)?;
+    visit(root, &RelPath::root(), Within::Shown, &mut ignores, &mut scan)?;
     Ok(scan)
+}
+
+/// What is said of a path, and of a folder's content unless something else is said of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Within {
+    Shown,
+    /// Ignored by now: what the snapshot before holds is there, and nothing else.
+    Held,
+    Hidden,
 }
 
 fn visit(
     root: &Root,
     folder: &RelPath,
+    within: Within,
     ignores: &mut Ignores<'_>,
     scan: &mut Scan,
 ) -> Result<(), Error> {
@@ -68,7 +98,7 @@ fn visit(
         scan.skipped.push(folder.clone());
         return Ok(());
     }
-    let depth = ignores.stack.len();
+    let depth = (ignores.disk.len(), ignores.kept.len());
     let opened = match root.enter(folder) {
         Ok(opened) => opened,
         // Gone or closed to us.
@@ -80,7 +110,7 @@ fn visit(
         Err(e) => return Err(e),
     };
     let has_rules = |entry: &Entry| entry.name == IGNORE_FILE;
-    if ignores.rules.is_some() || opened.entries.iter().any(has_rules) {
+    if ignores.rules.of().is_some() || opened.entries.iter().any(has_rules) {
         ignores.enter(folder)?;
     }
     let mut folders = Vec::new();
@@ -89,7 +119,8 @@ fn visit(
             continue;
         }
         let path = folder.join(&entry.name);
-        if ignores.hide(&path, entry.kind) {
+        let said = ignores.judge(&path, entry.kind, within);
+        if said == Within::Hidden {
             continue;
         }
         // A name that is gone by now was never there.
@@ -97,17 +128,18 @@ fn visit(
         match stat.kind {
             Kind::Special => scan.skipped.push(path),
             Kind::Folder => {
-                folders.push(path.clone());
+                folders.push((path.clone(), said));
                 scan.found.push((path, stat));
             }
             Kind::File | Kind::Link => scan.found.push((path, stat)),
         }
     }
     drop(opened); // However deep a workspace is, one folder is open at a time.
-    for folder in folders {
-        visit(root, &folder, ignores, scan)?;
+    for (folder, said) in folders {
+        visit(root, &folder, said, ignores, scan)?;
     }
-    ignores.stack.truncate(depth);
+    ignores.disk.truncate(depth.0);
+    ignores.kept.truncate(depth.1);
     Ok(())
 }
 
@@ -116,8 +148,11 @@ struct Ignores<'a> {
     root: &'a Root,
     which: Which,
     blobs: &'a Blobs,
-    rules: Option<&'a Snapshot>,
-    stack: Vec<Gitignore>,
+    rules: Rules<'a>,
+    /// Those on the disk.
+    disk: Vec<Gitignore>,
+    /// Those of the snapshot.
+    kept: Vec<Gitignore>,
 }
 
 impl Ignores<'_> {
@@ -126,16 +161,21 @@ impl Ignores<'_> {
         if self.which == Which::All {
             return Ok(None);
         }
-        let exclude = match self.rules {
-            Some(rules) => rules.exclude,
-            None => match self.root.read(".git/info/exclude") {
-                Ok(text) => Some(self.blobs.put(&text)?),
+        let mut exclude = None;
+        if let Some(hash) = self.rules.of().and_then(|rules| rules.exclude) {
+            exclude = Some(hash);
+            let rules = self.parse(&RelPath::root(), &self.blobs.get(hash)?);
+            self.kept.extend(rules);
+        }
+        if self.rules.reads_disk() {
+            exclude = match self.root.read(".git/info/exclude") {
+                Ok(text) => {
+                    let rules = self.parse(&RelPath::root(), &text);
+                    self.disk.extend(rules);
+                    Some(self.blobs.put(&text)?)
+                }
                 Err(_) => None,
-            },
-        };
-        if let Some(hash) = exclude {
-            let text = self.blobs.get(hash)?;
-            self.push(&RelPath::root(), &text);
+            };
         }
         Ok(exclude)
     }
@@ -145,51 +185,51 @@ impl Ignores<'_> {
             return Ok(());
         }
         let file = folder.join(IGNORE_FILE.as_ref());
-        let text = match self.rules {
-            Some(rules) => match rules.entries.get(&file) {
-                Some(Node::File { hash, .. }) => Some(self.blobs.get(*hash)?),
-                Some(Node::Link { .. } | Node::Folder { .. }) | None => None,
-            },
-            // As git does, a link is not followed.
-            None => match self.root.locate(file.as_ref(), Access::Read, Last::Keep) {
-                Ok(spot) => spot.read().ok(),
-                Err(_) => None,
-            },
-        };
-        if let Some(text) = text {
-            self.push(folder, &text);
+        let kept = self.rules.of().and_then(|rules| rules.entries.get(&file));
+        if let Some(Node::File { hash, .. }) = kept {
+            let rules = self.parse(folder, &self.blobs.get(*hash)?);
+            self.kept.extend(rules);
+        }
+        // As git does, a link is not followed.
+        if self.rules.reads_disk()
+            && let Ok(spot) = self.root.locate(file.as_ref(), Access::Read, Last::Keep)
+            && let Ok(text) = spot.read()
+        {
+            let rules = self.parse(folder, &text);
+            self.disk.extend(rules);
         }
         Ok(())
     }
 
-    fn push(&mut self, folder: &RelPath, text: &[u8]) {
+    fn parse(&self, folder: &RelPath, text: &[u8]) -> Option<Gitignore> {
         let mut builder = GitignoreBuilder::new(self.root.path().join(folder.as_path()));
         for line in String::from_utf8_lossy(text).lines() {
             // As git does, a line that does not parse ignores nothing.
             let _ = builder.add_line(None, line);
         }
-        if let Ok(ignore) = builder.build() {
-            self.stack.push(ignore);
-        }
+        builder.build().ok()
     }
 
-    fn hide(&self, path: &RelPath, kind: Kind) -> bool {
+    fn judge(&self, path: &RelPath, kind: Kind, within: Within) -> Within {
         // What the snapshot holds was not ignored then.
-        if self.rules.is_some_and(|rules| rules.entries.contains_key(path)) {
-            return false;
+        let is_held = self.rules.of().is_some_and(|rules| rules.entries.contains_key(path));
+        if is_held && !self.rules.reads_disk() {
+            return Within::Shown;
         }
-        if self.stack.is_empty() {
-            return false;
+        let is_ignored = within == Within::Held || {
+            let absolute = self.root.path().join(path.as_path());
+            let ignores = |rules: &[Gitignore]| {
+                let is_folder = kind == Kind::Folder;
+                let mut said = rules.iter().rev().map(|rules| rules.matched(&absolute, is_folder));
+                said.find(|said| !said.is_none()).is_some_and(|said| said.is_ignore())
+            };
+            ignores(&self.disk) || ignores(&self.kept)
+        };
+        match (is_ignored, is_held) {
+            (false, _) => Within::Shown,
+            (true, true) => Within::Held,
+            (true, false) => Within::Hidden,
         }
-        let absolute = self.root.path().join(path.as_path());
-        for ignore in self.stack.iter().rev() {
-            match ignore.matched(&absolute, kind == Kind::Folder) {
-                Match::Ignore(_) => return true,
-                Match::Whitelist(_) => return false,
-                Match::None => {}
-            }
-        }
-        false
     }
 }
 

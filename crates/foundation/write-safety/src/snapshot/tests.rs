@@ -229,6 +229,35 @@ fn ignored_files_are_neither_taken_nor_touched_even_if_the_rules_change() {
 }
 
 #[test]
+fn what_is_there_is_not_gone_because_a_rule_came_nor_new_because_one_went() {
+    let place = Place::new();
+    place.put("sub/.gitignore", "*.log\n");
+    place.put("sub/a.log", "ignored");
+    place.put("other/f", "one");
+    let (root, snapshots) = (place.root(), place.snapshots());
+    let before = snapshots.take(&root, Which::NotIgnored).unwrap();
+    place.put(".gitignore", "other/\nbuilt/\n");
+    place.put("other/f", "two");
+    place.put("other/new", "ignored by now");
+    place.put("built/g", "ignored by now");
+    place.put("h", "new");
+    fs::remove_file(place.ws.join("sub/.gitignore")).unwrap();
+
+    let after = snapshots.take_since(&root, &before).unwrap();
+
+    let changes = snapshots.diff(&before, &after).unwrap();
+    let names: Vec<_> = changes.iter().map(|it| (it.path.to_string(), it.after.is_some())).collect();
+    let named = |name: &str, is_there| (name.to_owned(), is_there);
+    let expected = [
+        named(".gitignore", true),
+        named("h", true),
+        named("other/f", true),
+        named("sub/.gitignore", false),
+    ];
+    assert_eq!(names, expected);
+}
+
+#[test]
 fn a_new_folder_with_ignored_files_is_left_and_named() {
     let place = Place::new();
     place.put(".gitignore", "*.o\n");
