@@ -85,7 +85,7 @@ impl Workshop {
         }
         self.settled.get_or_try_init(|| self.baselines.settle(run, token)).await?;
         // What the run began with is in the run's workspace.
-        self.baselines.begin(run, token).await?;
+        self.baselines.keep(run, token).await?;
         let state = self.temporary.parent().unwrap_or(&self.temporary).to_owned();
         let (root, snapshots) = (Arc::clone(&self.root), Arc::clone(&self.snapshots));
         let name = format!("{run}-{task}");
@@ -166,11 +166,9 @@ impl Workshop {
         let rules = self.rules(&job.spec)?;
         // As a piece of work of the run's: whoever takes the run up finds what a killed merge left.
         let work = CallId::generate(&*self.clock, &*self.rng);
-        let before = home.baselines.before().await?;
-        if let Some(before) = &before {
-            let begun = vec![around(before, work)];
-            home.baselines.append(job.run, None, job.token, begun, Vec::new()).await?;
-        }
+        let before = home.baselines.before(job.run, job.token).await?;
+        let begun = vec![around(&before, work)];
+        home.baselines.append(job.run, None, job.token, begun, Vec::new()).await?;
         let (root, isolation, name) =
             (Arc::clone(&home.root), home.isolation.clone(), home.name.clone());
         let late = cancel.clone();
@@ -194,10 +192,8 @@ impl Workshop {
             Ok((came, turn)) => (came.map_err(Error::from), Some(turn)),
             Err(error) => (Err(error), None),
         };
-        if let Some(before) = before {
-            let found = home.baselines.after(before, work).await?;
-            home.baselines.append(job.run, None, job.token, found, Vec::new()).await?;
-        }
+        let found = home.baselines.after(before, work).await?;
+        home.baselines.append(job.run, None, job.token, found, Vec::new()).await?;
         let (passed, reason) = match came? {
             Came::Late => return broken_off(),
             Came::Before => (true, "it was merged before".to_owned()),

@@ -50,8 +50,10 @@ pub(crate) struct Baselines {
     clock: Arc<dyn Clock>,
     /// Takes secrets out of the names of files as well.
     scrub: Arc<dyn Scrub>,
-    /// Whether the run may change files at all.
+    /// Whether the run's agents may change files at all. What programs change is looked for whatever they may.
     writes: bool,
+    /// Whether what the run began with is kept.
+    kept: tokio::sync::OnceCell<()>,
     /// Whether it is a workspace of a task's own.
     is_apart: bool,
     known: Mutex<HashMap<TaskId, Arc<Began>>>,
@@ -83,6 +85,7 @@ impl Baselines {
             clock,
             scrub,
             writes,
+            kept: <_>::default(),
             is_apart: false,
             known: Mutex::default(),
             tree: <_>::default(),
@@ -97,12 +100,25 @@ impl Baselines {
         Self { is_apart: true, ..own }
     }
 
-    /// Keeps what the workspace holds before the run does anything, so that it can be gone back to.
+    /// Keeps what the workspace holds before the run does anything, so that it can be gone back to. One whose agents
+    /// change nothing keeps it before its first program.
     ///
     /// # Errors
     /// [`Error::Workspace`] when a file cannot be read or kept; [`Error::Store`].
     pub(crate) async fn begin(&self, run: RunId, token: Option<u64>) -> Result<(), Error> {
-        if !self.writes || recorded(&*self.store, run, None).await?.is_some() {
+        if self.writes { self.keep(run, token).await } else { Ok(()) }
+    }
+
+    /// The same, whatever the run's agents may.
+    ///
+    /// # Errors
+    /// As [`Baselines::begin`].
+    pub(crate) async fn keep(&self, run: RunId, token: Option<u64>) -> Result<(), Error> {
+        self.kept.get_or_try_init(|| self.keep_once(run, token)).await.copied()
+    }
+
+    async fn keep_once(&self, run: RunId, token: Option<u64>) -> Result<(), Error> {
+        if recorded(&*self.store, run, None).await?.is_some() {
             return Ok(());
         }
         let snapshot = Some(id(&self.take().await?));
@@ -322,13 +338,13 @@ impl Baselines {
         .await
     }
 
-    /// Looks at the workspace before a piece of work that does not tell itself what it changes. None where
-    /// the run may change nothing.
+    /// Looks at the workspace before a piece of work that does not tell itself what it changes.
     ///
     /// # Errors
-    /// [`Error::Workspace`] when a file cannot be read or kept.
-    pub(crate) async fn before(&self) -> Result<Option<Snapshot>, Error> {
-        if self.writes { self.take().await.map(Some) } else { Ok(None) }
+    /// As [`Baselines::begin`].
+    pub(crate) async fn before(&self, run: RunId, token: Option<u64>) -> Result<Snapshot, Error> {
+        self.keep(run, token).await?;
+        self.take().await
     }
 
     /// Looks at it again and tells what is different: the files, and the snapshot itself, which ends the
@@ -375,9 +391,6 @@ impl Baselines {
     /// # Errors
     /// As [`Baselines::begin`].
     pub(crate) async fn settle(&self, run: RunId, token: Option<u64>) -> Result<(), Error> {
-        if !self.writes {
-            return Ok(());
-        }
         let ground =
             Ground { snapshots: Arc::clone(&self.snapshots), root: Arc::clone(&self.root) };
         let found = Changes::of(&*self.store, &ground, run).await?;

@@ -359,6 +359,7 @@ impl Workshop {
             None => {
                 around = Some(Arc::new(Watched {
                     baselines: Arc::clone(&self.baselines),
+                    token: job.token,
                     clock: Arc::clone(&self.clock),
                     principal: Principal::system("services"),
                     before: Mutex::default(),
@@ -764,7 +765,7 @@ impl Workshop {
         (run, task, token): (RunId, TaskId, Option<u64>),
         work: impl Future<Output = T>,
     ) -> Result<T, Error> {
-        let Some(before) = self.baselines.before().await? else { return Ok(work.await) };
+        let before = self.baselines.before(run, token).await?;
         let id = CallId::generate(&*self.clock, &*self.rng);
         let begun = vec![around(&before, id)];
         self.baselines.append(run, Some(task), token, begun, Vec::new()).await?;

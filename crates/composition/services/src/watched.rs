@@ -25,6 +25,8 @@ use crate::{
 /// call leaves out is made by whoever takes the run up, or takes it back.
 pub(crate) struct Watched {
     pub(crate) baselines: Arc<Baselines>,
+    /// The token of the run's lease, if it is leased.
+    pub(crate) token: Option<u64>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) principal: Principal,
     /// What there was before each call that is under way.
@@ -60,15 +62,14 @@ impl Around for Watched {
         if !matches!(class, ToolClass::Exec | ToolClass::Shell) {
             return Ok(());
         }
-        let before = self.baselines.before().await.map_err(|error| {
+        let looked = self.baselines.before(context.run, self.token).await;
+        let before = looked.map_err(|error| {
             let told = format!("the workspace could not be looked at before: {}", chain(&error));
             ToolError::new(ToolErrorKind::Failed, told)
         })?;
-        if let Some(before) = before {
-            // With the intent, which is durable before the tool begins.
-            self.put(context, journal, vec![around(&before, context.call)]);
-            self.lock().insert(context.call, before);
-        }
+        // With the intent, which is durable before the tool begins.
+        self.put(context, journal, vec![around(&before, context.call)]);
+        self.lock().insert(context.call, before);
         Ok(())
     }
 

@@ -74,7 +74,8 @@ async fn what_a_rule_of_the_run_ignores_is_not_committed_as_deleted() {
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     let shown = world.repo.git(&["show", "--format=", "--name-status", "HEAD"]).unwrap();
     assert_eq!(shown.trim(), "A\t.gitignore\nA\tg");
-    let undone = world.run(["undo", "last"]).await;
+    let run = world.shown().await["run"]["run"].as_str().unwrap().to_owned();
+    let undone = world.run(["undo", &run]).await;
     assert_eq!(undone.code, Some(0), "{undone:#?}");
     assert_eq!(world.repo.read("other/f").unwrap(), "kept\n");
     assert!(!world.path(".gitignore").exists());

@@ -65,6 +65,27 @@ async fn nothing_is_changed_in_ask_whatever_the_model_calls() {
 }
 
 #[tokio::test]
+async fn what_a_command_of_a_workflow_changes_is_recorded_and_undone_in_ask() {
+    let world = World::with("[permissions]\nmode = \"ask\"\n").await;
+    world.repo.write("change.sh", "echo x >> README.md\necho new > new\n").unwrap();
+    let workflow =
+        world.workflow("[[tasks]]\nname = \"left\"\ncommand = [\"sh\", \"change.sh\"]\n");
+    let before = tree(world.repo.path());
+
+    let ended = world.run(["run", workflow]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert_ne!(tree(world.repo.path()), before);
+    let changed = world.events("file.changed").await;
+    let paths: Vec<_> = changed.iter().map(|it| it["data"]["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["README.md", "new"]);
+    let run = world.shown().await["run"]["run"].as_str().unwrap().to_owned();
+    let undone = world.run(["undo", &run]).await;
+    assert_eq!(undone.code, Some(0), "{undone:#?}");
+    assert_eq!(tree(world.repo.path()), before);
+}
+
+#[tokio::test]
 async fn an_agent_that_asks_for_more_than_the_mode_is_not_given_it() {
     let world = World::with("[permissions]\nmode = \"ask\"\n").await;
     world.agent("left", "one");

@@ -213,17 +213,13 @@ async fn merge(
         let batch = Append { run, token: Some(token), events, blobs: Vec::new() };
         inner.store.append(batch).await.map(drop)
     };
-    let before = baselines.before().await?;
-    if let Some(before) = &before {
-        tell(vec![around(before, work)]).await?;
-    }
+    let before = baselines.before(run, Some(token)).await?;
+    tell(vec![around(&before, work)]).await?;
     let (folder, snapshots) = (inner.state.join(FOLDER), Arc::clone(&inner.snapshots));
     let (root, wanted) = (Arc::clone(&inner.root), name.to_owned());
     let merging = blocking(move || brought(&Isolation::open(folder, snapshots)?, &root, &wanted));
     let merged = merging.await;
-    if let Some(before) = before {
-        tell(baselines.after(before, work).await?).await?;
-    }
+    tell(baselines.after(before, work).await?).await?;
     match merged? {
         None => Err(gone(name)),
         Some(Ok(paths)) => Ok(paths),
