@@ -128,6 +128,9 @@ pub trait Executor: Send + Sync {
     async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> AttemptEnd;
 
     /// Runs one check. A check that cannot run is one that failed, and its verdict says why.
+    ///
+    /// When `cancel` is raised it returns soon, as an attempt does; but one that merges is waited for once it writes, and
+    /// what it then says counts.
     async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict;
 
     /// Takes leave of a conversation that nobody goes on with, and returns the last facts of it, to be
