@@ -1143,6 +1143,9 @@ pub struct CommitMade {
     /// Paths of the run that were left out, each with the reason behind a colon.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<String>,
+    /// Why git's index was not brought along, where it was not: git then shows these paths as staged back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index_left: Option<String>,
     /// The call that made it, where it was a tool's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,

@@ -82,12 +82,13 @@ impl Committer {
             Ok(below(done, &prefix))
         })
         .await?;
-        let Committed { id, paths, left, .. } = done;
+        let Committed { id, paths, left, index_left } = done;
         let told = |text: String| self.scrub.scrub_text(&text).into_owned();
         let made = CommitMade {
             commit: id,
             paths: paths.iter().map(|path| told(path.to_string())).collect(),
             left: left.iter().map(|(path, reason)| told(format!("{path}: {reason}"))).collect(),
+            index_left: index_left.map(told),
             call,
         };
         let event = NewEvent {
@@ -229,11 +230,16 @@ pub(crate) fn subject(work: &Work) -> String {
 }
 
 /// Says what was committed and what was not.
-pub(crate) fn told(made: &CommitMade) -> String {
+pub fn told(made: &CommitMade) -> String {
     let short = formwork_protocols::text::head(&made.commit, 12);
     let mut text = format!("committed {short}: {}\n", made.paths.join(", "));
     for left in &made.left {
         text.push_str(&format!("left out {left}\n"));
+    }
+    if let Some(why) = &made.index_left {
+        text.push_str(&format!(
+            "git's index was left behind: {why}; `git reset -- PATHS` brings these paths along\n"
+        ));
     }
     text
 }

@@ -74,6 +74,7 @@ pub mod doctor; // What would break a run.
 mod error;
 
 pub use {
+    commits::told as told_of_commit,
     error::Error,
     formwork::{Builder, Formwork, built_in, default_database_url},
     formwork_trace::{Checkpoint, Look, PublicKey},

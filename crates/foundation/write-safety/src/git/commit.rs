@@ -56,8 +56,8 @@ pub struct Committed {
     pub paths: Vec<RelPath>,
     /// Paths that were left out, each with the reason.
     pub left: Vec<(RelPath, String)>,
-    /// Whether the user's index was brought along; if not, it shows the paths as staged back.
-    pub index_follows: bool,
+    /// Why the user's index was not brought along, which then shows paths as staged back; none if it was.
+    pub index_left: Option<String>,
 }
 
 /// Judges a content that is about to be committed, beside the one that is committed at its path now.
@@ -183,8 +183,10 @@ impl ReadOnlyGit {
             };
         }
         // The branch has moved: the commit is made, whatever becomes of the index.
-        let index_follows = self.bring_index_along(scratch, &lines).unwrap_or(false);
-        Ok(Some(Committed { id, paths, left, index_follows }))
+        let index_left = self
+            .bring_index_along(scratch, &lines)
+            .unwrap_or_else(|error| Some(error.to_string()));
+        Ok(Some(Committed { id, paths, left, index_left }))
     }
 
     /// Returns the commit that is checked out; none before the first.
@@ -330,23 +332,32 @@ impl ReadOnlyGit {
     }
 
     /// Makes the committed paths in the user's index what was committed, where they were what was
-    /// committed before. Another git that holds the index is waited for, for some seconds.
-    fn bring_index_along(&self, scratch: &Scratch, lines: &[Line]) -> Result<bool, Error> {
+    /// committed before, and returns why not all could be. Another git that holds the index is waited for, for
+    /// some seconds.
+    fn bring_index_along(
+        &self,
+        scratch: &Scratch,
+        lines: &[Line],
+    ) -> Result<Option<String>, Error> {
         for _ in 0..LOCKED_TRIES {
             let staged = entries(&self.git(&["ls-files", "-s", "-z"], b"", &[])?.stdout);
             let (mut follow, staged_by_user): (Vec<_>, Vec<_>) =
                 lines.iter().cloned().partition(|(path, old, _)| staged.get(path) == old.as_ref());
-            let mut all = true;
+            let mut kept = Vec::new();
             for (path, old, new) in staged_by_user {
                 let mine = staged.get(&path);
                 match self.staged_again(scratch, [mine, old.as_ref(), new.as_ref()])? {
                     Some(entry) => follow.push((path, old, Some(entry))),
-                    None => all = mine == new.as_ref() && all,
+                    None if mine == new.as_ref() => {}
+                    None => kept.push(path.to_string()),
                 }
             }
             let done = self.raw(&["update-index", "-z", "--index-info"], &index_info(&follow), &[]);
             match done {
-                Ok(done) if done.code == 0 => return Ok(all),
+                Ok(done) if done.code == 0 => {
+                    let why = || format!("what is staged of {} stays as it was", kept.join(", "));
+                    return Ok((!kept.is_empty()).then(why));
+                }
                 Ok(_) | Err(Error::Git { .. }) if self.git_dir.join("index.lock").exists() => {
                     pause();
                 }
@@ -358,7 +369,8 @@ impl ReadOnlyGit {
                 Err(e) => return Err(e),
             }
         }
-        Ok(false)
+        let lock = self.git_dir.join("index.lock");
+        Ok(Some(format!("another git holds {}", lock.display())))
     }
 
     /// Merges what was committed into what the user has staged of the same path; none if both changed the

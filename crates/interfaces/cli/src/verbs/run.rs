@@ -451,12 +451,7 @@ fn conclude(
                 text.push_str(answer.trim_end());
                 text.push('\n');
             }
-            for made in commits {
-                let (id, paths) =
-                    (formwork_protocols::text::head(&made.commit, 12), made.paths.join(", "));
-                text.push_str(&format!("committed {id}: {paths}\n"));
-                text.extend(made.left.iter().map(|left| format!("left out {left}\n")));
-            }
+            text.extend(commits.iter().map(formwork_services::told_of_commit));
             text.push_str(&format!("{outcome}\n"));
             terminal.text(harmless(&text))?;
         }

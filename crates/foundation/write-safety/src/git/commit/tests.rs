@@ -100,7 +100,7 @@ fn a_commit_has_the_works_own_changes_and_leaves_the_rest_as_it_was() {
     let done = place.commit(&deltas).unwrap();
 
     assert_eq!(names(&done.paths), ["a", "d/new", "gone"]);
-    assert_eq!((done.left.as_slice(), done.index_follows), ([].as_slice(), true));
+    assert_eq!((done.left.as_slice(), done.index_left), ([].as_slice(), None));
     let shown = place.git(&["show", "--format=%an <%ae> %at%n%B", "--name-status", "HEAD"]);
     let expected = "Ada <ada@example.org> 1700000000\nparser: read it\n\nBecause.\n\nFormwork-Run: r\n\n\n\
                     M\ta\nA\td/new\nD\tgone\n";
@@ -137,7 +137,7 @@ fn a_file_with_uncommitted_changes_is_committed_without_them_or_left_out() {
     assert_eq!(place.git(&["show", "HEAD:part"]), text.replace("six", "6"));
     // What the user had staged of it is still staged, on top of what was committed.
     assert_eq!(place.git(&["show", ":part"]), mine.replace("six", "6"));
-    assert!(done.index_follows);
+    assert_eq!(done.index_left, None);
 }
 
 #[test]
@@ -229,6 +229,21 @@ fn another_git_that_holds_a_lock_or_a_merge_is_not_broken_into() {
     );
     assert!(matches!(merging, Err(Error::UnderWay { .. })), "{merging:?}");
     assert_eq!(place.git(&["rev-parse", "HEAD"]), before);
+}
+
+#[test]
+fn an_index_that_another_git_holds_is_left_and_told_of() {
+    let place = Place::new().with(&[("a", "1\n")]);
+    let lock = place.base.join("ws/.git/index.lock");
+    fs::write(&lock, "").unwrap();
+
+    let done = place.commit(&[place.work("a", Some("1\n"), Some("2\n"))]).unwrap();
+
+    let why = done.index_left.unwrap();
+    assert!(why.contains("another git holds") && why.contains("index.lock"), "{why}");
+    fs::remove_file(&lock).unwrap();
+    assert_eq!(place.git(&["show", "HEAD:a"]), "2\n");
+    assert_eq!(place.git(&["show", ":a"]), "1\n");
 }
 
 #[test]
