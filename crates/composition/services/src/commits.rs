@@ -16,7 +16,7 @@ use formwork_protocols::{
 };
 use formwork_secrets::{Finding, Scanned, Scanner};
 use formwork_tool::builtin::Commits;
-use formwork_write_safety::{Committed, Delta, Message, ReadOnlyGit, RelPath, State, identity_of};
+use formwork_write_safety::{Committed, Delta, Error as Refused, Message, ReadOnlyGit, RelPath, State, identity_of};
 
 use crate::{
     Error, Formwork,
@@ -155,10 +155,12 @@ impl LastCommit {
         Self { committer, state: inner.state.clone(), run, subject }
     }
 
-    /// Commits what a run has changed that has completed, and passes its outcome on.
+    /// Commits what a run has changed that has completed, and passes its outcome on, with what kept it from being
+    /// committed.
     ///
     /// # Errors
-    /// As [`Committer::commit`]. The run has completed nonetheless, as the log says.
+    /// [`Error::Workspace`] where a content or the words hold a secret; [`Error::Store`]. The run has completed
+    /// nonetheless, as the log says.
     pub(crate) async fn after(self, outcome: RunOutcome) -> Result<RunOutcome, Error> {
         let Self { mut committer, state, run, subject } = self;
         let Some(subject) = subject.filter(|_| outcome.code == OutcomeCode::Completed) else {
@@ -177,16 +179,19 @@ impl LastCommit {
         store.release(&lease).await?;
         match made {
             Ok(_) => Ok(outcome),
-            // The work is done, and in the log; what keeps it from being committed is told with it.
-            Err(Error::Workspace { source }) if matches!(*source, formwork_write_safety::Error::NothingToCommit { ref left } if !left.is_empty()) =>
-            {
-                let reason = format!("{}; not committed: {source}", outcome.reason);
-                Ok(RunOutcome { reason, ..outcome })
-            }
-            // A run may have nothing to change.
-            Err(Error::Workspace { source }) if matches!(*source, formwork_write_safety::Error::NothingToCommit { ref left } if left.is_empty()) => {
-                Ok(outcome)
-            }
+            Err(Error::Workspace { source }) => match *source {
+                // A run may have nothing to change.
+                Refused::NothingToCommit { ref left } if left.is_empty() => Ok(outcome),
+                // Whoever asked for it has to look at it first.
+                Refused::Unclean { .. } => Err(Error::Workspace { source }),
+                // The work is done, and in the log; what keeps it from being committed is told with it.
+                ref why => {
+                    // Git says more than a line.
+                    let why = chain(why).split_whitespace().collect::<Vec<_>>().join(" ");
+                    let reason = format!("{}; not committed: {why}", outcome.reason);
+                    Ok(RunOutcome { reason, ..outcome })
+                }
+            },
             Err(error) => Err(error),
         }
     }

@@ -152,3 +152,23 @@ async fn a_secret_is_not_committed() {
     assert!(!ended.stderr.contains("0815"), "{ended:#?}");
     assert_eq!(world.repo.head().unwrap(), before);
 }
+
+#[tokio::test]
+async fn what_keeps_a_commit_from_being_made_is_told_with_the_outcome() {
+    let world = World::new().await;
+    let before = world.repo.head().unwrap();
+    let branch = world.repo.git(&["symbolic-ref", "HEAD"]).unwrap();
+    world.repo.write(format!(".git/{}.lock", branch.trim()), "").unwrap();
+    let write = ("fs.write", json!({ "path": "new.txt", "content": "new\n" }));
+    world.server.reply(&World::chat("one"), calls(&[write]));
+    world.server.reply(&World::chat("one"), ends("Written."));
+
+    let ended = world.run(["run", "-m", "Write it.", "--commit", "--json"]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let told: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    let reason = told["outcome"]["reason"].as_str().unwrap();
+    assert!(reason.contains("not committed: ") && reason.contains("lock"), "{reason}");
+    assert!(told["outcome"]["run"].is_string(), "{told:#}");
+    assert_eq!(world.repo.head().unwrap(), before);
+}

@@ -208,27 +208,35 @@ impl ReadOnlyGit {
             .filter(|(_, entry)| entry.mode == "160000")
             .map(|(path, _)| path)
             .collect();
-        let mut list = Vec::new();
+        let (mut list, mut new) = (Vec::new(), Vec::new());
         for delta in deltas {
             let mut above = std::iter::successors(delta.path.parent(), RelPath::parent);
             if above.any(|parent| links.contains(&parent)) || links.contains(&delta.path) {
                 unwanted.insert(delta.path.clone(), "it belongs to a submodule".to_owned());
             }
             // A name may begin with what would be magic in a path to git.
-            list.extend_from_slice(b"./");
-            list.extend_from_slice(delta.path.as_path().as_os_str().as_bytes());
-            list.push(0);
+            let name = [b"./", delta.path.as_path().as_os_str().as_bytes(), b"\0"].concat();
+            list.extend_from_slice(&name);
+            if delta.after.is_none() || committed.contains_key(&delta.path) {
+                continue;
+            }
+            // Git does not say whether a path is ignored that a link stands above.
+            let mut above = std::iter::successors(delta.path.parent(), RelPath::parent);
+            if above.any(|parent| self.worktree.join(parent.as_path()).is_symlink()) {
+                let why = "a link stands by now where a folder above it was";
+                unwanted.entry(delta.path.clone()).or_insert_with(|| why.to_owned());
+                continue;
+            }
+            new.extend_from_slice(&name);
         }
-        let ignored = self.raw(&["check-ignore", "--no-index", "-z", "--stdin"], &list, &[])?;
+        let ignored = self.raw(&["check-ignore", "--no-index", "-z", "--stdin"], &new, &[])?;
         if ignored.code > 1 {
             let code = format!("exit code {}", ignored.code);
             return Err(failed("check-ignore", code, &ignored.stderr));
         }
         for path in ignored.stdout.split(|&byte| byte == 0).filter(|path| !path.is_empty()) {
             let path = RelPath::parse(std::ffi::OsStr::from_bytes(path))?;
-            if !committed.contains_key(&path) {
-                unwanted.entry(path).or_insert_with(|| "it is ignored".to_owned());
-            }
+            unwanted.entry(path).or_insert_with(|| "it is ignored".to_owned());
         }
         let attributes = self.git(&["check-attr", "-z", "--stdin", "filter"], &list, &[])?;
         let fields: Vec<&[u8]> = attributes.stdout.split(|&byte| byte == 0).collect();

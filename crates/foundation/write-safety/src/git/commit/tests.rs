@@ -232,6 +232,27 @@ fn another_git_that_holds_a_lock_or_a_merge_is_not_broken_into() {
 }
 
 #[test]
+fn a_folder_that_became_a_link_is_committed_as_one() {
+    let place = Place::new().with(&[("d/f", "1\n"), ("d/g", "1\n"), ("e", "1\n")]);
+    let deltas = [
+        place.work("d/f", Some("1\n"), None),
+        place.work("d/g", Some("1\n"), None),
+        place.work("d/new", None, Some("1\n")),
+    ];
+    let link = State { hash: Some(place.kept.keep(b"/usr").unwrap()), mode: 0o120_000 };
+    let link = Delta { path: RelPath::parse("d").unwrap(), before: None, after: Some(link) };
+    fs::remove_dir_all(place.base.join("ws/d")).unwrap();
+    std::os::unix::fs::symlink("/usr", place.base.join("ws/d")).unwrap();
+
+    let done = place.commit(&[&[link], deltas.as_slice()].concat()).unwrap();
+
+    assert_eq!(names(&done.paths), ["d", "d/f", "d/g"]);
+    assert!(done.left[0].1.contains("a link stands"), "{:?}", done.left);
+    assert_eq!(place.git(&["ls-tree", "-r", "--name-only", "HEAD"]), "d\ne\n");
+    assert_eq!(place.git(&["status", "--porcelain"]), "");
+}
+
+#[test]
 fn an_index_that_another_git_holds_is_left_and_told_of() {
     let place = Place::new().with(&[("a", "1\n")]);
     let lock = place.base.join("ws/.git/index.lock");
