@@ -404,3 +404,34 @@ async fn what_was_deleted_is_listed_restored_and_removed_for_good() {
     assert_eq!(purged.stdout, "removed 1 entry for good\n", "{purged:#?}");
     assert_eq!(empty.stdout, "the trash is empty\n", "{empty:#?}");
 }
+
+#[tokio::test]
+async fn a_folder_that_a_program_replaced_by_a_link_out_is_taken_back_and_one_of_somebody_else_is_named() {
+    let world = World::with("[permissions]\nmode = \"auto\"\n").await;
+    let outside = world.path("..").canonicalize().unwrap();
+    world.repo.write("dir/f", "kept\n").unwrap();
+    world.repo.write("other/f", "kept\n").unwrap();
+    let script = format!("rm -r dir\nln -s {} dir\necho new > other/f\n", outside.display());
+    world.repo.write("link.sh", &script).unwrap();
+    let before = tree(world.repo.path());
+    world.server.reply(
+        &World::chat("one"),
+        calls(&[("exec", json!({ "command": ["sh", "link.sh"] }))]),
+    );
+    world.server.reply(&World::chat("one"), ends("Linked."));
+
+    let ended = world.run(["run", "-m", "Link it."]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert!(world.path("dir").is_symlink(), "{ended:#?}");
+    let run = run_of(&world).await;
+    fs::rename(world.path("other"), world.path("moved")).unwrap();
+    std::os::unix::fs::symlink(&outside, world.path("other")).unwrap();
+    let undone = world.run(["undo", &run, "--force"]).await;
+    assert!(undone.stderr.contains("other/f") || undone.stdout.contains("other/f"), "{undone:#?}");
+    assert_eq!(world.repo.read("dir/f").unwrap(), "kept\n");
+    fs::remove_file(world.path("other")).unwrap();
+    fs::rename(world.path("moved"), world.path("other")).unwrap();
+    let undone = world.run(["undo", &run]).await;
+    assert_undone(&world, &before, &undone);
+}

@@ -202,6 +202,23 @@ fn began(
     below.map(|path| Ok((path.clone(), snapshots.of_snapshot(began, path)?))).collect()
 }
 
+/// Finds the link above a path that stands where a folder was and that the run did not make: what it made is taken
+/// back before what is below it.
+fn behind(
+    ground: &Ground,
+    nets: &BTreeMap<RelPath, Net>,
+    path: &RelPath,
+) -> Result<Option<RelPath>, formwork_write_safety::Error> {
+    let above = std::iter::successors(path.parent(), RelPath::parent);
+    for parent in above.filter(|parent| !parent.is_root() && !nets.contains_key(parent)) {
+        let state = ground.snapshots.state(&ground.root, &parent)?;
+        if state.is_some_and(|state| state.mode & 0o170_000 == 0o120_000) {
+            return Ok(Some(parent));
+        }
+    }
+    Ok(None)
+}
+
 /// Compares what a run left with what is there, and decides what is to be done.
 fn plan(
     ground: &Ground,
@@ -211,9 +228,17 @@ fn plan(
 ) -> Result<Plan, formwork_write_safety::Error> {
     let Ground { snapshots, root } = ground;
     let mut plan = Plan::default();
-    for (path, net) in changes.net(to) {
-        let Net { before, after, mixed } = net;
+    let nets = changes.net(to);
+    for (path, net) in &nets {
+        let (path, Net { before, after, mixed }) = (path.clone(), net.clone());
         let now = snapshots.state(root, &path)?;
+        if now != before
+            && let Some(link) = behind(ground, &nets, &path)?
+        {
+            let reason = format!("{link} is a link by now, which is not the run's: remove it first");
+            plan.left.push(Left { path: path.to_string(), reason });
+            continue;
+        }
         if is_trashed_folder(before) {
             match trashed(trash, run, root.path(), &path)? {
                 Some(id) => {

@@ -50,7 +50,7 @@ impl Snapshots {
     /// Says what is at a path now, not following it; none if nothing is, or a pipe or device.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be read, [`Error::Refused`] if it leads out.
+    /// [`Error::Io`] if it cannot be read, [`Error::Refused`] if it cannot be located.
     pub fn state(&self, root: &Root, path: &RelPath) -> Result<Option<State>, Error> {
         Ok(self.node(root, path)?.map(|(node, hash)| State { hash, mode: node.git_mode() }))
     }
@@ -134,8 +134,13 @@ impl Snapshots {
     fn node(&self, root: &Root, path: &RelPath) -> Result<Option<(Node, Option<Hash>)>, Error> {
         let spot = match root.locate(path.as_ref(), Access::Read, Last::Keep) {
             Ok(spot) if spot.real == *path => spot,
-            // A link stands where a folder was: the path is no more.
-            Ok(_) | Err(Error::Missing { .. } | Error::Kind { .. }) => return Ok(None),
+            // A link stands where a folder was, wherever it leads: the path is no more.
+            Ok(_)
+            | Err(
+                Error::Missing { .. }
+                | Error::Kind { .. }
+                | Error::Refused { why: Refusal::LinkOutside { .. }, .. },
+            ) => return Ok(None),
             Err(e) => return Err(e),
         };
         let Some(stat) = spot.stat else { return Ok(None) };
