@@ -302,7 +302,11 @@ fn git_dir(worktree: &Path) -> Result<PathBuf, String> {
     if known || submodule_of(&git_dir).is_some_and(|folder| folder == worktree) {
         Ok(git_dir)
     } else {
-        Err("the repository that its .git file names does not know it".to_owned())
+        // One made with --separate-git-dir knows no worktree. To take a pointer at its word would read, and commit to,
+        // whatever repository a tree that was unpacked names; its owner can vouch for it, as git does for submodules.
+        Err("the repository that its .git file names does not know it; if it is yours, as after `git init \
+             --separate-git-dir`, run `git config core.worktree \"$PWD\"` at the top of the worktree"
+            .to_owned())
     }
 }
 

@@ -268,14 +268,32 @@ fn a_git_file_is_followed_only_to_a_repository_that_knows_the_folder() {
     let linked = ReadOnlyGit::open(place.base.join("linked")).unwrap();
     assert_eq!(text(&linked.run(&["branch", "--show-current"]).unwrap()), "linked\n");
     for (dir, why) in [
-        ("stranger", "the repository that its .git file names does not know it"),
+        ("stranger", "the repository that its .git file names does not know it; "),
         ("", "it has no .git at its top"),
     ] {
         let error = ReadOnlyGit::open(place.base.join(dir)).unwrap_err();
-        assert!(matches!(&error, Error::NotAWorktree { why: w, .. } if w == why), "{error}");
+        assert!(
+            matches!(&error, Error::NotAWorktree { why: w, .. } if w.starts_with(why)),
+            "{error}"
+        );
     }
     fs::write(place.file(".git/commondir"), "../../elsewhere\n").unwrap();
     assert!(matches!(ReadOnlyGit::open(place.base.join("ws")), Err(Error::NotAWorktree { .. })));
+}
+
+#[test]
+fn a_repository_apart_from_its_worktree_is_read_once_its_owner_says_whose_it_is() {
+    let place = Place::new();
+    place.git(&["init", "-q", "--separate-git-dir", "../apart"]);
+
+    let refused = ReadOnlyGit::open(place.base.join("ws")).unwrap_err();
+    let top = place.base.join("ws").display().to_string();
+    place.git(&["config", "core.worktree", &top]);
+    let git = place.open();
+
+    let told = refused.to_string();
+    assert!(told.contains("git config core.worktree"), "{told}");
+    assert_eq!(text(&git.run(&["branch", "--show-current"]).unwrap()), "main\n");
 }
 
 #[test]
