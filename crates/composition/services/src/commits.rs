@@ -16,7 +16,9 @@ use formwork_protocols::{
 };
 use formwork_secrets::{Finding, Scanned, Scanner};
 use formwork_tool::builtin::Commits;
-use formwork_write_safety::{Committed, Delta, Error as Refused, Message, ReadOnlyGit, RelPath, State, identity_of};
+use formwork_write_safety::{
+    Committed, Delta, Error as Refused, Message, ReadOnlyGit, RelPath, State, identity_of,
+};
 
 use crate::{
     Error, Formwork,

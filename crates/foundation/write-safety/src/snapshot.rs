@@ -10,12 +10,12 @@ mod scan; // Going through a workspace.
 
 use crate::{edit, error::Error, ledger::Hash, path::RelPath, root::Root};
 use blobs::Blobs;
-use scan::Rules;
 pub(crate) use blobs::{Durability, make_private, put_file};
 use cache::Cache;
 pub use merge::{Clash, Conflict, Merged};
 pub(crate) use merge::{check, part};
 pub use revert::{Differing, State};
+use scan::Rules;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
@@ -176,12 +176,7 @@ impl Snapshots {
     }
 
     /// Takes a snapshot of what the rules do not hide.
-    fn record(
-        &self,
-        root: &Root,
-        which: Which,
-        rules: Rules<'_>,
-    ) -> Result<Snapshot, Error> {
+    fn record(&self, root: &Root, which: Which, rules: Rules<'_>) -> Result<Snapshot, Error> {
         let known = self.cache.load(root.path());
         let scan = scan::scan(root, which, &self.blobs, rules)?;
         let found = scan::read(root, &scan, &known, (&self.blobs, &self.cache))?;

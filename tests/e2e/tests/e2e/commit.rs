@@ -63,10 +63,9 @@ async fn what_a_rule_of_the_run_ignores_is_not_committed_as_deleted() {
     world.repo.write("other/f", "kept\n").unwrap();
     world.repo.write("ignore.sh", "echo other/ > .gitignore\necho new > g\n").unwrap();
     world.repo.commit("tree: what there is").unwrap();
-    world.server.reply(
-        &World::chat("one"),
-        calls(&[("exec", json!({ "command": ["sh", "ignore.sh"] }))]),
-    );
+    world
+        .server
+        .reply(&World::chat("one"), calls(&[("exec", json!({ "command": ["sh", "ignore.sh"] }))]));
     world.server.reply(&World::chat("one"), ends("Ignored."));
 
     let ended = world.run(["run", "-m", "Ignore other.", "--commit"]).await;

@@ -406,7 +406,8 @@ async fn what_was_deleted_is_listed_restored_and_removed_for_good() {
 }
 
 #[tokio::test]
-async fn a_folder_that_a_program_replaced_by_a_link_out_is_taken_back_and_one_of_somebody_else_is_named() {
+async fn a_folder_that_a_program_replaced_by_a_link_out_is_taken_back_and_one_of_somebody_else_is_named()
+ {
     let world = World::with("[permissions]\nmode = \"auto\"\n").await;
     let outside = world.path("..").canonicalize().unwrap();
     world.repo.write("dir/f", "kept\n").unwrap();
@@ -414,10 +415,9 @@ async fn a_folder_that_a_program_replaced_by_a_link_out_is_taken_back_and_one_of
     let script = format!("rm -r dir\nln -s {} dir\necho new > other/f\n", outside.display());
     world.repo.write("link.sh", &script).unwrap();
     let before = tree(world.repo.path());
-    world.server.reply(
-        &World::chat("one"),
-        calls(&[("exec", json!({ "command": ["sh", "link.sh"] }))]),
-    );
+    world
+        .server
+        .reply(&World::chat("one"), calls(&[("exec", json!({ "command": ["sh", "link.sh"] }))]));
     world.server.reply(&World::chat("one"), ends("Linked."));
 
     let ended = world.run(["run", "-m", "Link it."]).await;

@@ -235,7 +235,8 @@ fn plan(
         if now != before
             && let Some(link) = behind(ground, &nets, &path)?
         {
-            let reason = format!("{link} is a link by now, which is not the run's: remove it first");
+            let reason =
+                format!("{link} is a link by now, which is not the run's: remove it first");
             plan.left.push(Left { path: path.to_string(), reason });
             continue;
         }

@@ -183,9 +183,8 @@ impl ReadOnlyGit {
             };
         }
         // The branch has moved: the commit is made, whatever becomes of the index.
-        let index_left = self
-            .bring_index_along(scratch, &lines)
-            .unwrap_or_else(|error| Some(error.to_string()));
+        let index_left =
+            self.bring_index_along(scratch, &lines).unwrap_or_else(|error| Some(error.to_string()));
         Ok(Some(Committed { id, paths, left, index_left }))
     }
 

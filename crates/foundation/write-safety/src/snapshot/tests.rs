@@ -246,7 +246,8 @@ fn what_is_there_is_not_gone_because_a_rule_came_nor_new_because_one_went() {
     let after = snapshots.take_since(&root, &before).unwrap();
 
     let changes = snapshots.diff(&before, &after).unwrap();
-    let names: Vec<_> = changes.iter().map(|it| (it.path.to_string(), it.after.is_some())).collect();
+    let names: Vec<_> =
+        changes.iter().map(|it| (it.path.to_string(), it.after.is_some())).collect();
     let named = |name: &str, is_there| (name.to_owned(), is_there);
     let expected = [
         named(".gitignore", true),
