@@ -29,7 +29,10 @@ const DRAIN: Duration = Duration::from_secs(30);
 const PAGE: usize = 200;
 
 /// Who is to be told of a run, before there is one.
-pub(crate) struct Ready(Option<Teller>);
+pub(crate) struct Ready {
+    hooks: Vec<formwork_policy::Hook>,
+    events: Vec<HookEvent>,
+}
 
 /// The observers of a run that is carried out.
 pub(crate) struct Observers {
@@ -43,42 +46,50 @@ impl Ready {
     ///
     /// # Errors
     /// [`Error::Rules`] when a hook names no program or a pattern does not parse.
-    pub(crate) async fn of(workshop: &Workshop) -> Result<Self, Error> {
+    pub(crate) fn of(workshop: &Workshop) -> Result<Self, Error> {
         let config = &workshop.setup.config.hooks;
         gates::of(config, HookEvent::is_gate)?;
-        let events: Vec<HookEvent> =
-            config.iter().map(|hook| hook.event).filter(|event| !event.is_gate()).collect();
-        if events.is_empty() {
-            return Ok(Self(None));
+        let hooks = gates::of(config, |event| !event.is_gate())?;
+        let events = config.iter().map(|hook| hook.event).filter(|event| !event.is_gate());
+        Ok(Self { hooks, events: events.collect() })
+    }
+
+    /// Begins to tell what happens in `run` after a position.
+    ///
+    /// # Errors
+    /// [`Error::Rules`] and [`Error::Network`] when the programs cannot be held to what they may.
+    pub(crate) async fn begin(
+        self,
+        workshop: &Workshop,
+        run: RunId,
+        after: Position,
+    ) -> Result<Observers, Error> {
+        let (mut telling, ended) = (JoinSet::new(), CancellationToken::new());
+        if !self.events.is_empty() {
+            let teller = self.teller(workshop, run).await?;
+            // From here on nothing is missed, whatever happens before the log is read first.
+            let happening = teller.store.watch();
+            telling.spawn(teller.tell((run, after), happening, ended.clone()));
         }
+        Ok(Observers { telling, ended })
+    }
+
+    async fn teller(self, workshop: &Workshop, run: RunId) -> Result<Teller, Error> {
         let sandbox = formwork_sandbox::Sandbox::clone(&workshop.sandbox);
         let whose = Whose { run, task: None, agents: Vec::new() };
         let bounds = workshop.bounds(&workshop.scope()?, whose).await?;
-        let root = workshop.root.path();
-        let hooks = gates::of(config, |event| !event.is_gate())?;
         let mut specs = toolset::built_in();
         specs.extend(crate::custom::specs(workshop.setup.tools.iter().cloned()));
         specs.extend(workshop.tools.iter().map(|tool| tool.spec().clone()));
-        Ok(Self(Some(Teller {
-            hooks: Hooks::new(sandbox, root, bounds.protection, hooks),
-            events,
+        Ok(Teller {
+            hooks: Hooks::new(sandbox, workshop.root.path(), bounds.protection, self.hooks),
+            events: self.events,
             tags: specs.into_iter().map(|spec| (spec.definition.name, spec.tags)).collect(),
             store: Arc::clone(&workshop.store),
             clock: Arc::clone(&workshop.clock),
             scrub: Arc::clone(&workshop.scrub),
             calls: HashMap::new(),
-        })))
-    }
-
-    /// Begins to tell what happens in `run` after a position.
-    pub(crate) fn begin(self, run: RunId, after: Position) -> Observers {
-        let (mut telling, ended) = (JoinSet::new(), CancellationToken::new());
-        if let Some(teller) = self.0 {
-            // From here on nothing is missed, whatever happens before the log is read first.
-            let happening = teller.store.watch();
-            telling.spawn(teller.tell((run, after), happening, ended.clone()));
-        }
-        Observers { telling, ended }
+        })
     }
 }
 

@@ -431,7 +431,8 @@ mod tests {
             repository(git);
             fs::write(git.join("config"), EVIL).unwrap();
         };
-        let plants: [(&str, &dyn Fn(&Path)); 5] = [
+        type Plant<'a> = (&'a str, &'a dyn Fn(&Path));
+        let plants: [Plant<'_>; 5] = [
             ("b", &|root| {
                 fs::create_dir_all(root.join("b/.git")).unwrap();
                 fs::write(root.join("b/.git/HEAD"), "ref: refs/heads/main\n").unwrap();
@@ -506,7 +507,7 @@ mod tests {
         let large = known.changed(root.path());
         fs::remove_dir_all(&named).unwrap();
         let deep = root.path().join("a");
-        let crowded = Unasked { entries: 0, ..before.clone() };
+        let crowded = Unasked { entries: 0, ..before };
         let few = Unasked::within(&deep, 0);
         fs::write(deep.join("x"), "").unwrap();
         let many = Unasked::within(&deep, 0).unseen;

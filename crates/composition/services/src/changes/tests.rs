@@ -1,4 +1,5 @@
 use formwork_protocols::{Clock, Replay, SeededRng, SessionId, Timestamp, event::ToolRequested};
+use formwork_write_safety::Which;
 use serde_json::Value;
 
 use super::*;

@@ -197,7 +197,7 @@ async fn merge(
         Arc::clone(&inner.root),
         Arc::clone(&inner.snapshots),
         Arc::clone(&inner.store),
-        Arc::clone(&inner.clock),
+        (Arc::clone(&inner.clock), Arc::clone(&inner.scrub) as _),
         true,
     );
     let work = CallId::generate(&*inner.clock, &*inner.rng);

@@ -368,7 +368,7 @@ impl Operation for Start {
             workshop.can_do(nodes, held, plan.root().budget.usd)?;
         }
         // A fault of theirs would leave a run behind that nobody carries out.
-        let observers = Ready::of(&workshop).await?;
+        let observers = Ready::of(&workshop)?;
         let workshop = Arc::new(workshop);
         let (scheduler, present) = scheduler(formwork, Arc::clone(&workshop), setup.width)?;
         let scheduler = scheduler.headless(headless);
@@ -394,7 +394,7 @@ impl Operation for Start {
         let watched = signals.clone();
         let last = LastCommit::new(formwork, caller, run, commit);
         let salvage = Salvage::new(formwork, caller, run, kind);
-        let observers = observers.begin(run, Position::default());
+        let observers = observers.begin(&workshop, run, Position::default()).await?;
         let shop = Arc::clone(&workshop);
         formwork.spawn(run, signals, async move {
             let done = async {
@@ -679,7 +679,8 @@ impl Operation for Resume {
         leftover::sweep(&*formwork.inner.store, &formwork.inner.root, run).await?;
         let signals = Signals::default();
         let watched = signals.clone();
-        let observers = Ready::of(&workshop).await?.begin(run, formwork.inner.store.head().await?);
+        let head = formwork.inner.store.head().await?;
+        let observers = Ready::of(&workshop)?.begin(&workshop, run, head).await?;
         let shop = Arc::clone(&workshop);
         formwork.spawn(run, signals, async move {
             let done = async {
