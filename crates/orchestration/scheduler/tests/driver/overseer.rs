@@ -115,7 +115,7 @@ async fn behaviour_5_whoever_governs_the_run_is_asked_before_a_task_is_given_up(
         told(&world, run).await,
         [("system:scheduler".to_owned(), options), (chief, answer)]
     );
-    let asked = overseer.asked.lock().unwrap();
+    let asked = std::mem::take(&mut *overseer.asked.lock().unwrap());
     let [escalated] = &asked[..] else { panic!("{asked:?}") };
     assert_eq!(
         escalated.path.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -153,14 +153,13 @@ async fn a_task_that_is_tried_again_is_told_why_and_may_pass(world: World) {
     let report = scheduler.run(new, &Signals::default()).await.unwrap();
 
     assert_eq!(report.outcome.code, OutcomeCode::Completed, "{}", report.outcome);
-    let heard = heard.lock().unwrap();
+    let heard = std::mem::take(&mut *heard.lock().unwrap());
     let none: Vec<String> = Vec::new();
     assert_eq!(
         heard[..2],
         [none, vec!["as the test says".to_owned(), "read the title".to_owned()]]
     );
 
-    drop(heard);
     let overseer = Says::new(|_| Some(Action::Fail { reason: "enough".to_owned() }));
     let scheduler = governed(world.scheduler(natives.clone(), fail), overseer as _);
     let new = scheduler.create(&plan(TWO, &natives), setup()).await.unwrap();
