@@ -32,11 +32,8 @@ struct Arguments {
     cwd: Option<String>,
     /// Such as 30s or 5m.
     timeout: Option<String>,
-    /// Whether it gets a terminal, which some programs need. Nobody types.
+    // Its name says what it is: what agents are told of their tools in each request has to stay small.
     pty: Option<bool>,
-    /// The terminal's columns and rows; 80x24 where absent.
-    #[schemars(regex(pattern = r"^[1-9][0-9]{0,3}x[1-9][0-9]{0,3}$"))]
-    size: Option<String>,
 }
 
 /// Describes the tool.
@@ -81,8 +78,8 @@ impl Tool for Exec {
         cancel: &Cancel,
     ) -> Result<ToolOutput, ToolError> {
         let arguments: Arguments = schema::read(arguments)?;
-        let Arguments { command, cwd, timeout, pty, size } = arguments;
-        let terminal = terminal(pty, size.as_deref())?;
+        let Arguments { command, cwd, timeout, pty } = arguments;
+        let terminal = pty.unwrap_or_default().then(Terminal::default);
         let cwd = folder(&self.workspace, cwd).await?;
         self.programs.run(command, cwd, (timeout, terminal), cancel).await
     }
@@ -121,29 +118,6 @@ impl Programs {
         }
         Ok(output)
     }
-}
-
-/// Reads which terminal a program is to have, if any.
-///
-/// # Errors
-/// [`ToolErrorKind::InvalidArguments`] for a size that is none, or that of no terminal.
-pub(super) fn terminal(
-    pty: Option<bool>,
-    size: Option<&str>,
-) -> Result<Option<Terminal>, ToolError> {
-    let invalid = |told: &str| ToolError::new(ToolErrorKind::InvalidArguments, told);
-    let size = match (pty.unwrap_or_default(), size) {
-        (false, None) => return Ok(None),
-        (false, Some(_)) => {
-            return Err(invalid("size is that of a terminal, which there is with pty"));
-        }
-        (true, None) => return Ok(Some(Terminal::default())),
-        (true, Some(size)) => size,
-    };
-    let parsed = size.split_once('x').and_then(|(columns, rows)| {
-        Some(Terminal { columns: columns.parse().ok()?, rows: rows.parse().ok()? })
-    });
-    parsed.map(Some).ok_or_else(|| invalid("size is columns and rows, such as 120x40"))
 }
 
 /// How the kernel says that something may not be done, in the words of most programs.

@@ -5,13 +5,13 @@ use formwork_protocols::{
     Cancel, Replay, Tool, ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec,
     tool::CallContext,
 };
-use formwork_sandbox::Protection;
+use formwork_sandbox::{Protection, Terminal};
 use formwork_write_safety::Workspace;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::exec::{Programs, folder, terminal};
+use super::exec::{Programs, folder};
 use crate::schema;
 
 /// The program that a text is given to, and by what the policy takes it apart.
@@ -29,11 +29,8 @@ struct Arguments {
     cwd: Option<String>,
     /// Such as 30s or 5m.
     timeout: Option<String>,
-    /// Whether it gets a terminal, which some programs need. Nobody types.
+    // Its name says what it is.
     pty: Option<bool>,
-    /// The terminal's columns and rows; 80x24 where absent.
-    #[schemars(regex(pattern = r"^[1-9][0-9]{0,3}x[1-9][0-9]{0,3}$"))]
-    size: Option<String>,
 }
 
 /// Describes the tool.
@@ -77,8 +74,8 @@ impl Tool for Shell {
                 "no shell is run where processes are not confined; exec runs a single program",
             ));
         }
-        let Arguments { command, cwd, timeout, pty, size } = arguments;
-        let terminal = terminal(pty, size.as_deref())?;
+        let Arguments { command, cwd, timeout, pty } = arguments;
+        let terminal = pty.unwrap_or_default().then(Terminal::default);
         let cwd = folder(&self.workspace, cwd).await?;
         self.programs.run(argv(&command), cwd, (timeout, terminal), cancel).await
     }

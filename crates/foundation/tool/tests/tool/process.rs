@@ -274,22 +274,8 @@ async fn a_program_that_needs_a_terminal_is_given_one_and_told_as_it_stands_ther
     };
 
     let plain = world.done("exec", with(json!({ "pty": true }))).await;
-    let sized = world.done("exec", with(json!({ "pty": true, "size": "132x50" }))).await;
     let none = world.done("exec", with(json!({ "pty": false }))).await;
 
     assert_eq!(plain, "exit code 0\n24 80\n100%\n");
-    assert_eq!(sized, "exit code 0\n50 132\n100%\n");
     assert_eq!(none, "exit code 1\n[no output]");
-}
-
-#[tokio::test]
-async fn a_size_without_a_terminal_or_that_is_none_is_told() {
-    let world = World::new();
-    for (size, pty) in [("80x24", false), ("80", true), ("0x24", true), ("99999x1", true)] {
-        let arguments = json!({ "command": ["true"], "pty": pty, "size": size });
-
-        let told = world.fails("exec", arguments).await;
-
-        assert!(told.contains("size"), "{size}: {told}");
-    }
 }
