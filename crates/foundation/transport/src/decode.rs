@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(error.fault, ProviderFault::Transport);
         assert_eq!(
             error.to_string(),
-            "provider there at : the stream ended before the answer was whole"
+            "provider there: the stream ended before the answer was whole"
         );
     }
 }
