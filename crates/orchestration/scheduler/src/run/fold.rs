@@ -331,6 +331,9 @@ impl Folding {
             EventBody::InboxAsked(_) => progress.was_asked = true,
             EventBody::OverseerAsked(asked) => {
                 progress.overseeing = Some(asked.deadline);
+                // What was asked about has not rested: its attempt takes one of its own away.
+                standing.passing = standing.passing.saturating_sub(u32::from(standing.rests));
+                standing.rests = false;
                 standing.overseen = Some(asked.why);
             }
             EventBody::OverseerAnswered(answered) => {

@@ -26,3 +26,9 @@ fn what_ends_before_a_run_is_taken_up_makes_no_room_that_is_not_there() {
     // An item whose time was over at a crash ended while another one was under way.
     simulate(7_021_521, 1).unwrap();
 }
+
+#[test]
+fn what_was_asked_about_has_not_rested() {
+    // An attempt that could not reach its model was asked about in place of a rest, and the process died after that.
+    simulate(635, 1).unwrap();
+}
