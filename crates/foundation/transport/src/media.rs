@@ -98,8 +98,9 @@ struct Limits {
 }
 
 impl Limits {
-    /// Source: the makers' pages on vision and files, 2026-11-30. Where a limit is one of the whole request, no part of it may
-    /// be larger.
+    /// Source: Google's formats and size by its page on vision, as stored copies of it had it; Anthropic's and OpenAI's numbers
+    /// were written down from knowledge and not read off their pages. Where a limit is one of the whole request, no part of
+    /// it may be larger.
     const fn of(kind: ProviderKind) -> Self {
         const ALL: &[Format] = &[Format::Png, Format::Jpeg, Format::Gif, Format::WebP, Format::Pdf];
         const GOOGLE: &[Format] = &[Format::Png, Format::Jpeg, Format::WebP, Format::Pdf];
