@@ -29,7 +29,7 @@
 //! let agents = Agents::load(folder, &Checks::default())?;
 //!
 //! let names: Vec<_> = agents.names().map(|name| name.as_str()).collect();
-//! assert_eq!(names, ["coder", "lead", "partner", "reader", "researcher", "reviewer", "tester", "writer"]);
+//! assert_eq!(names, ["adviser", "coder", "lead", "partner", "reader", "researcher", "reviewer", "tester", "writer"]);
 //! let writer = agents.get(&"writer".parse()?).unwrap();
 //! let prompt = writer.system_prompt(&serde_json::Map::new())?;
 //! assert!(prompt.ends_with("You write the guide.\n\nBe brief."));
