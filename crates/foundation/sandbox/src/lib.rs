@@ -49,6 +49,7 @@ mod capture;
 mod control;
 mod finished;
 mod proxy;
+mod ready;
 mod sandbox;
 mod temporary;
 mod terminal;

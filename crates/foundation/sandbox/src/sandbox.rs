@@ -4,10 +4,7 @@ use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
     net::SocketAddr,
-    os::{
-        fd::OwnedFd,
-        unix::{ffi::OsStrExt, net::UnixStream},
-    },
+    os::unix::ffi::OsStrExt,
     path::PathBuf,
     process::Stdio,
     sync::Arc,
@@ -24,12 +21,12 @@ use uuid::Uuid;
 
 use crate::{
     Chunk, Command, Environment, Error, Exit, Finished, Gateway, Launcher, Limits, Network,
-    NoRoute, Protection, Refusal, Routes, Status, Terminal,
+    NoRoute, Protection, Refusal, Routes, Status,
     capture::Recorder,
     control,
     group::{Group, MARK, Tree},
-    launcher::MARKER,
     proxy::{Proxy, Seen},
+    ready::{Ready, Started},
     temporary::OwnFolder,
     terminal,
     wire::{Report, Spec},
@@ -47,18 +44,27 @@ pub struct Sandbox {
     spool: PathBuf,
     temporary: Option<PathBuf>,
     launcher: Option<Launcher>,
+    ready: Arc<Ready>,
 }
 
 impl Sandbox {
     /// Runs commands whose parent has `environment`; long output goes to temporary files in `spool`.
     pub fn new(environment: Environment, spool: impl Into<PathBuf>) -> Self {
-        Self { environment, spool: spool.into(), temporary: None, launcher: None }
+        Self {
+            environment,
+            spool: spool.into(),
+            temporary: None,
+            launcher: None,
+            ready: Arc::default(),
+        }
     }
 
-    /// Runs commands below `launcher`, which [`Protection::Restricted`] needs on Linux.
+    /// Runs commands below `launcher`, which [`Protection::Restricted`] needs on Linux. From the first command on, a
+    /// launcher waits for the next one: a process that does nothing, as long as this or a clone of it is there.
     #[must_use]
     pub fn with_launcher(mut self, launcher: Launcher) -> Self {
         self.launcher = Some(launcher);
+        self.ready = Arc::default();
         self
     }
 
@@ -120,15 +126,13 @@ impl Sandbox {
         if command.terminal.is_some() {
             terminal::name(&mut environment);
         }
-        let mark = Uuid::new_v4().to_string();
-        environment.insert(MARK.into(), mark.clone().into());
         let mut recorder = Recorder::new(command.caps, &self.spool, watcher);
         let report = if cancel.is_cancelled() {
             let (exit, duration) = (Exit::Cancelled, Duration::ZERO);
             Report::Ended { exit, duration, stragglers: 0, unkillable: 0 }
         } else {
             let proxy = proxy.as_ref();
-            let run = Run { command: &command, environment, mark: &mark, cancel: &cancel, proxy };
+            let run = Run { command: &command, environment, cancel: &cancel, proxy };
             Box::pin(self.report(run, &mut recorder)).await?
         };
 
@@ -179,19 +183,82 @@ impl Sandbox {
         };
         match &self.launcher {
             Some(launcher) if cfg!(target_os = "linux") => {
-                let spec = Spec::new(command, run.environment.clone(), limits);
-                launched(launcher, &spec, run, recorder).await
+                self.launched(launcher, limits, run, recorder).await
             }
             _ => self.in_group(run, recorder).await,
         }
     }
 
     async fn in_group(&self, run: Run<'_>, recorder: &mut Recorder<'_>) -> Result<Report, Error> {
-        let Run { command, environment, mark, cancel, .. } = run;
-        let (mut group, outputs) = Group::start(command, environment, mark, &self.spool)?;
+        let Run { command, mut environment, cancel, .. } = run;
+        let mark = Uuid::new_v4().to_string();
+        environment.insert(MARK.into(), mark.clone().into());
+        let (mut group, outputs) = Group::start(command, environment, &mark, &self.spool)?;
         let drained = CancellationToken::new();
         let watch = group.watch(command, cancel, &drained);
         pumped(recorder, outputs, &drained, watch).await
+    }
+
+    /// Runs below a launcher.
+    async fn launched(
+        &self,
+        launcher: &Launcher,
+        limits: Option<Limits>,
+        run: Run<'_>,
+        recorder: &mut Recorder<'_>,
+    ) -> Result<Report, Error> {
+        let Run { command, mut environment, cancel, proxy } = run;
+        let watch = |source| Error::Watch { program: command.program(), source };
+        // The one that waits has no terminal, and is where this process was.
+        let is_plain = command.terminal.is_none() && command.cwd.is_absolute();
+        let started = match is_plain.then(|| self.ready.take()).flatten() {
+            Some(started) => Ok(started),
+            None => Started::start(launcher, command.terminal),
+        };
+        let (mut child, outputs, control, mark) = started
+            .and_then(Started::into_parts)
+            .map_err(|source| Error::LauncherNotStarted { path: launcher.path.clone(), source })?;
+        environment.insert(MARK.into(), mark.clone().into());
+        let spec = &Spec::new(command, environment, limits);
+        let mut frame = spec.frame().map_err(watch)?;
+        frame.extend_from_slice(command.stdin.as_deref().unwrap_or_default());
+
+        let (listens, listener) = oneshot::channel();
+        let serving = async {
+            if let (Some(proxy), Ok(listener)) = (proxy, listener.await)
+                && let Ok(listener) = control::listening(listener)
+            {
+                Arc::clone(proxy).serve(listener).await;
+            }
+            std::future::pending().await
+        };
+        let talk = async {
+            let bound = command.timeout.saturating_add(command.grace).saturating_add(STUCK);
+            let talking = control::converse(control, &frame, cancel, listens);
+            let answer = tokio::time::timeout(bound, talking).await;
+            let report = answer.ok().and_then(|answer| serde_json::from_slice(&answer).ok());
+            if report.is_none() {
+                // It is gone or stuck, and cannot end the tree.
+                let _ = child.start_kill();
+                Tree::marked(&mark).end().await;
+            }
+            let _ = child.wait().await;
+            report
+        };
+        // The proxy ends with the command.
+        let talk = async {
+            tokio::select! {
+                report = talk => report,
+                never = serving => never,
+            }
+        };
+        self.ready.prepare(launcher);
+        let drained = CancellationToken::new();
+        match pumped(recorder, outputs, &drained, talk).await {
+            Some(Report::NotRun(reason)) => Err(reason.into_error(command, spec)),
+            Some(report @ Report::Ended { .. }) => Ok(report),
+            None => Err(Error::LauncherLost { program: command.program() }),
+        }
     }
 }
 
@@ -211,85 +278,13 @@ impl Routes for Nowhere {
 struct Run<'a> {
     command: &'a Command,
     environment: BTreeMap<OsString, OsString>,
-    mark: &'a str,
     cancel: &'a CancellationToken,
     /// Its way out, if it has one.
     proxy: Option<&'a Arc<Proxy>>,
 }
 
-/// Runs below a launcher.
-async fn launched(
-    launcher: &Launcher,
-    spec: &Spec,
-    run: Run<'_>,
-    recorder: &mut Recorder<'_>,
-) -> Result<Report, Error> {
-    let Run { command, mark, cancel, proxy, .. } = run;
-    let watch = |source| Error::Watch { program: command.program(), source };
-    let (mut child, outputs, control) = start(launcher, mark, command.terminal)
-        .map_err(|source| Error::LauncherNotStarted { path: launcher.path.clone(), source })?;
-    let mut frame = spec.frame().map_err(watch)?;
-    frame.extend_from_slice(command.stdin.as_deref().unwrap_or_default());
-
-    let (listens, listener) = oneshot::channel();
-    let serving = async {
-        if let (Some(proxy), Ok(listener)) = (proxy, listener.await)
-            && let Ok(listener) = control::listening(listener)
-        {
-            Arc::clone(proxy).serve(listener).await;
-        }
-        std::future::pending().await
-    };
-    let talk = async {
-        let bound = command.timeout.saturating_add(command.grace).saturating_add(STUCK);
-        let talking = control::converse(control, &frame, cancel, listens);
-        let answer = tokio::time::timeout(bound, talking).await;
-        let report = answer.ok().and_then(|answer| serde_json::from_slice(&answer).ok());
-        if report.is_none() {
-            // It is gone or stuck, and cannot end the tree.
-            let _ = child.start_kill();
-            Tree::marked(mark).end().await;
-        }
-        let _ = child.wait().await;
-        report
-    };
-    // The proxy ends with the command.
-    let talk = async {
-        tokio::select! {
-            report = talk => report,
-            never = serving => never,
-        }
-    };
-    let drained = CancellationToken::new();
-    match pumped(recorder, outputs, &drained, talk).await {
-        Some(Report::NotRun(reason)) => Err(reason.into_error(command, spec)),
-        Some(report @ Report::Ended { .. }) => Ok(report),
-        None => Err(Error::LauncherLost { program: command.program() }),
-    }
-}
-
-/// Starts a launcher; the socket is its standard input.
-fn start(
-    launcher: &Launcher,
-    mark: &str,
-    terminal: Option<Terminal>,
-) -> std::io::Result<(Child, Outputs, tokio::net::UnixStream)> {
-    let terminal = terminal.map(terminal::Pair::open).transpose()?;
-    let (ours, theirs) = UnixStream::pair()?;
-    ours.set_nonblocking(true)?;
-    // Its end of the socket must be open nowhere but in it, so that its death closes it.
-    let mut child = {
-        let mut process = tokio::process::Command::new(&launcher.path);
-        process.arg(MARKER).env_clear().env(MARK, mark);
-        process.stdin(OwnedFd::from(theirs));
-        Outputs::give(&mut process, terminal.as_ref())?;
-        process.spawn()?
-    };
-    let outputs = Outputs::take(&mut child, terminal)?;
-    Ok((child, outputs, tokio::net::UnixStream::from_std(ours)?))
-}
-
 /// What a command writes, from this end.
+#[derive(Debug)]
 pub(crate) struct Outputs {
     stdout: ChildStdout,
     /// None where both are one terminal.

@@ -83,6 +83,21 @@ pub(super) fn bring_up_loopback() -> io::Result<()> {
     }
 }
 
+/// Has this process served before all that are not served in real time, and what it starts as if nothing had been asked.
+pub(super) fn serve_in_real_time() -> io::Result<()> {
+    #[expect(unsafe_code, reason = "no library that is used here has this call")]
+    // SAFETY: all fields of the structure are numbers, of which zero is one; the kernel reads it and keeps nothing.
+    let done = unsafe {
+        let mut how: libc::sched_param = std::mem::zeroed();
+        how.sched_priority = 1; // The least: whatever else is in real time goes before.
+        libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &raw const how)
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Has every open file but the standard three closed once a program starts: whoever started this one may have left some
 /// open, which are not the command's.
 fn close_others() {

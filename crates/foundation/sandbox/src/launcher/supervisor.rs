@@ -81,10 +81,13 @@ fn start(spec: &Spec, stdin: Option<Vec<u8>>, way_out: Option<OwnedFd>) -> Resul
         .env_clear()
         .envs(spec.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::from(input));
-    // A tree that forks without bound must not keep its own end from being scheduled. Only root may
-    // ask for this; others rely on the command's session, which is scheduled apart from this one.
+    // A tree that forks without bound must not keep its own end from being scheduled, and many of them at once not even
+    // where each is served less. Only root may ask for this; others rely on the command's session, which is scheduled
+    // apart from this one.
     let priority = rustix::process::getpriority_process(None).unwrap_or_default();
-    let _ = rustix::process::setpriority_process(None, FIRST);
+    if spawn::serve_in_real_time().is_err() {
+        let _ = rustix::process::setpriority_process(None, FIRST);
+    }
     let setup = Setup::new(priority, spec.limits.as_ref(), spec.cwd.as_ref(), way_out)?;
     let setup = if spec.terminal { setup.at_terminal() } else { setup };
     let spawned = spawn::spawn(command, &file, setup);
