@@ -15,16 +15,11 @@ use std::{
     fs::File,
     io::Write,
     os::unix::ffi::OsStrExt,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 /// Begins the names of files that are not in place yet; a kill may leave one behind.
 pub(crate) const TEMP_PREFIX: &str = ".formwork-tmp-";
-/// How many files are synced at once; more do not make a disk faster.
-const SYNCS_AT_ONCE: usize = 16;
 
 /// Whether something may be there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,25 +244,20 @@ pub(crate) fn sync_folder(folder: BorrowedFd<'_>) -> Result<(), Errno> {
     }
 }
 
-/// Syncs many files at once, and says how the first failure went.
+/// Brings many files to the disk.
+///
+/// All are on their way before the first is waited for: that one brings the places of all, since a journal commits what it
+/// knows together, and the others find most of it done. A thread for each, which wait for each other and for a processor,
+/// took longer.
 pub(crate) fn sync_all(files: &[Staged]) -> Result<(), Error> {
-    if let [one] = files {
-        return one.sync();
-    }
-    let next = AtomicUsize::new(0);
-    let failed = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for _ in 0..files.len().min(SYNCS_AT_ONCE) {
-            scope.spawn(|| {
-                while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(e) = file.sync() {
-                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
-                    }
-                }
-            });
+    #[cfg(target_os = "linux")]
+    if files.len() > 1 {
+        for file in files {
+            // That they are not needed is how to have pages written now. It is a hint; waiting for them is what counts.
+            let _ = fs::fadvise(&file.file, 0, None, fs::Advice::DontNeed);
         }
-    });
-    failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+    files.iter().try_for_each(Staged::sync)
 }
 
 /// Syncs each folder of `files` once.
