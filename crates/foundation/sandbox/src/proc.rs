@@ -1,13 +1,13 @@
 //! Processes as `/proc` shows them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     fs,
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::PathBuf,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpgrp, kill_process, kill_process_group};
 
 /// Returns the children of `parent` that are there now, in no order.
 pub(crate) fn children(parent: Pid) -> Vec<Pid> {
@@ -33,7 +33,11 @@ pub(crate) fn descendants(root: Pid) -> Vec<Pid> {
 /// Returns what lives below `root`, parents before their children, and no more than `most` of it,
 /// so that a tree that grows without bound is not walked without bound.
 pub(crate) fn at_most(most: usize, root: Pid) -> Vec<Pid> {
-    let mut found = children(root);
+    with_descendants(most, children(root))
+}
+
+/// Returns `found` with what lives below it, in the same way.
+fn with_descendants(most: usize, mut found: Vec<Pid>) -> Vec<Pid> {
     let mut next = 0;
     while let Some(&parent) = found.get(next).filter(|_| found.len() < most) {
         found.extend(children(parent));
@@ -90,7 +94,7 @@ pub(crate) fn threads() -> u64 {
 
 /// Says whether `process` has ended and only waits for its parent to notice.
 pub(crate) fn is_zombie(process: Pid) -> bool {
-    stat(process).is_none_or(|(state, _)| matches!(state, 'Z' | 'X'))
+    stat(process).is_none_or(|it| matches!(it.state, 'Z' | 'X'))
 }
 
 /// Returns every process, but this one, whose variables at its start hold `variable`.
@@ -105,14 +109,25 @@ pub(crate) fn marked(variable: &[u8]) -> Vec<Pid> {
         .collect()
 }
 
-/// Stops all that live below `roots`, so that none can fork, then kills them. Returns how many.
+/// A tree of so many may fork faster than it is walked.
+const MANY: usize = 64;
+
+/// Kills all that live below `roots`. Returns how many were still alive, or of a large tree how many of its first.
 ///
 /// One pass may miss what was forked or orphaned meanwhile: repeat until nobody is left.
 pub(crate) fn kill_below(roots: Vec<Pid>) -> u32 {
+    let first = with_descendants(MANY, roots.clone());
+    if first.len() >= MANY {
+        // A group ends by one call, which nothing in it can outrun by forking: the kernel starts no process for one
+        // that is to end. Most trees that are large are one group, or some, and what is left is walked the next time.
+        let alive = first.iter().filter(|process| !is_zombie(**process)).count();
+        kill_groups(&first);
+        return u32::try_from(alive).unwrap_or(u32::MAX);
+    }
     let mut found = Vec::new();
     let mut open = roots;
     while let Some(process) = open.pop() {
-        // What has ended meanwhile cannot be signalled, and need not be.
+        // Stopped, it cannot fork. What has ended meanwhile cannot be signalled, and need not be.
         let _ = kill_process(process, Signal::STOP);
         open.extend(children(process));
         found.push(process);
@@ -124,8 +139,23 @@ pub(crate) fn kill_below(roots: Vec<Pid>) -> u32 {
     killed
 }
 
+/// Kills `processes` with the whole groups that they are in, but for the group of this process.
+///
+/// A group is made by one of its own session and joined by nobody else, so all in it descend from whom its members
+/// descend from.
+fn kill_groups(processes: &[Pid]) {
+    let own = getpgrp();
+    let groups = processes.iter().filter_map(|process| stat(*process)?.group);
+    for group in groups.filter(|group| *group != own).collect::<HashSet<_>>() {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    for process in processes {
+        let _ = kill_process(*process, Signal::KILL);
+    }
+}
+
 fn children_by_scan(parent: Pid) -> Vec<Pid> {
-    all().filter(|process| stat(*process).is_some_and(|(_, of)| Some(parent) == of)).collect()
+    all().filter(|process| stat(*process).is_some_and(|it| Some(parent) == it.parent)).collect()
 }
 
 fn all() -> impl Iterator<Item = Pid> {
@@ -134,13 +164,23 @@ fn all() -> impl Iterator<Item = Pid> {
         .filter_map(|entry| std::str::from_utf8(entry.file_name().as_bytes()).ok().and_then(parse))
 }
 
-/// Returns the state of `process` and its parent.
-fn stat(process: Pid) -> Option<(char, Option<Pid>)> {
+/// What proc(5) says of a process.
+struct Stat {
+    state: char,
+    parent: Option<Pid>,
+    group: Option<Pid>,
+}
+
+fn stat(process: Pid) -> Option<Stat> {
     let text = fs::read(format!("/proc/{process}/stat")).ok()?;
     // The name before the fields is in parentheses and may itself hold any byte.
     let end = text.iter().rposition(|byte| *byte == b')')?;
     let mut fields = std::str::from_utf8(text.get(end + 1..)?).ok()?.split_ascii_whitespace();
-    Some((fields.next()?.chars().next()?, fields.next().and_then(parse)))
+    Some(Stat {
+        state: fields.next()?.chars().next()?,
+        parent: fields.next().and_then(parse),
+        group: fields.next().and_then(parse),
+    })
 }
 
 fn parse(text: &str) -> Option<Pid> {

@@ -100,7 +100,7 @@ impl Staged {
             staged.keep_metadata(&old.file).map_err(|e| io(e.into()))?;
         }
         if let Some(mode) = mode {
-            fs::fchmod(&staged.file, Mode::from_raw_mode(mode_bits(mode)))
+            fs::fchmod(&staged.file, Mode::from_raw_mode(mode_bits(mode & 0o1777)))
                 .map_err(|e| io(e.into()))?;
         }
         Ok(staged)

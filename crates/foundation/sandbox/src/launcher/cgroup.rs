@@ -10,6 +10,7 @@ use std::{
     fs,
     io::{self, ErrorKind},
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use rustix::process::Pid;
@@ -17,17 +18,21 @@ use rustix::process::Pid;
 /// Forks that come between two counts still go through, so that the count sees them.
 const SLACK: u32 = 64;
 
-/// How often a tree is looked at anew for what was forked while it was moved.
-const PASSES: usize = 8;
+/// How long processes are moved at a time. A tree that grows meanwhile is to be counted between.
+const TURN: Duration = Duration::from_millis(20);
 
 /// A control group that a tree is in, which is removed when this is dropped, after the tree.
 pub(super) struct Cgroup {
     own: PathBuf,
+    /// What is in it, unless it was born there.
+    moved: HashSet<Pid>,
+    /// Whether all that there was is in it, so that whatever comes is born there.
+    is_whole: bool,
 }
 
 impl Cgroup {
-    /// Puts what `tree` returns into a new control group for `processes` and some more, if there can be one.
-    pub(super) fn hold(processes: u32, tree: impl Fn() -> Vec<Pid>) -> Option<Self> {
+    /// Makes a control group for `processes` and some more, if there can be one.
+    pub(super) fn make(processes: u32) -> Option<Self> {
         let own = parent()?.join(format!("formwork-{}", std::process::id()));
         // One of a launcher that was killed is empty by now.
         match fs::create_dir(&own) {
@@ -36,25 +41,42 @@ impl Cgroup {
             }
             made => made.ok()?,
         }
-        let group = Self { own };
-        let most = processes.saturating_mul(2).saturating_add(SLACK);
         // Dropping the group removes it again.
+        let group = Self { own, moved: HashSet::new(), is_whole: false };
+        let most = processes.saturating_mul(2).saturating_add(SLACK);
         fs::write(group.own.join("pids.max"), most.to_string()).ok()?;
-        let mut moved = HashSet::new();
-        for _ in 0..PASSES {
-            let new: Vec<Pid> = tree().into_iter().filter(|it| moved.insert(*it)).collect();
-            if new.is_empty() {
-                break; // What is forked from here on is born in the group.
+        Some(group)
+    }
+
+    /// Moves some of `tree` into the group.
+    ///
+    /// # Errors
+    /// None of it can be moved here.
+    pub(super) fn take(&mut self, tree: &[Pid]) -> io::Result<()> {
+        let begun = Instant::now();
+        let mut new = tree.iter().filter(|it| !self.moved.contains(it)).peekable();
+        self.is_whole |= new.peek().is_none();
+        if self.is_whole {
+            return Ok(());
+        }
+        let mut moved = Vec::new();
+        for process in new {
+            match enter(&self.own, *process) {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),
+                // What has ended meanwhile need not be moved.
+                _ => moved.push(*process),
             }
-            for process in new {
-                match enter(&group.own, process) {
-                    Err(error) if error.kind() == ErrorKind::PermissionDenied => return None,
-                    // What has ended meanwhile need not be moved.
-                    _ => {}
-                }
+            if begun.elapsed() > TURN {
+                break;
             }
         }
-        Some(group)
+        self.moved.extend(moved);
+        Ok(())
+    }
+
+    /// Says whether some of the tree may still be outside.
+    pub(super) fn is_filling(&self) -> bool {
+        !self.is_whole
     }
 
     /// Says whether the kernel refused a fork because the group was full.

@@ -309,6 +309,7 @@ const UNNEEDED: CapabilitySet = CapabilitySet::AUDIT_CONTROL
     .union(CapabilitySet::NET_ADMIN)
     .union(CapabilitySet::NET_RAW)
     .union(CapabilitySet::PERFMON)
+    .union(CapabilitySet::SETFCAP)
     .union(CapabilitySet::SYSLOG)
     .union(CapabilitySet::SYS_ADMIN)
     .union(CapabilitySet::SYS_BOOT)
@@ -347,6 +348,32 @@ const SOCK_PACKET: libc::c_int = 10;
 /// Each types into the terminal as if the user had.
 const TYPING: &[u64] = &[0x5412, 0x541C]; // `TIOCSTI` and `TIOCLINUX` of ioctl_tty(2).
 
+/// Each has whoever runs a file do so with the rights of its owner or of its group, whoever that is.
+const LENDING: [u32; 2] = [libc::S_ISUID, libc::S_ISGID];
+
+/// Calls that give a file its mode, with the place of the mode among their arguments.
+const MODES: &[(libc::c_long, u8)] =
+    &[(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (FCHMODAT2, 2), (libc::SYS_mknodat, 2)];
+/// The same of an older kind, which newer processors do not have.
+#[cfg(target_arch = "x86_64")]
+const MODES_HERE: &[(libc::c_long, u8)] =
+    &[(libc::SYS_chmod, 1), (libc::SYS_creat, 1), (libc::SYS_mknod, 1)];
+#[cfg(not(target_arch = "x86_64"))]
+const MODES_HERE: &[(libc::c_long, u8)] = &[];
+
+/// Calls that may make a file, with the places of their flags and of its mode.
+const OPENING: &[(libc::c_long, u8, u8)] = &[(libc::SYS_openat, 2, 3)];
+#[cfg(target_arch = "x86_64")]
+const OPENING_HERE: &[(libc::c_long, u8, u8)] = &[(libc::SYS_open, 1, 2)];
+#[cfg(not(target_arch = "x86_64"))]
+const OPENING_HERE: &[(libc::c_long, u8, u8)] = &[];
+
+/// The number of fchmodat2(2) on every architecture, which the library does not name everywhere.
+const FCHMODAT2: libc::c_long = 452;
+
+/// The flags with which an opened file may be a new one: by name, and without one.
+const MAKING: [libc::c_int; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
+
 /// Which sockets can be made.
 #[derive(Clone, Copy)]
 enum Sockets<'a> {
@@ -369,10 +396,34 @@ fn filters(made: Sockets<'_>) -> Result<[BpfProgram; 2], String> {
     let types = TYPING.iter().map(|call| rule([condition(1, Length::Dword, Op::Eq, *call)?]));
     denied.insert(libc::SYS_ioctl, types.collect::<Result<_, _>>()?);
 
-    // The flags of `clone3` lie in memory, where no filter looks. Told that there is no such call,
-    // C libraries use `clone`.
-    let absent = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    denied.extend(lends()?);
+
+    // The flags of `clone3` and the mode of `openat2` lie in memory, where no filter looks. Told that there is no such
+    // call, C libraries and others use `clone` and `openat`.
+    let absent = BTreeMap::from([(libc::SYS_clone3, vec![]), (libc::SYS_openat2, vec![])]);
     Ok([compile(denied, libc::EPERM)?, compile(absent, libc::ENOSYS)?])
+}
+
+/// Returns when a file may not have the mode that is asked for: what a command makes must not lend its owner's rights
+/// to whoever finds it there afterwards, outside.
+fn lends() -> Result<BTreeMap<i64, Vec<Rule>>, String> {
+    let has = |place: u8, bits: u64| condition(place, Length::Dword, Op::MaskedEq(bits), bits);
+    let mut denied = BTreeMap::new();
+    for (call, mode) in MODES.iter().chain(MODES_HERE) {
+        let rules = LENDING.iter().map(|bit| rule([has(*mode, u64::from(*bit))?]));
+        denied.insert(*call, rules.collect::<Result<_, _>>()?);
+    }
+    for (call, flags, mode) in OPENING.iter().chain(OPENING_HERE) {
+        let mut rules = Vec::new();
+        for making in MAKING {
+            for bit in LENDING {
+                let making = has(*flags, u64::from(making.unsigned_abs()))?;
+                rules.push(rule([making, has(*mode, u64::from(bit))?])?);
+            }
+        }
+        denied.insert(*call, rules);
+    }
+    Ok(denied)
 }
 
 /// Returns when `socket(2)` is denied; an empty list means always.

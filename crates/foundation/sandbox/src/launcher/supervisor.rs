@@ -1,6 +1,7 @@
 //! Starts one command, watches its tree, and ends it.
 
 use std::{
+    collections::HashSet,
     fs::File,
     io::{self, Read, Seek, Write},
     os::{
@@ -25,8 +26,8 @@ use crate::{
 
 /// What the command left running may finish a last write for this long.
 const LINGER: Duration = Duration::from_millis(200);
-/// A killed process that is still there after this is held by the kernel.
-const UNKILLABLE: Duration = Duration::from_secs(5);
+/// Killed processes that are there at the beginning and at the end of this are held by the kernel.
+const UNKILLABLE: Duration = Duration::from_millis(2500);
 /// How often a tree is held against its limits, at the least time between two looks.
 const MEASURE: Duration = Duration::from_millis(10);
 /// A look at a large tree takes long; of the time of one processor no more than this part goes into looks, as long as
@@ -114,12 +115,15 @@ struct Supervisor<'a> {
     /// How and when the command itself ended.
     ended: Option<(Exit, Duration)>,
     stragglers: u32,
+    /// What there was when it was last asked for what cannot be killed.
+    lasting: HashSet<Pid>,
     measured: Measured,
     group: Group,
 }
 
 /// What the last look at the tree's use has shown.
 struct Measured {
+    at: Instant,
     took: Duration,
     /// Whether the tree has used half of what it may.
     is_near: bool,
@@ -148,15 +152,17 @@ enum Phase {
 
 impl<'a> Supervisor<'a> {
     fn new(target: Pid, spec: &'a Spec) -> Self {
+        let started = Instant::now();
         Self {
             target,
             spec,
-            started: Instant::now(),
+            started,
             phase: Phase::Running,
             cause: None,
             ended: None,
             stragglers: 0,
-            measured: Measured { took: Duration::ZERO, is_near: false },
+            lasting: HashSet::new(),
+            measured: Measured { at: started, took: Duration::ZERO, is_near: false },
             group: Group::NotYet,
         }
     }
@@ -174,8 +180,15 @@ impl<'a> Supervisor<'a> {
             }
             if let Phase::Killing { since } = self.phase {
                 if since.elapsed() > UNKILLABLE {
-                    let left = proc::descendants(rustix::process::getpid()).len();
-                    return self.report(u32::try_from(left).unwrap_or(u32::MAX), heard_by);
+                    let left: HashSet<Pid> =
+                        proc::descendants(rustix::process::getpid()).into_iter().collect();
+                    if left.is_subset(&self.lasting) {
+                        let left = u32::try_from(left.len()).unwrap_or(u32::MAX);
+                        return self.report(left, heard_by);
+                    }
+                    // Some are new: whoever left them now would let them go.
+                    self.lasting = left;
+                    self.phase = Phase::Killing { since: Instant::now() };
                 }
                 self.kill();
             }
@@ -215,21 +228,26 @@ impl<'a> Supervisor<'a> {
 
     fn advance(&mut self) {
         let now = Instant::now();
+        let is_ending = matches!(self.phase, Phase::Killing { .. });
+        // What a command left, or who was told to end, may fork as well.
+        if let Some(resource) = (!is_ending).then(|| self.over_limit()).flatten() {
+            self.cause.get_or_insert(Exit::OverLimit(resource));
+            self.phase = Phase::Killing { since: now };
+            self.kill();
+            return;
+        }
         match self.phase {
-            Phase::Running => {
-                if now.duration_since(self.started) >= self.spec.timeout {
-                    self.terminate(Exit::TimedOut);
-                } else if let Some(resource) = self.over_limit() {
-                    self.cause = Some(Exit::OverLimit(resource));
-                    self.phase = Phase::Killing { since: now };
-                    self.kill();
-                }
+            Phase::Running if now.duration_since(self.started) >= self.spec.timeout => {
+                self.terminate(Exit::TimedOut);
             }
             Phase::Lingering { until } | Phase::Terminating { until } if now >= until => {
                 self.phase = Phase::Killing { since: now };
                 self.kill();
             }
-            Phase::Lingering { .. } | Phase::Terminating { .. } | Phase::Killing { .. } => {}
+            Phase::Running
+            | Phase::Lingering { .. }
+            | Phase::Terminating { .. }
+            | Phase::Killing { .. } => {}
         }
     }
 
@@ -266,8 +284,8 @@ impl<'a> Supervisor<'a> {
             return None;
         }
         let begun = Instant::now();
-        if begun.duration_since(self.started) < MEASURE {
-            return None; // Most commands have ended by then.
+        if begun.duration_since(self.measured.at) < MEASURE {
+            return None; // Most commands have ended before the first look.
         }
         let me = rustix::process::getpid();
         let most = limits.processes.and_then(|most| usize::try_from(most).ok());
@@ -285,12 +303,20 @@ impl<'a> Supervisor<'a> {
             return Some(Resource::Memory);
         }
         let is_near = count > most / 2 || limits.memory.is_some_and(|limit| used > limit / 2);
-        self.measured = Measured { took: begun.elapsed(), is_near };
+        self.measured = Measured { at: begun, took: begun.elapsed(), is_near };
         if let (Group::NotYet, Some(processes)) = (&self.group, limits.processes)
             && (count > GROWN || self.started.elapsed() > OLD)
         {
-            let held = Cgroup::hold(processes, || proc::at_most(most.saturating_add(1), me));
-            self.group = held.map_or(Group::Missing, Group::Held);
+            self.group = Cgroup::make(processes).map_or(Group::Missing, Group::Held);
+        }
+        if let Group::Held(group) = &mut self.group
+            && group.is_filling()
+        {
+            // It may have grown while it was moved.
+            self.measured.is_near = true;
+            if group.take(&tree).is_err() {
+                self.group = Group::Missing;
+            }
         }
         None
     }

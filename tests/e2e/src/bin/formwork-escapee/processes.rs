@@ -44,14 +44,21 @@ pub(crate) fn environment() -> Tried {
     Err(io::Error::new(io::ErrorKind::NotFound, "these are all variables"))
 }
 
+/// How often a bomb doubles: some thousand processes, which no limit allows and a machine outlives on which none holds.
+const DOUBLES: u32 = 12;
+
 /// Starts itself twice, which does the same.
-pub(crate) fn fork_bomb() -> Tried {
+pub(crate) fn fork_bomb(depth: &str) -> Tried {
     let own = std::env::current_exe()?;
+    let depth: u32 = depth.parse().map_err(io::Error::other)?;
+    let mut begun = 0;
+    while depth < DOUBLES && begun < 2 {
+        // What is refused is tried again: a bomb does not give up.
+        let next = Command::new(&own).args(["fork-bomb", &(depth + 1).to_string()]).spawn();
+        begun += u32::from(next.is_ok());
+    }
     loop {
-        for _ in 0..2 {
-            // What is refused is tried again: a bomb does not give up.
-            let _ = Command::new(&own).arg("fork-bomb").spawn();
-        }
+        std::thread::park();
     }
 }
 
