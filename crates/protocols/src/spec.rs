@@ -58,9 +58,10 @@ pub struct TaskSpec {
     /// Its own caps.
     #[serde(default)]
     pub budget: Budget,
-    /// What it may write, as globs from the root of the workspace; nothing means no rule of its own.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub write_paths: Vec<String>,
+    /// What it may write, as globs from the root of the workspace: nothing for an empty list, and no rule of its own where
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_paths: Option<Vec<String>>,
     /// What it must not touch, as globs from the root of the workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub protected_paths: Vec<String>,
@@ -143,7 +144,7 @@ impl TaskSpec {
             timeout: None,
             idle: None,
             budget: Budget::default(),
-            write_paths: Vec::new(),
+            write_paths: None,
             protected_paths: Vec::new(),
             isolation: Isolation::None,
             made: None,

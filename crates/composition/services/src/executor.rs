@@ -182,11 +182,7 @@ impl Workshop {
     /// Returns what a task may write: what the config allows, narrowed by the task's own rules.
     pub(crate) fn rules(&self, spec: &TaskSpec) -> Result<WriteRules, Error> {
         let around = self.scope()?;
-        let write = if spec.write_paths.is_empty() {
-            vec!["**".to_owned()]
-        } else {
-            spec.write_paths.clone()
-        };
+        let write = spec.write_paths.clone().unwrap_or_else(|| vec!["**".to_owned()]);
         let mut rules = around.narrowed(&WriteRules::parse(&write, &spec.protected_paths)?);
         for within in spec.made.iter().flat_map(|made| &made.within) {
             rules = rules.narrowed(&WriteRules::parse(within, &[])?);

@@ -28,9 +28,7 @@ pub(crate) fn of(
 ) -> Result<Vec<Hook>, Error> {
     let hook = |hook: &HookConfig| {
         let rules = |reason: String| Error::Rules { reason: format!("a hook: {reason}") };
-        if hook.command.is_empty() {
-            return Err(rules("its command names no program".to_owned()));
-        }
+        hook.check().map_err(|(_, why, _)| rules(why))?;
         let tools = hook.tools.as_ref().map(ToolPatterns::parse).transpose();
         Ok(Hook {
             event: hook.event.as_str().to_owned(),

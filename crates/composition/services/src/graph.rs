@@ -60,9 +60,9 @@ pub struct Node {
     /// Commands that have to succeed in its workspace, each a list of words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Vec<String>>,
-    /// What it may write, as globs; anything where there are none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub write_paths: Vec<String>,
+    /// What it may write, as globs; anything where absent. An empty list is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_paths: Option<Vec<String>>,
     /// What it may use of the run's dollars; any of what is left where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd: Option<Usd>,
@@ -201,7 +201,13 @@ impl Workshop {
             if let Err(why) = hand(&self.setup.agents, node, held) {
                 faults.push(format!("task {}: {why}", node.name));
             }
-            if let Err(error) = WriteRules::parse(&node.write_paths, &[]) {
+            let globs = node.write_paths.as_deref();
+            if globs.is_some_and(<[String]>::is_empty) {
+                let told = "write_paths names no path: name some, or leave it out for any; a task that only looks has \
+                            the role research or review";
+                faults.push(format!("task {}: {told}", node.name));
+            }
+            if let Err(error) = WriteRules::parse(globs.unwrap_or_default(), &[]) {
                 faults.push(format!("task {}: write_paths: {}", node.name, chain(&error)));
             }
             if let Some(usd) = node.usd.filter(|usd| *usd < Usd::ZERO) {

@@ -148,7 +148,7 @@ impl Makes for Maker {
             )));
         }
         self.patterns(wanted.tools.as_deref().unwrap_or_default())?;
-        WriteRules::parse(&wanted.write_paths, &[])
+        WriteRules::parse(wanted.write_paths.as_deref().unwrap_or_default(), &[])
             .map_err(|error| invalid(format!("write_paths: {error}")))?;
         let budget = self.budget(context, &wanted, &hand.budget)?;
         let checks = wanted.checks.iter().map(|argv| self.check(argv));
@@ -170,9 +170,7 @@ impl Makes for Maker {
         if made.by.last() != Some(&context.agent) {
             made.by.push(context.agent.clone());
         }
-        if !self.spec.write_paths.is_empty() {
-            made.within.push(self.spec.write_paths.clone());
-        }
+        made.within.extend(self.spec.write_paths.clone());
         made.tools.extend(wanted.tools);
         let mut spec = TaskSpec {
             description: wanted.title,

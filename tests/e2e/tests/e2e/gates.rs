@@ -169,6 +169,9 @@ async fn no_run_begins_with_a_hook_that_names_no_program() {
         assert_eq!(ended.code, Some(3), "{event}: {ended:#?}");
         assert!(ended.stderr.contains("its command names no program"), "{event}: {ended:#?}");
         assert!(world.server.requests().is_empty(), "{event}");
+        // Whoever mends the config finds nothing of it.
+        let mended = world.providers(&world.server.url());
+        std::fs::write(world.config_file(), mended).unwrap();
         let listed = world.json(["runs", "list"]).await;
         assert_eq!(listed["runs"], json!([]), "{event}: nothing is left to be resumed");
     }

@@ -332,10 +332,14 @@ async fn a_plan_in_a_file_is_done_as_it_was_edited_or_refused_with_all_that_is_w
     world.repo.write("plan.json", plan.to_string()).unwrap();
     let circle = json!({ "nodes": [node("a", "nobody", &["a"])] });
     world.repo.write("circle.json", circle.to_string()).unwrap();
+    let mut nothing = node("a", "left", &[]);
+    nothing["write_paths"] = json!([]);
+    world.repo.write("nothing.json", json!({ "nodes": [nothing] }).to_string()).unwrap();
     world.server.reply(&left, calls(&[writes("a.txt", "a\n")]));
     world.server.reply(&left, ends("A."));
 
     let wrong = world.run(["goal", "--plan", "circle.json"]).await;
+    let nothing = world.run(["goal", "--plan", "nothing.json"]).await;
     let missing = world.run(["goal", "--plan", "nowhere.json"]).await;
     let asked = world.server.requests().len();
     let done = world.run(["goal", "--plan", "plan.json", "--mode", "auto"]).await;
@@ -343,6 +347,8 @@ async fn a_plan_in_a_file_is_done_as_it_was_edited_or_refused_with_all_that_is_w
     assert_eq!((wrong.code, missing.code, asked), (Some(64), Some(3), 0), "{wrong:#?}");
     let told = &wrong.stderr;
     assert!(told.contains("there is no agent nobody") && told.contains("in a circle"), "{told}");
+    assert_eq!(nothing.code, Some(64), "{nothing:#?}");
+    assert!(nothing.stderr.contains("task a: write_paths names no path"), "{nothing:#?}");
     assert!(missing.stderr.contains("nowhere.json"), "{missing:#?}");
     assert_eq!(done.code, Some(0), "{done:#?}");
     assert_eq!(world.repo.read("a.txt").unwrap(), "a\n");

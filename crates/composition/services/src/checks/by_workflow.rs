@@ -115,9 +115,7 @@ fn is_cause(row: &TaskRow) -> bool {
 fn tree(job: &CheckJob, check: &WorkflowCheck) -> TaskSpec {
     let own = job.spec.made.as_deref().cloned().unwrap_or_default();
     let mut bound = Made { mode: Some(PermissionMode::Ask), decides: None, ..own };
-    if !job.spec.write_paths.is_empty() {
-        bound.within.push(job.spec.write_paths.clone());
-    }
+    bound.within.extend(job.spec.write_paths.clone());
     let mut tasks = check.tasks.clone();
     for task in &mut tasks {
         bind(task, &bound, &job.spec.protected_paths);

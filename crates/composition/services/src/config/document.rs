@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
+use formwork_policy::ToolPatterns;
 use formwork_protocols::{
     Budget, CategoryName, ModelRef, PermissionMode, Price, ProviderName, Span,
     document::{DocumentType, Reserved},
@@ -83,6 +84,31 @@ pub struct HookConfig {
         deserialize_with = "formwork_protocols::time::some_time"
     )]
     pub timeout: Option<Span>,
+}
+
+impl HookConfig {
+    /// Says whether it names a program, and tools that there can be; or which key does not, why, and what to write instead.
+    ///
+    /// # Errors
+    /// The key, what is wrong with it, and what to write instead.
+    pub(crate) fn check(&self) -> Result<(), (&'static str, String, Option<&'static str>)> {
+        let is_named = self.command.first().is_some_and(|program| !program.trim().is_empty());
+        if !is_named {
+            return Err(("command", "its command names no program".to_owned(), None));
+        }
+        match &self.tools {
+            // A gate of no tools would let everything pass.
+            Some(tools) if tools.is_empty() => {
+                let hint = "name tools, as in [\"exec\"], or leave the key out for all of them";
+                Err(("tools", "a hook about no tools is never asked".to_owned(), Some(hint)))
+            }
+            Some(tools) => match ToolPatterns::parse(tools) {
+                Err(error) => Err(("tools", error.to_string(), None)),
+                Ok(_) => Ok(()),
+            },
+            None => Ok(()),
+        }
+    }
 }
 
 /// When a hook is asked or told.

@@ -200,6 +200,12 @@ fn dangling(config: &Config, parsed: &document::Parsed<Config>) -> Vec<Diagnosti
             faults.push(parsed.diagnostic(&key, crate::error::chain(&error)));
         }
     }
+    for (at, hook) in config.hooks.iter().enumerate() {
+        if let Err((key, why, hint)) = hook.check() {
+            let fault = parsed.diagnostic(&format!("/hooks/{at}/{key}"), why);
+            faults.push(Diagnostic { hint: hint.map(str::to_owned), ..fault });
+        }
+    }
     let permissions = config.permissions.as_ref();
     let mut check = |key: &str, hosts: &[String]| {
         for (at, host) in hosts.iter().enumerate() {
@@ -413,6 +419,25 @@ mod tests {
         );
         let wanted = "budget.rounds by FORMWORK_BUDGET_ROUNDS: wanted at least 1, found 0";
         assert_eq!(merged, wanted);
+    }
+
+    #[test]
+    fn a_hook_that_would_never_be_asked_is_refused_with_its_place() {
+        let user = Origin::User { file: "config.toml".into() };
+        let text = "format_version = 1\n[[hooks]]\nevent = 'tool.before'\ntools = []\ncommand = ['gate']\n\
+                    [[hooks]]\nevent = 'tool.before'\ncommand = []\n";
+
+        let faults = Layer::parse(user, text).unwrap_err();
+
+        let told: Vec<_> = faults.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "config.toml:4:9: hooks[0].tools: a hook about no tools is never asked; name tools, as in [\"exec\"], or \
+                 leave the key out for all of them",
+                "config.toml:8:11: hooks[1].command: its command names no program",
+            ]
+        );
     }
 
     #[test]

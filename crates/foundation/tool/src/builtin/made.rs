@@ -35,7 +35,8 @@ pub struct Wanted {
     pub checks: Vec<Vec<String>>,
     /// Patterns as in an allow-list, for fewer tools than its agent has.
     pub tools: Option<Vec<String>>,
-    pub write_paths: Vec<String>,
+    /// Globs of what it may write, never none: all that its maker may where absent.
+    pub write_paths: Option<Vec<String>>,
     pub mode: Option<PermissionMode>,
     pub usd: Option<Usd>,
     pub rounds: Option<u32>,
@@ -185,6 +186,10 @@ impl CreateArguments {
             let told = format!("{} are more than the {MAX_CHECKS} of one task", checks.len());
             return Err(invalid("checks", told));
         }
+        if self.write_paths.as_ref().is_some_and(Vec::is_empty) {
+            let told = "name some globs, or leave it out for all that you may write; mode plan for a task that writes nothing";
+            return Err(invalid("write_paths", told));
+        }
         let agent = self.agent.map(AgentName::parse).transpose();
         let usd = self.usd.map(|usd| usd.trim().trim_start_matches('$').parse::<Usd>()).transpose();
         let usd = usd.map_err(|error| invalid("usd", error))?;
@@ -200,7 +205,7 @@ impl CreateArguments {
             depends_on: names("depends_on", self.depends_on.unwrap_or_default())?,
             checks,
             tools: self.tools,
-            write_paths: self.write_paths.unwrap_or_default(),
+            write_paths: self.write_paths,
             mode: self.mode.map(|mode| mode_of(mode.trim())).transpose()?,
             usd,
             rounds: self.rounds,
@@ -313,4 +318,29 @@ fn told(outcome: &TaskOutcome) -> String {
         failed.take(MAX_VERDICTS).map(Verdict::for_model).for_each(|text| told.push_str(&text));
     }
     told
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_list_of_no_paths_is_refused_and_none_at_all_is_the_makers_own() {
+        let read = |more: Value| {
+            let mut arguments = json!({ "name": "part", "prompt": "Go." });
+            arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            schema::read::<CreateArguments>(arguments).and_then(CreateArguments::read)
+        };
+
+        let empty = read(json!({ "write_paths": [] })).unwrap_err();
+        let (_, absent) = read(json!({})).unwrap();
+        let (_, named) = read(json!({ "write_paths": ["src/**"] })).unwrap();
+
+        assert_eq!(empty.kind, ToolErrorKind::InvalidArguments);
+        assert!(empty.message.starts_with("write_paths: name some globs"), "{empty:?}");
+        assert_eq!(absent.write_paths, None);
+        assert_eq!(named.write_paths, Some(vec!["src/**".to_owned()]));
+    }
 }

@@ -122,8 +122,8 @@ fn node_told(text: &mut String, node: &Node, task: &PlannedTask, goal: &Goal) {
     for argv in &node.checks {
         text.push_str(&format!("   check {}\n", visible(&argv.join(" "))));
     }
-    if !node.write_paths.is_empty() {
-        text.push_str(&format!("   writes {}\n", visible(&node.write_paths.join(" "))));
+    if let Some(globs) = &node.write_paths {
+        text.push_str(&format!("   writes {}\n", visible(&globs.join(" "))));
     }
     for agent in &task.agents {
         text.push_str(&format!("   {} thinks with {}\n", agent.agent, agent.model));

@@ -51,22 +51,23 @@ impl State {
         let node = self.node(task);
         // What is written in a workspace of its own meets nobody.
         let is_apart = !node.spec.isolation.is_none();
-        if node.spec.write_paths.is_empty() || node.kind == Kind::Wait || is_apart {
+        let Some(globs) = &node.spec.write_paths else { return &[] };
+        if node.kind == Kind::Wait || is_apart {
             return &[];
         }
         let mut above = node.parent.get();
         while let Some(ancestor) = above {
-            if !self.node(ancestor).spec.write_paths.is_empty() {
+            if self.node(ancestor).spec.write_paths.is_some() {
                 return &[];
             }
             above = self.node(ancestor).parent.get();
         }
-        &node.spec.write_paths
+        globs
     }
 
     /// Claims what a task writes that is about to begin. Tells whether it has to wait instead.
     pub(super) fn must_wait(&mut self, task: TaskIndex, out: &mut Vec<Command>) -> bool {
-        if self.node(task).spec.write_paths.is_empty() || self.claimed(task).is_empty() {
+        if self.claimed(task).is_empty() {
             return false;
         }
         let place = self.claims.waiting.iter().position(|(waiting, _)| *waiting == task);
@@ -103,7 +104,7 @@ impl State {
 
     /// Gives back what a task has claimed, or what it waited for, and lets those go on that waited for it.
     pub(super) fn give_back(&mut self, task: TaskIndex) {
-        if self.node(task).spec.write_paths.is_empty() {
+        if self.node(task).spec.write_paths.is_none() {
             return;
         }
         let claims = &mut self.claims;

@@ -134,7 +134,7 @@ fn task(chance: &Chance, place: u32, body: Body) -> TaskSpec {
         },
         timeout: chance.happens(60).then(|| span(chance)),
         budget: budget(chance),
-        write_paths: if chance.happens(150) { vec![glob(chance)] } else { Vec::new() },
+        write_paths: chance.happens(150).then(|| vec![glob(chance)]),
         ..TaskSpec::new(name(place), body)
     }
 }

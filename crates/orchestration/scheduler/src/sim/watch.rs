@@ -367,13 +367,17 @@ impl Watch {
     fn claimed<'a>(&self, state: &'a State, task: TaskIndex) -> &'a [String] {
         let mut above = self.of(task).parent;
         while let Some(ancestor) = above {
-            if !state.spec(ancestor).write_paths.is_empty() {
+            if state.spec(ancestor).write_paths.is_some() {
                 return &[];
             }
             above = self.of(ancestor).parent;
         }
         let spec = state.spec(task);
-        if matches!(spec.body, Body::WaitFor(_)) { &[] } else { &spec.write_paths }
+        if matches!(spec.body, Body::WaitFor(_)) {
+            &[]
+        } else {
+            spec.write_paths.as_deref().unwrap_or_default()
+        }
     }
 
     fn both_write(&self, state: &State, one: TaskIndex, other: TaskIndex) -> bool {

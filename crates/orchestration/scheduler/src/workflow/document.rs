@@ -137,9 +137,10 @@ pub struct TaskDocument {
     /// Its own caps, within those of its parent.
     #[serde(default)]
     pub budget: Budget,
-    /// What it and all below it may write, as globs from the root of the workspace.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub write_paths: Vec<String>,
+    /// What it and all below it may write, as globs from the root of the workspace; all that the config allows where
+    /// absent. An empty list is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_paths: Option<Vec<String>>,
     /// What it and all below it must not touch, as globs from the root of the workspace; checked by content
     /// when it ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -428,11 +428,9 @@ impl Reader<'_> {
         budget: &Budget,
     ) -> Option<TaskSpec> {
         self.budget(place, &task.budget, budget);
-        for (key, globs) in
-            [("write_paths", &task.write_paths), ("protected_paths", &task.protected_paths)]
-        {
-            check::globs(self.document, &format!("{place}/{key}"), globs, &mut self.faults);
-        }
+        self.write_paths(place, task);
+        let protected = format!("{place}/protected_paths");
+        check::globs(self.document, &protected, &task.protected_paths, &mut self.faults);
         let prechecks = self.checks(place, task, Phase::Entry, levels);
         let checks = self.checks(place, task, Phase::Exit, levels);
         let postchecks = self.output(place, task).into_iter().chain(checks).collect();
@@ -498,11 +496,23 @@ impl Reader<'_> {
         spec
     }
 
+    /// What may be written are paths: a list of none reads as nothing to one and as no rule at all to another.
+    fn write_paths(&mut self, place: &str, task: &TaskDocument) {
+        let Some(globs) = &task.write_paths else { return };
+        let place = format!("{place}/write_paths");
+        if globs.is_empty() {
+            let hint = "name paths, as in [\"src/**\"]; for a task that may write nothing, protected_paths = [\"**\"]; \
+                        leave the key out for all that the config allows";
+            self.fault(&place, "write_paths names no path", Some(hint.to_owned()));
+        }
+        check::globs(self.document, &place, globs, &mut self.faults);
+    }
+
     /// What may be written is said once on the way from the root to a task: two lists of globs have no
     /// third that says both.
     fn one_scope(&mut self, place: &str, task: &TaskDocument) {
         let below = task.subtasks.as_deref().unwrap_or_default();
-        if !task.write_paths.is_empty()
+        if task.write_paths.is_some()
             && let Some(other) = scope::scoped(below)
         {
             let message = format!("task {} below has write_paths of its own", other.name);

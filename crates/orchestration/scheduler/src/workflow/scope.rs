@@ -14,14 +14,19 @@ pub fn handed_down(mut task: TaskSpec) -> TaskSpec {
     match &mut task.body {
         Body::Subtasks { tasks, .. } => {
             for below in std::mem::take(tasks) {
-                tasks.push(handed_down(within(below, &task.write_paths, &task.protected_paths)));
+                tasks.push(handed_down(within(
+                    below,
+                    task.write_paths.as_ref(),
+                    &task.protected_paths,
+                )));
             }
         }
         Body::ForEach(each) => {
             let hollow =
                 TaskSpec::new(each.task.name.clone(), Body::Inline { goal: String::new() });
             let below = std::mem::replace(&mut each.task, hollow);
-            each.task = handed_down(within(below, &task.write_paths, &task.protected_paths));
+            each.task =
+                handed_down(within(below, task.write_paths.as_ref(), &task.protected_paths));
         }
         _ => hold(&mut task),
     }
@@ -53,9 +58,9 @@ fn is_cap(check: &CheckSpec) -> bool {
 }
 
 /// Lets what holds around a task hold for it too.
-fn within(mut task: TaskSpec, write: &[String], protected: &[String]) -> TaskSpec {
-    if task.write_paths.is_empty() {
-        task.write_paths = write.to_vec();
+fn within(mut task: TaskSpec, write: Option<&Vec<String>>, protected: &[String]) -> TaskSpec {
+    if task.write_paths.is_none() {
+        task.write_paths = write.cloned();
     }
     for glob in protected {
         if !task.protected_paths.contains(glob) {
@@ -106,7 +111,7 @@ fn hold(task: &mut TaskSpec) {
 /// Finds a task among these and below that says itself what it may write.
 pub(super) fn scoped(tasks: &[TaskDocument]) -> Option<&TaskDocument> {
     tasks.iter().find_map(|task| {
-        if !task.write_paths.is_empty() {
+        if task.write_paths.is_some() {
             return Some(task);
         }
         scoped(task.subtasks.as_deref().unwrap_or_default())

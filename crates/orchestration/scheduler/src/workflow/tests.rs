@@ -452,7 +452,11 @@ protected_paths = ["tests/**"]
         .iter()
         .map(|task| {
             let checks: Vec<_> = task.postchecks.iter().map(|check| check.name.as_str()).collect();
-            (task.write_paths.join(" "), task.protected_paths.join(" "), checks)
+            (
+                task.write_paths.as_deref().unwrap_or_default().join(" "),
+                task.protected_paths.join(" "),
+                checks,
+            )
         })
         .collect();
     assert_eq!(
@@ -471,6 +475,37 @@ protected_paths = ["tests/**"]
         ]
     );
     assert!(tasks(&plan)[0].postchecks.is_empty());
+}
+
+#[test]
+fn a_list_of_no_paths_is_no_word_on_what_may_be_written_at_any_depth() {
+    let found = faults(
+        r#"
+[[tasks]]
+name = "all"
+
+  [[tasks.subtasks]]
+  name = "a"
+  command = ["true"]
+  write_paths = []
+
+[[tasks]]
+name = "each"
+for_each = "[1]"
+command = ["true"]
+write_paths = []
+"#,
+    );
+
+    let told = "write_paths names no path; name paths, as in [\"src/**\"]; for a task that may write nothing, \
+                protected_paths = [\"**\"]; leave the key out for all that the config allows";
+    assert_eq!(
+        found,
+        [
+            format!("w.toml:10:17: tasks[0].subtasks[0].write_paths: {told}"),
+            format!("w.toml:16:15: tasks[1].write_paths: {told}"),
+        ]
+    );
 }
 
 #[test]
@@ -603,8 +638,8 @@ protected_paths = ["tests/**"]
     let Body::ForEach(each) = &whole.body else { panic!("{whole:?}") };
     assert_eq!((whole.postchecks.len(), whole.retries.max), (1, Retries::default().max));
     assert_eq!(
-        (each.task.retries.max, each.task.write_paths.as_slice()),
-        (5, &["src/**".to_owned()][..])
+        (each.task.retries.max, each.task.write_paths.as_deref()),
+        (5, Some(&["src/**".to_owned()][..]))
     );
     let checks: Vec<_> = each.task.postchecks.iter().map(|check| check.name.as_str()).collect();
     assert_eq!(checks, ["unchanged tests/**", "output"]);

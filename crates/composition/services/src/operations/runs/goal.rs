@@ -259,7 +259,7 @@ fn schema(most: u32) -> Value {
                     "agent": { "type": "string" },
                     "depends_on": { "type": "array", "items": name },
                     "checks": { "type": "array", "items": words },
-                    "write_paths": words,
+                    "write_paths": { "type": "array", "minItems": 1, "items": { "type": "string" } },
                     "usd": { "type": "string", "description": "dollars that it may use, as in 0.25" },
                 },
             },

@@ -3,7 +3,8 @@
 use super::*;
 
 fn writing(text: &str, globs: &[&str]) -> TaskSpec {
-    TaskSpec { write_paths: globs.iter().map(|glob| (*glob).to_owned()).collect(), ..leaf(text) }
+    let globs = globs.iter().map(|glob| (*glob).to_owned()).collect();
+    TaskSpec { write_paths: Some(globs), ..leaf(text) }
 }
 
 #[test]
@@ -44,7 +45,7 @@ fn whoever_waits_is_passed_by_nobody_that_may_write_the_same() {
 fn the_uppermost_task_claims_for_all_below_it() {
     let below = vec![writing("one", &["src/**"]), writing("two", &["src/**"])];
     let whole = TaskSpec {
-        write_paths: vec!["src/**".to_owned()],
+        write_paths: Some(vec!["src/**".to_owned()]),
         ..parent("whole", OnFailure::default(), below)
     };
     let tasks = vec![whole, writing("other", &["src/b.rs"])];
@@ -67,4 +68,16 @@ fn a_task_that_is_cancelled_while_it_waits_lets_the_next_one_go() {
     tree.input(Input::Cancel { task }).unwrap();
 
     assert_eq!(tree.working(), ["code", "docs"]);
+}
+
+#[test]
+fn a_task_that_may_write_nothing_waits_for_nobody_and_gives_the_word_to_none_below_it() {
+    let nothing = TaskSpec {
+        write_paths: Some(Vec::new()),
+        ..parent("looks", OnFailure::default(), vec![writing("below", &["src/**"])])
+    };
+    let tasks = vec![writing("code", &["src/**"]), nothing];
+    let tree = Tree::begin(parent("root", OnFailure::default(), tasks), 8);
+
+    assert_eq!(tree.working(), ["code", "below"]);
 }
