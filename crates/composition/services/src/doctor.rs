@@ -2,19 +2,19 @@
 
 use std::{
     path::Path,
-    process::{Command, Stdio},
+    process::{self, Stdio},
 };
 
-use formwork_agent::ModelChoice;
+use formwork_agent::{Agent, ModelChoice};
 use formwork_protocols::{Cancel, Model, ModelRef, ProviderFault, Usd};
-use formwork_sandbox::{Protections, Status, probe};
+use formwork_sandbox::{Command, Protection, Protections, Status, probe};
 use formwork_transport::ProviderKind;
 use serde::Serialize;
 
 use crate::{
     Error, Formwork,
-    config::SandboxMode,
-    models::DEFAULT_CATEGORY,
+    config::{HookEvent, SandboxMode},
+    custom, gates,
     operations::{
         self,
         apart::Own,
@@ -83,7 +83,77 @@ pub async fn examine(formwork: &Formwork, ask: bool) -> Vec<Finding> {
     }
     match Servers::of(formwork) {
         Err(error) => findings.push(Finding::of("models", &error)),
-        Ok(servers) => findings.extend(models(formwork, &servers, ask).await),
+        Ok(servers) => {
+            findings.extend(models(formwork, &servers, ask).await);
+            own_agents(formwork, &servers, &mut findings);
+        }
+    }
+    findings.extend(hooks(formwork));
+    findings.extend(tools(formwork));
+    if let Err(error) = runs::could_begin(formwork).await {
+        add(&mut findings, Finding::of("run", &error));
+    }
+    findings
+}
+
+/// Adds a finding, unless one tells the same.
+fn add(findings: &mut Vec<Finding>, finding: Finding) {
+    if !findings
+        .iter()
+        .any(|told| told.grade == Grade::Broken && told.found.contains(&finding.found))
+    {
+        findings.push(finding);
+    }
+}
+
+/// Looks at each agent of the workspace as a run of it would.
+fn own_agents(formwork: &Formwork, servers: &Servers<'_>, findings: &mut Vec<Finding>) {
+    let Ok(agents) = formwork.agents() else { return };
+    let mut specs = runs::all_tools(formwork);
+    if let Ok((trusted, _)) = custom::trusted(formwork.workspace(), formwork.state()) {
+        specs.extend(custom::specs(trusted.into_iter().map(|tool| tool.document)));
+    }
+    let is_own = |agent: &&Agent| !matches!(agent.source(), formwork_agent::Source::BuiltIn);
+    for agent in agents.iter().filter(is_own) {
+        let thinks = runs::thinks_with(servers.models(), agent, None).map(drop);
+        let rules = setup::own_rules(agent, &specs).map(drop);
+        for error in [thinks, rules].into_iter().filter_map(Result::err) {
+            add(findings, Finding::of("agent", &error));
+        }
+    }
+}
+
+/// Names the observers that are not there. A gate that is not there keeps every run from beginning, and is told with that.
+fn hooks(formwork: &Formwork) -> Option<Finding> {
+    let inner = &formwork.inner;
+    let watches = |event: HookEvent| !event.is_gate();
+    let missing =
+        gates::look_for(&inner.config.hooks, watches, &inner.sandbox, inner.root.path()).err()?;
+    let advice = "install it, or take the hook out of the config: nothing is told of what happens";
+    Some(Finding::new("hook", Grade::Weak, crate::error::chain(&missing), Some(advice)))
+}
+
+/// Looks for the programs of the workspace's own tools, as far as these have an effect.
+fn tools(formwork: &Formwork) -> Vec<Finding> {
+    let (trusted, untrusted) = match custom::trusted(formwork.workspace(), formwork.state()) {
+        Ok(parted) => parted,
+        Err(faults) => return vec![Finding::of("tools", &Error::Documents(faults))],
+    };
+    let mut findings = Vec::new();
+    for tool in &trusted {
+        let name = &tool.document.tool.name;
+        let Some(command) = &tool.document.execution.command else { continue };
+        let command = Command::new(&command.argv, formwork.workspace(), Protection::None);
+        if let Err(error) = formwork.inner.sandbox.look_for(&command) {
+            let found = format!("{name}: {}", crate::error::chain(&error));
+            let advice = format!("install it, or remove {}", tool.path.display());
+            findings.push(Finding::new("tool", Grade::Broken, found, Some(&advice)));
+        }
+    }
+    for tool in &untrusted {
+        let found = format!("{} is not trusted, and has no effect", tool.document.tool.name);
+        let advice = format!("read {}, then run `formwork trust`", tool.path.display());
+        findings.push(Finding::new("tool", Grade::Weak, found, Some(&advice)));
     }
     findings
 }
@@ -138,7 +208,7 @@ async fn apart(formwork: &Formwork) -> Option<Finding> {
 }
 
 fn git() -> Finding {
-    let mut command = Command::new("git");
+    let mut command = process::Command::new("git");
     command.arg("--version").stdin(Stdio::null());
     match command.output() {
         Ok(output) if output.status.success() => {
@@ -214,11 +284,6 @@ async fn models(formwork: &Formwork, servers: &Servers<'_>, ask: bool) -> Vec<Fi
     let mode = setup::mode(config);
     let found = format!("agents are in mode {}", mode.as_str());
     let mut findings = vec![Finding::new("permissions", Grade::Sound, found, None)];
-    if !config.categories.keys().any(|name| name.as_str() == DEFAULT_CATEGORY) {
-        let advice = "name one in the config, as in [categories] default = \"provider/model\", or pass --model";
-        let found = "no model is mapped to the category default";
-        findings.push(Finding::new("model", Grade::Broken, found, Some(advice)));
-    }
     let wanted = wanted(formwork);
     let endpoints = if ask { servers.all(How::Fresh).await } else { Vec::new() };
     for endpoint in &endpoints {

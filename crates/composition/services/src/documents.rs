@@ -96,7 +96,7 @@ impl Kind {
 /// [`Diagnostics`] lists every fault with its place.
 pub fn validate(kind: Kind, source: &str, text: &str, workspace: &Path) -> Result<(), Diagnostics> {
     match kind {
-        Kind::Config => Layer::parse(Origin::Project { file: source.to_owned() }, text).map(drop),
+        Kind::Config => config(source, text, workspace),
         Kind::Agent => agent(source, text),
         Kind::Workflow => workflow(source, text, workspace),
         Kind::Tool => ToolDocument::parse(source, text).map(drop),
@@ -104,6 +104,30 @@ pub fn validate(kind: Kind, source: &str, text: &str, workspace: &Path) -> Resul
         Kind::Contract => contract(source, text).map(drop),
         Kind::Event => Ok(()),
     }
+}
+
+/// Checks a config with the tools that its rules name.
+fn config(source: &str, text: &str, workspace: &Path) -> Result<(), Diagnostics> {
+    Layer::parse(Origin::Project { file: source.to_owned() }, text)?;
+    let parsed = document::parse::<Config>(source, text)?;
+    let permissions = parsed.value.permissions.as_ref();
+    let Some(after) = permissions.and_then(|permissions| permissions.after_outside.as_ref()) else {
+        return Ok(());
+    };
+    let mut specs = crate::toolset::built_in();
+    let own = crate::custom::read(workspace).unwrap_or_default();
+    specs.extend(crate::custom::specs(own.into_iter().map(|tool| tool.document)));
+    let mut faults = Diagnostics::default();
+    for (list, patterns) in [("ask", &after.ask), ("deny", &after.deny)] {
+        for (at, pattern) in patterns.iter().enumerate() {
+            let found = ToolPatterns::parse([pattern]).and_then(|found| found.resolve(&specs));
+            if let Err(error) = found {
+                let key = format!("/permissions/after_outside/{list}/{at}");
+                faults.merge([parsed.diagnostic(&key, error.to_string())]);
+            }
+        }
+    }
+    faults.or(())
 }
 
 /// Checks an agent with the files beside it.

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use formwork_policy::{Answer, Decision, Hook, HookCall, Hooks, ToolPatterns};
 use formwork_protocols::{Cancel, ToolErrorKind};
-use formwork_sandbox::{Protection, Sandbox};
+use formwork_sandbox::{Command, Protection, Sandbox};
 use formwork_tool::Gate;
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +38,26 @@ pub(crate) fn of(
         })
     };
     hooks.iter().filter(|hook| is_wanted(hook.event)).map(hook).collect()
+}
+
+/// Looks for the programs of those hooks whose event is wanted.
+///
+/// # Errors
+/// [`Error::Rules`] names the first that is not to be run here.
+pub(crate) fn look_for(
+    hooks: &[HookConfig],
+    is_wanted: impl Fn(HookEvent) -> bool,
+    sandbox: &Sandbox,
+    root: &Path,
+) -> Result<(), Error> {
+    for hook in hooks.iter().filter(|hook| is_wanted(hook.event)) {
+        let command = Command::new(&hook.command, root, Protection::None);
+        sandbox.look_for(&command).map_err(|error| {
+            let event = hook.event.as_str();
+            Error::Rules { reason: format!("a hook at {event}: {}", crate::error::chain(&error)) }
+        })?;
+    }
+    Ok(())
 }
 
 /// Gates as programs.

@@ -45,10 +45,12 @@ impl Ready {
     /// Reads who is to be told. The gates are read as well, so that no run begins with one that cannot be asked.
     ///
     /// # Errors
-    /// [`Error::Rules`] when a hook names no program or a pattern does not parse.
+    /// [`Error::Rules`] when a hook names no program, a pattern does not parse, or a gate is not there.
     pub(crate) fn of(workshop: &Workshop) -> Result<Self, Error> {
         let config = &workshop.setup.config.hooks;
         gates::of(config, HookEvent::is_gate)?;
+        // One that is not there denies every call, each of which is paid for.
+        gates::look_for(config, HookEvent::is_gate, &workshop.sandbox, workshop.root.path())?;
         let hooks = gates::of(config, |event| !event.is_gate())?;
         let events = config.iter().map(|hook| hook.event).filter(|event| !event.is_gate());
         Ok(Self { hooks, events: events.collect() })

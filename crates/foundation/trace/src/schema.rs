@@ -56,6 +56,17 @@ const AGAIN: Duration = Duration::from_millis(10);
 /// How long a server that gave no connection is asked why: one that refuses does so at once.
 const WHY: Duration = Duration::from_secs(1);
 
+/// Says whether a URL could name a store. Nothing is opened and nobody is asked.
+///
+/// # Errors
+/// [`StoreError::Open`] with what is wrong with it.
+pub(crate) fn address(url: &str) -> Result<(), StoreError> {
+    match url.split_once(':').map(|(scheme, _)| scheme) {
+        Some("sqlite") => sqlite_options(url).map(drop),
+        _ => postgres_options(url).map(drop),
+    }
+}
+
 /// Opens the database that a URL names, made or migrated if need be.
 pub(crate) async fn open(url: &str, wait: Duration) -> Result<Database, StoreError> {
     match url.split_once(':').map(|(scheme, _)| scheme) {
@@ -151,10 +162,18 @@ enum Make {
     Never,
 }
 
+fn sqlite_options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
+    let options = SqliteConnectOptions::from_str(url).map_err(|error| not_opened(url, &error))?;
+    if options.get_filename().as_os_str().is_empty() {
+        let reason = "the address names no file, as sqlite:///path/to/file does".to_owned();
+        return Err(StoreError::Open { at: url.to_owned(), reason });
+    }
+    Ok(options)
+}
+
 /// Names a SQLite database. Nothing is opened yet.
 fn sqlite(url: &str, wait: Duration, make: Make) -> Result<Database, StoreError> {
-    let options = SqliteConnectOptions::from_str(url)
-        .map_err(|error| not_opened(url, &error))?
+    let options = sqlite_options(url)?
         .create_if_missing(make == Make::IfMissing)
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(wait)
@@ -225,8 +244,7 @@ fn has_folder(at: &str, file: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Names a PostgreSQL database. Nothing is opened yet.
-fn postgres(url: &str, wait: Duration) -> Result<Database, StoreError> {
+fn postgres_options(url: &str) -> Result<PgConnectOptions, StoreError> {
     if !url.starts_with("postgres:") && !url.starts_with("postgresql:") {
         return Err(StoreError::Open {
             // The rest may hold a password.
@@ -234,9 +252,12 @@ fn postgres(url: &str, wait: Duration) -> Result<Database, StoreError> {
             reason: "the address of a store begins with sqlite: or postgres:".to_owned(),
         });
     }
-    let options =
-        PgConnectOptions::from_str(url).map_err(|error| not_opened("postgres", &error))?;
-    let options = options
+    PgConnectOptions::from_str(url).map_err(|error| not_opened("postgres", &error))
+}
+
+/// Names a PostgreSQL database. Nothing is opened yet.
+fn postgres(url: &str, wait: Duration) -> Result<Database, StoreError> {
+    let options = postgres_options(url)?
         .application_name("formwork")
         // An acknowledged append is durable, whatever the server's default is.
         .options([

@@ -146,6 +146,14 @@ impl Trace {
         Ok(Self { inner: Arc::new(inner) })
     }
 
+    /// Says whether a URL could name a store. Nothing is opened and nobody is asked.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`] with what is wrong with it.
+    pub fn address(url: &str) -> Result<(), StoreError> {
+        schema::address(url)
+    }
+
     /// Finishes what is queued, ends every watcher's stream and closes the database.
     ///
     /// Whatever is asked of any clone after that fails with [`StoreError::Closed`].

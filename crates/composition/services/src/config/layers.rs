@@ -1,12 +1,13 @@
 //! Config in layers: built-in < user < project < environment < flags, each value with its origin.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use formwork_policy::HostPatterns;
+use formwork_policy::{CommandPatterns, HostPatterns};
 use formwork_protocols::{
     Budget,
     document::{self, Diagnostic, Diagnostics},
 };
+use formwork_trace::Trace;
 use formwork_write_safety::WriteRules;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -190,6 +191,16 @@ fn dangling(config: &Config, parsed: &document::Parsed<Config>) -> Vec<Diagnosti
             faults.push(parsed.diagnostic(&format!("/providers/{name}"), what));
         }
     }
+    if let Some(url) = &config.database_url
+        && let Err(error) = Trace::address(url)
+    {
+        let hint = "sqlite:///path/to/file, or postgres://user@host/database".to_owned();
+        let fault = parsed.diagnostic("/database_url", crate::error::chain(&error));
+        faults.push(Diagnostic { hint: Some(hint), text: hidden(&fault.text, url), ..fault });
+    }
+    if let Err(error) = crate::repository::settings(config) {
+        faults.push(parsed.diagnostic("/instructions/files", crate::error::chain(&error)));
+    }
     if let Some((key, message)) = config.budget.as_ref().and_then(|own| own.check().err()) {
         faults.push(parsed.diagnostic(&format!("/budget/{key}"), message));
     }
@@ -207,6 +218,13 @@ fn dangling(config: &Config, parsed: &document::Parsed<Config>) -> Vec<Diagnosti
         }
     }
     let permissions = config.permissions.as_ref();
+    let exec = permissions.and_then(|permissions| permissions.exec.as_ref());
+    for (at, pattern) in exec.into_iter().flatten().enumerate() {
+        if let Err(error) = CommandPatterns::parse([pattern]) {
+            let key = format!("/permissions/exec/{at}");
+            faults.push(parsed.diagnostic(&key, error.to_string()));
+        }
+    }
     let mut check = |key: &str, hosts: &[String]| {
         for (at, host) in hosts.iter().enumerate() {
             if let Err(error) = HostPatterns::parse([host]) {
@@ -227,6 +245,15 @@ fn dangling(config: &Config, parsed: &document::Parsed<Config>) -> Vec<Diagnosti
         check("network/allow_private", &network.allow_private);
     }
     faults
+}
+
+/// Takes what may be a password out of the text that is shown with a fault.
+fn hidden(text: &Arc<str>, url: &str) -> Arc<str> {
+    let user = url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
+    match user {
+        Some((user, _)) if !user.is_empty() => text.replace(user, &"*".repeat(user.len())).into(),
+        _ => Arc::clone(text),
+    }
 }
 
 /// Layers, lowest first.
@@ -438,6 +465,29 @@ mod tests {
                 "config.toml:8:11: hooks[1].command: its command names no program",
             ]
         );
+    }
+
+    #[test]
+    fn what_no_run_could_use_is_refused_with_its_place_and_without_a_password() {
+        let user = Origin::User { file: "config.toml".into() };
+        let text = "format_version = 1\ndatabase_url = 'mysql://ada:hunter2@host/log'\n\
+                    [instructions]\nfiles = ['../x']\n[permissions]\nexec = ['make', \"cargo 'test\"]\n";
+
+        let faults = Layer::parse(user, text).unwrap_err();
+
+        let told: Vec<_> = faults.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "config.toml:2:16: database_url: cannot open the store at mysql: the address of a store begins with \
+                 sqlite: or postgres:; sqlite:///path/to/file, or postgres://user@host/database",
+                "config.toml:4:9: instructions.files: the permissions cannot be used: instructions.files has \"../x\", \
+                 which is no name of a file",
+                "config.toml:6:17: permissions.exec[1]: command pattern \"cargo 'test\": a quote is not closed",
+            ]
+        );
+        let shown = faults.iter().next().unwrap();
+        assert!(!shown.text.contains("hunter2") && shown.text.contains("@host/log"), "{shown:?}");
     }
 
     #[test]

@@ -21,11 +21,11 @@ use std::{
 };
 
 use async_trait::async_trait;
-use formwork_agent::Agents;
+use formwork_agent::{Agent, Agents};
 use formwork_browser::Browsers;
 use formwork_protocols::{
-    AgentName, Body, EventBody, ModelRef, PermissionMode, Position, Rng as _, RunId, RunOutcome,
-    Scrub, Span, Store, SystemRng, TaskId, ToolSpec, WorkflowName,
+    AgentName, Body, EventBody, ModelRef, PermissionMode, Position, Principal, Rng as _, RunId,
+    RunOutcome, Scrub, Span, Store, SystemRng, TaskId, ToolSpec, WorkflowName,
     check::{CheckKind, CheckSpec, CommandCheck, Expect, GitChange, Parser},
     document::Diagnostics,
     event::{HookFailed, NetworkRefused},
@@ -193,182 +193,9 @@ impl Operation for Start {
         caller: &Caller,
         params: StartParams,
     ) -> Result<Started, Error> {
-        let StartParams { mut work, vars, model, width, commit, mode, headless } = params;
-        if let Work::Goal(asked) = work {
-            work = Work::Goal(goal::settled(formwork, asked).await?);
-        }
-        let commit = commit.then(|| commits::subject(&work));
-        let kind = match &work {
-            Work::Review { .. } => Kind::Review,
-            Work::Loop(_) => Kind::Loop,
-            Work::Goal(_) => Kind::Goal,
-            _ => Kind::Other,
-        };
-        let mut config = formwork.inner.config.clone();
-        // Who judges changes nothing, whatever the config allows.
-        let looks = matches!(work, Work::Review { .. }).then_some(PermissionMode::Ask);
-        if let Some(mode) = looks.or(mode) {
-            config.permissions.get_or_insert_default().mode = Some(mode);
-        }
-        let mut goes_on = None;
-        let mut hand = None;
-        let (mut integrates, mut given, mut named) = (None, None, None);
-        let connected = formwork.models(&config);
-        let (agents, mut plan) = match work {
-            Work::Workflow { source, text } => {
-                // One model for all takes the place of those that the agents name. Where none can be had
-                // at all, as for want of a key, that is told once the documents are sound.
-                let models = connected.as_ref().ok().filter(|_| model.is_none());
-                workflow(formwork, (&source, &text), &vars, models.map(|(_, models)| models))?
-            }
-            Work::Turn { prompt, agent, after, compact, attach } => {
-                goes_on = turns::after(formwork, after, compact).await?;
-                (formwork.agents()?, turns::plan(formwork, prompt, agent, &attach)?)
-            }
-            Work::Loop(asked) => {
-                let mode = setup::mode(&config);
-                if mode < PermissionMode::Edit {
-                    let reason = format!("a run in mode {} edits nothing", mode.as_str());
-                    return Err(Error::Rounds { reason });
-                }
-                (formwork.agents()?, rounds::plan(formwork, asked)?)
-            }
-            Work::Goal(asked) => {
-                let mode = setup::mode(&config);
-                if mode < PermissionMode::Edit {
-                    let reason = format!("a run in mode {} changes nothing", mode.as_str());
-                    return Err(Error::Goal { reason });
-                }
-                let begun = goal::plan(formwork, asked)?;
-                (integrates, given, named) = (begun.test, begun.given, begun.agent);
-                (formwork.agents()?, begun.plan)
-            }
-            Work::Call(asked) => {
-                let agents = formwork.agents()?;
-                let by = caller.principal().clone();
-                let (plan, own) = call::plan(formwork, &config, &agents, asked, by)?;
-                hand = Some(own);
-                (agents, plan)
-            }
-            Work::Review { change, prompt, agent } => {
-                (formwork.agents()?, review::plan(formwork, change, prompt, agent).await?)
-            }
-            Work::Task { prompt, agent, checks, spec } => {
-                let mut plan = single(setup::mode(&config), prompt, agent, checks);
-                if let Some(path) = &spec {
-                    bind(formwork, &mut plan, path)?;
-                }
-                (formwork.agents()?, plan)
-            }
-        };
-        if let Some(budget) = &config.budget {
-            plan.cap(budget);
-        }
-        let mode = setup::mode(&config);
-        if let Some((task, check)) = plan.mended().filter(|_| mode < PermissionMode::Edit) {
-            let (task, check) = (task.name.clone(), check.name.clone());
-            return Err(Error::ReadOnly { task, check, mode });
-        }
-        let (keys, models) = connected?;
-        let mut chosen = BTreeMap::new();
-        for name in plan.agents().into_iter().chain(&named) {
-            let agent = agents.get(name).cloned().ok_or_else(|| Error::NoSuchAgent {
-                agent: name.clone(),
-                known: agents
-                    .iter()
-                    .map(|agent| agent.name().as_str())
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            })?;
-            let model = match &model {
-                Some(model) => model.clone(),
-                None => models.choice(&agent)?,
-            };
-            // All that can fail before money is spent fails here.
-            models.model(&model)?;
-            let summary = models.cheap().cloned();
-            summary.as_ref().map(|summary| models.model(summary)).transpose()?;
-            chosen.insert(name.clone(), AgentSetup { agent, model, summary });
-        }
-        let (trusted, untrusted) = custom::trusted(formwork.workspace(), formwork.state())?;
-        let mut helpers = BTreeSet::new();
-        // Whom a plan asks for is known once it is there.
-        let is_planned = kind == Kind::Goal;
-        let asks_others =
-            |own: &AgentSetup| making::may_make(&own.agent) || making::may_consult(&own.agent);
-        let by_hand =
-            matches!(&plan.root().body, Body::Call(call) if call.tool.as_str() == CONSULT);
-        if is_planned || by_hand || chosen.values().any(asks_others) {
-            // They may be asked for while the run goes on. One that cannot work here is not there.
-            let mut specs = all_tools(formwork);
-            specs.extend(custom::specs(trusted.iter().map(|tool| tool.document.clone())));
-            for agent in agents.iter() {
-                if chosen.contains_key(agent.name()) {
-                    continue;
-                }
-                let ready = match &model {
-                    Some(model) => Ok(model.clone()),
-                    None => models.choice(agent),
-                };
-                let ready = ready.and_then(|model| models.model(&model).map(|_| model));
-                let is_sound = setup::own_rules(agent, &specs).is_ok();
-                if let Some(model) = ready.ok().filter(|_| is_sound) {
-                    let (agent, summary) = (agent.clone(), models.cheap().cloned());
-                    helpers.insert(agent.name().clone());
-                    chosen.insert(agent.name().clone(), AgentSetup { agent, model, summary });
-                }
-            }
-        }
-        plan.cap_agents(|name| chosen.get(name).map(|own| &own.agent.document().budget));
-        let width = width.unwrap_or(WIDTH).max(1);
-        let approvals = approval::standing(formwork)?;
-        let planned = chosen.values().filter(|own| !helpers.contains(own.agent.name()));
-        let windows = planned.filter_map(|own| models.catalog().info(&own.model).ok());
-        let window = windows.filter_map(|info| info.context_tokens).min();
-        let briefing = Some(Briefing::read(&config, &formwork.inner.root, window)?);
-        let outside = match &goes_on {
-            Some(after) => outside::carried(&*formwork.inner.store, after.of_run).await?,
-            None => Vec::new(),
-        };
-        let overridden = chosen
-            .iter()
-            .filter_map(|(name, own)| {
-                let file = documents::in_place_of_built_in(&own.agent)?;
-                Some((name.clone(), file.to_owned()))
-            })
-            .collect();
-        let setup = RunSetup {
-            config,
-            agents: chosen,
-            helpers,
-            width,
-            commit: commit.clone(),
-            headless,
-            approvals,
-            briefing,
-            tests: crate::project::commands(formwork.workspace()).tests,
-            tools: trusted.into_iter().map(|tool| tool.document).collect(),
-            after: goes_on,
-            integrates,
-            kind,
-            outside,
-            hand,
-        };
-        let workshop = workshop(formwork, setup.clone(), keys.registry, models)?;
-        for agent in setup.agents.values() {
-            workshop.check_rules(&agent.agent).map_err(|error| match error {
-                Error::Rules { reason } => {
-                    Error::Rules { reason: reason + &custom::untrusted_hint(&untrusted) }
-                }
-                other => other,
-            })?;
-        }
-        workshop.check_network().await?;
-        if let Some((nodes, held)) = &given {
-            workshop.can_do(nodes, held, plan.root().budget.usd)?;
-        }
-        // A fault of theirs would leave a run behind that nobody carries out.
-        let observers = Ready::of(&workshop)?;
+        let headless = params.headless;
+        let Prepared { plan, setup, commit, kind, workshop, observers, overridden } =
+            Box::pin(prepare(formwork, caller, params)).await?;
         let workshop = Arc::new(workshop);
         let (scheduler, present) = scheduler(formwork, Arc::clone(&workshop), setup.width)?;
         let scheduler = scheduler.headless(headless);
@@ -410,6 +237,225 @@ impl Operation for Start {
         });
         Ok(Started { run, overridden })
     }
+}
+
+/// All that a run is begun with.
+struct Prepared {
+    plan: Plan,
+    setup: RunSetup,
+    commit: Option<String>,
+    kind: Kind,
+    workshop: Workshop,
+    observers: Ready,
+    overridden: BTreeMap<AgentName, String>,
+}
+
+/// Makes ready for a run. All that can fail before anything is recorded or paid for fails here.
+///
+/// # Errors
+/// What stands in the way of the run.
+async fn prepare(
+    formwork: &Formwork,
+    caller: &Caller,
+    params: StartParams,
+) -> Result<Prepared, Error> {
+    let StartParams { mut work, vars, model, width, commit, mode, headless } = params;
+    if let Work::Goal(asked) = work {
+        work = Work::Goal(goal::settled(formwork, asked).await?);
+    }
+    let commit = commit.then(|| commits::subject(&work));
+    let kind = match &work {
+        Work::Review { .. } => Kind::Review,
+        Work::Loop(_) => Kind::Loop,
+        Work::Goal(_) => Kind::Goal,
+        _ => Kind::Other,
+    };
+    let mut config = formwork.inner.config.clone();
+    // Who judges changes nothing, whatever the config allows.
+    let looks = matches!(work, Work::Review { .. }).then_some(PermissionMode::Ask);
+    if let Some(mode) = looks.or(mode) {
+        config.permissions.get_or_insert_default().mode = Some(mode);
+    }
+    let mut goes_on = None;
+    let mut hand = None;
+    let (mut integrates, mut given, mut named) = (None, None, None);
+    let connected = formwork.models(&config);
+    let (agents, mut plan) = match work {
+        Work::Workflow { source, text } => {
+            // One model for all takes the place of those that the agents name. Where none can be had
+            // at all, as for want of a key, that is told once the documents are sound.
+            let models = connected.as_ref().ok().filter(|_| model.is_none());
+            workflow(formwork, (&source, &text), &vars, models.map(|(_, models)| models))?
+        }
+        Work::Turn { prompt, agent, after, compact, attach } => {
+            goes_on = turns::after(formwork, after, compact).await?;
+            (formwork.agents()?, turns::plan(formwork, prompt, agent, &attach)?)
+        }
+        Work::Loop(asked) => {
+            let mode = setup::mode(&config);
+            if mode < PermissionMode::Edit {
+                let reason = format!("a run in mode {} edits nothing", mode.as_str());
+                return Err(Error::Rounds { reason });
+            }
+            (formwork.agents()?, rounds::plan(formwork, asked)?)
+        }
+        Work::Goal(asked) => {
+            let mode = setup::mode(&config);
+            if mode < PermissionMode::Edit {
+                let reason = format!("a run in mode {} changes nothing", mode.as_str());
+                return Err(Error::Goal { reason });
+            }
+            let begun = goal::plan(formwork, asked)?;
+            (integrates, given, named) = (begun.test, begun.given, begun.agent);
+            (formwork.agents()?, begun.plan)
+        }
+        Work::Call(asked) => {
+            let agents = formwork.agents()?;
+            let by = caller.principal().clone();
+            let (plan, own) = call::plan(formwork, &config, &agents, asked, by)?;
+            hand = Some(own);
+            (agents, plan)
+        }
+        Work::Review { change, prompt, agent } => {
+            (formwork.agents()?, review::plan(formwork, change, prompt, agent).await?)
+        }
+        Work::Task { prompt, agent, checks, spec } => {
+            let mut plan = single(setup::mode(&config), prompt, agent, checks);
+            if let Some(path) = &spec {
+                bind(formwork, &mut plan, path)?;
+            }
+            (formwork.agents()?, plan)
+        }
+    };
+    if let Some(budget) = &config.budget {
+        plan.cap(budget);
+    }
+    let mode = setup::mode(&config);
+    if let Some((task, check)) = plan.mended().filter(|_| mode < PermissionMode::Edit) {
+        let (task, check) = (task.name.clone(), check.name.clone());
+        return Err(Error::ReadOnly { task, check, mode });
+    }
+    let (keys, models) = connected?;
+    let mut chosen = BTreeMap::new();
+    for name in plan.agents().into_iter().chain(&named) {
+        let agent = agents.get(name).cloned().ok_or_else(|| Error::NoSuchAgent {
+            agent: name.clone(),
+            known: agents.iter().map(|agent| agent.name().as_str()).collect::<Vec<_>>().join(", "),
+        })?;
+        let model = thinks_with(&models, &agent, model.as_ref())?;
+        let summary = models.cheap().cloned();
+        summary.as_ref().map(|summary| models.model(summary)).transpose()?;
+        chosen.insert(name.clone(), AgentSetup { agent, model, summary });
+    }
+    let (trusted, untrusted) = custom::trusted(formwork.workspace(), formwork.state())?;
+    let mut helpers = BTreeSet::new();
+    // Whom a plan asks for is known once it is there.
+    let is_planned = kind == Kind::Goal;
+    let asks_others =
+        |own: &AgentSetup| making::may_make(&own.agent) || making::may_consult(&own.agent);
+    let by_hand = matches!(&plan.root().body, Body::Call(call) if call.tool.as_str() == CONSULT);
+    if is_planned || by_hand || chosen.values().any(asks_others) {
+        // They may be asked for while the run goes on. One that cannot work here is not there.
+        let mut specs = all_tools(formwork);
+        specs.extend(custom::specs(trusted.iter().map(|tool| tool.document.clone())));
+        for agent in agents.iter() {
+            if chosen.contains_key(agent.name()) {
+                continue;
+            }
+            let ready = thinks_with(&models, agent, model.as_ref());
+            let is_sound = setup::own_rules(agent, &specs).is_ok();
+            if let Some(model) = ready.ok().filter(|_| is_sound) {
+                let (agent, summary) = (agent.clone(), models.cheap().cloned());
+                helpers.insert(agent.name().clone());
+                chosen.insert(agent.name().clone(), AgentSetup { agent, model, summary });
+            }
+        }
+    }
+    plan.cap_agents(|name| chosen.get(name).map(|own| &own.agent.document().budget));
+    let width = width.unwrap_or(WIDTH).max(1);
+    let approvals = approval::standing(formwork)?;
+    let planned = chosen.values().filter(|own| !helpers.contains(own.agent.name()));
+    let windows = planned.filter_map(|own| models.catalog().info(&own.model).ok());
+    let window = windows.filter_map(|info| info.context_tokens).min();
+    let briefing = Some(Briefing::read(&config, &formwork.inner.root, window)?);
+    let outside = match &goes_on {
+        Some(after) => outside::carried(&*formwork.inner.store, after.of_run).await?,
+        None => Vec::new(),
+    };
+    let overridden = chosen
+        .iter()
+        .filter_map(|(name, own)| {
+            let file = documents::in_place_of_built_in(&own.agent)?;
+            Some((name.clone(), file.to_owned()))
+        })
+        .collect();
+    let setup = RunSetup {
+        config,
+        agents: chosen,
+        helpers,
+        width,
+        commit: commit.clone(),
+        headless,
+        approvals,
+        briefing,
+        tests: crate::project::commands(formwork.workspace()).tests,
+        tools: trusted.into_iter().map(|tool| tool.document).collect(),
+        after: goes_on,
+        integrates,
+        kind,
+        outside,
+        hand,
+    };
+    let workshop = workshop(formwork, setup.clone(), keys.registry, models)?;
+    for agent in setup.agents.values() {
+        workshop.check_rules(&agent.agent).map_err(|error| match error {
+            Error::Rules { reason } => {
+                Error::Rules { reason: reason + &custom::untrusted_hint(&untrusted) }
+            }
+            other => other,
+        })?;
+    }
+    workshop.check_network().await?;
+    if let Some((nodes, held)) = &given {
+        workshop.can_do(nodes, held, plan.root().budget.usd)?;
+    }
+    // A fault of theirs would leave a run behind that nobody carries out.
+    let observers = Ready::of(&workshop)?;
+    Ok(Prepared { plan, setup, commit, kind, workshop, observers, overridden })
+}
+
+/// Says whether a run could begin here as things are: it is made ready as any other, and then let go.
+///
+/// # Errors
+/// What stands in its way, as it would itself be told.
+pub(crate) async fn could_begin(formwork: &Formwork) -> Result<(), Error> {
+    let (agent, spec) = (None, None);
+    let work = Work::Task { prompt: "Look.".to_owned(), agent, checks: Vec::new(), spec };
+    let params = StartParams {
+        work,
+        vars: Map::new(),
+        model: None,
+        width: None,
+        commit: false,
+        mode: None,
+        headless: false,
+    };
+    let caller = Caller::owner(Principal::system("doctor"));
+    Box::pin(prepare(formwork, &caller, params)).await.map(drop)
+}
+
+/// Returns the model that an agent thinks with in a run, ready to be asked.
+///
+/// # Errors
+/// [`Error::NoSuchCategory`], [`Error::Model`] and [`Error::Key`].
+pub(crate) fn thinks_with(
+    models: &Models,
+    agent: &Agent,
+    instead: Option<&ModelRef>,
+) -> Result<ModelRef, Error> {
+    let model = instead.cloned().map_or_else(|| models.choice(agent), Ok)?;
+    models.model(&model)?;
+    Ok(model)
 }
 
 /// Reads a workflow and the agents that it asks for, with every fault of both at its place; where
@@ -500,7 +546,7 @@ fn single(
 }
 
 /// Describes every tool that agents can be given.
-pub(super) fn all_tools(formwork: &Formwork) -> Vec<ToolSpec> {
+pub(crate) fn all_tools(formwork: &Formwork) -> Vec<ToolSpec> {
     let mut tools = crate::toolset::built_in();
     tools.extend(formwork.inner.tools.iter().map(|tool| tool.spec().clone()));
     tools
