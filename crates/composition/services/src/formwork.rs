@@ -53,6 +53,14 @@ pub struct Builder {
     lease: Option<Span>,
     approver: Option<Arc<dyn Approver>>,
     overseer: Option<(Arc<dyn Overseer>, Span)>,
+    use_of: Use,
+}
+
+/// What something is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Work,
+    Reading,
 }
 
 impl Builder {
@@ -76,7 +84,16 @@ impl Builder {
             lease: None,
             approver: None,
             overseer: None,
+            use_of: Use::Work,
         }
+    }
+
+    /// Opens what is there for reading alone: no folder and no file is made, and what cannot be written, on a full disk or in
+    /// the folder of somebody else, is read all the same. Where there is no log, it holds nothing; what writes fails.
+    #[must_use]
+    pub const fn reading(mut self) -> Self {
+        self.use_of = Use::Reading;
+        self
     }
 
     /// Says where the log, the trash and the snapshots are; `.formwork/state` in the workspace otherwise.
@@ -235,8 +252,11 @@ impl Builder {
             move |source| Error::State { action, path, source }
         };
         let temporary = state.join("tmp");
-        private::folder(&temporary).map_err(made("make the folder", &temporary))?;
-        if own {
+        let reads = self.use_of == Use::Reading;
+        if !reads {
+            private::folder(&temporary).map_err(made("make the folder", &temporary))?;
+        }
+        if own && !reads {
             // What Formwork keeps within a workspace is not part of it.
             let ignore = state.join(".gitignore");
             fs::write(&ignore, "*\n").map_err(made("write", &ignore))?;
@@ -245,13 +265,26 @@ impl Builder {
             fs::create_dir_all(folder).map_err(made("make the folder", folder))?;
         }
         let scrub = Arc::new(LateScrub::default());
-        let url = self.config.database_url.clone().unwrap_or_else(|| default_database_url(&state));
+        let url = match &self.config.database_url {
+            Some(url) => url.clone(),
+            // Nothing was ever done here.
+            None if reads && !state.exists() => "sqlite::memory:".to_owned(),
+            None => default_database_url(&state),
+        };
         let options = Options {
             scrub: Arc::clone(&scrub) as _,
             clock: Arc::clone(&self.clock),
             ..Options::default()
         };
-        let trace = Trace::open(&url, options).await?;
+        let trace = match self.use_of {
+            Use::Work => Trace::open(&url, options).await?,
+            Use::Reading => Trace::open_to_read(&url, options).await?,
+        };
+        let (trash, snapshots) = (state.join("trash"), state.join("snapshots"));
+        let (trash, snapshots) = match self.use_of {
+            Use::Work => (Trash::open(trash)?, Snapshots::open(snapshots)?),
+            Use::Reading => (Trash::open_to_read(trash)?, Snapshots::at(snapshots)),
+        };
         let environment = Environment::new(self.environment.clone());
         let mut sandbox = Sandbox::new(environment, &temporary).with_temporary(&temporary);
         if let Some(launcher) = &self.launcher {
@@ -259,8 +292,8 @@ impl Builder {
         }
         let inner = Inner {
             base: self.base.unwrap_or_else(|| root.path().to_owned()),
-            trash: Arc::new(Trash::open(state.join("trash"))?),
-            snapshots: Arc::new(Snapshots::open(state.join("snapshots"))?),
+            trash: Arc::new(trash),
+            snapshots: Arc::new(snapshots),
             root,
             state,
             configured: self.configured,

@@ -30,6 +30,9 @@ const POSTGRES: &[&str] = &[
     include_str!("../migrations/postgres/0003_origin.sql"),
 ];
 
+/// What is said of a database that others made.
+const FOREIGN: &str = "it is a database of another program";
+
 /// What the header of our SQLite files says they are: "FMWK".
 const APPLICATION: i64 = 0x464d_574b;
 
@@ -103,24 +106,129 @@ pub struct Look {
 /// Looks at the store that a URL names.
 pub(crate) async fn look(url: &str, wait: Duration) -> Result<Look, StoreError> {
     let database = if url.starts_with("sqlite:") {
-        let database = sqlite(url, wait, Make::Never)?;
-        if !database.single && !Path::new(&*database.at).exists() {
-            let known = known(database.engine);
-            return Ok(Look { at: database.at.to_string(), found: None, known });
+        let named = sqlite(url, wait, Mode::Find)?;
+        if !named.single && !is_there(&named.at)? {
+            let known = known(named.engine);
+            return Ok(Look { at: named.at.to_string(), found: None, known });
         }
-        database
+        reached(url, wait).await?
     } else {
         postgres(url, wait)?
     };
-    let mut connection = first(&database).await?;
-    let found = match database.engine {
-        Engine::Sqlite => sqlite_version(&database, &mut connection).await?,
-        Engine::Postgres => postgres_version(&database, &mut connection).await?,
-    };
-    drop(connection);
+    let found = version(&database).await?;
     database.close().await;
     let known = known(database.engine);
     Ok(Look { at: database.at.to_string(), found: (found > 0).then_some(found), known })
+}
+
+/// Asks for the version of the tables.
+async fn version(database: &Database) -> Result<i64, StoreError> {
+    let mut connection = first(database).await?;
+    let found = match database.engine {
+        Engine::Sqlite => sqlite_version(database, &mut connection).await?,
+        Engine::Postgres => postgres_version(database, &mut connection).await?,
+    };
+    connection.give_back().await;
+    Ok(found)
+}
+
+/// Opens a store for somebody who only reads it. Nothing is made where there is none: it is read as one of nothing.
+///
+/// A file is opened as by everybody else, and where that needs to write what cannot be written, on a full disk, a disk that
+/// is read-only or in a folder of somebody else, by less.
+pub(crate) async fn open_to_read(url: &str, wait: Duration) -> Result<Database, StoreError> {
+    if !url.starts_with("sqlite:") {
+        return open(url, wait).await;
+    }
+    let named = sqlite(url, wait, Mode::Find)?;
+    if named.single {
+        return open(url, wait).await;
+    }
+    has_folder(&named.at, Path::new(&*named.at))?;
+    let is_empty = |at: &str| std::fs::metadata(at).is_ok_and(|found| found.len() == 0);
+    if !is_there(&named.at)? || is_empty(&named.at) {
+        let nothing = prepare(sqlite("sqlite::memory:", wait, Mode::Make)?).await?;
+        return Ok(Database { at: named.at, ..nothing });
+    }
+    let refused = match open(url, wait).await {
+        Err(error) if is_about_the_place(&error) => error,
+        opened => return opened,
+    };
+    let database = lesser(url, wait, &refused).await?;
+    let (found, known) = (version(&database).await?, known(database.engine));
+    let at = database.at.to_string();
+    match found {
+        _ if found == known => Ok(database),
+        _ if found > known => Err(StoreError::TooNew { at, found, known }),
+        _ => {
+            let reason = format!(
+                "it has schema version {found}, and cannot be brought to {known}: {}",
+                reason(&refused)
+            );
+            Err(StoreError::Open { at, reason })
+        }
+    }
+}
+
+/// Says whether there is a file, and that it is one.
+fn is_there(at: &str) -> Result<bool, StoreError> {
+    let open = |reason: String| StoreError::Open { at: at.to_owned(), reason };
+    match std::fs::metadata(at) {
+        // It is not opened for that: whoever closes it again lets go of every lock that this process has on it.
+        Ok(found) if found.is_file() => Ok(true),
+        Ok(found) if found.is_dir() => Err(open("it is a folder".to_owned())),
+        Ok(_) => Err(open("it is no file".to_owned())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(open(format!("it cannot be looked at: {error}"))),
+    }
+}
+
+/// Returns a file as it can be read, by whatever rights there are. What else is wrong with it is told when it is read.
+async fn reached(url: &str, wait: Duration) -> Result<Database, StoreError> {
+    let database = sqlite(url, wait, Mode::Find)?;
+    match version(&database).await {
+        Err(error) if is_about_the_place(&error) => lesser(url, wait, &error).await,
+        _ => Ok(database),
+    }
+}
+
+/// Returns a file that can be read without writing beside it.
+async fn lesser(url: &str, wait: Duration, refused: &StoreError) -> Result<Database, StoreError> {
+    let database = sqlite(url, wait, Mode::Read)?;
+    match version(&database).await {
+        Err(error) if is_about_the_place(&error) => {}
+        _ => return Ok(database),
+    }
+    let log = format!("{}-wal", database.at);
+    if std::fs::metadata(&log).is_ok_and(|found| found.len() > 0) {
+        let reason = format!(
+            "{}; its last events are in {log}, which is read only where files can be made beside it: copy both to \
+             such a folder",
+            reason(refused)
+        );
+        return Err(StoreError::Open { at: database.at.to_string(), reason });
+    }
+    // Whoever could write it would have left files beside it that can be read.
+    let database = sqlite(url, wait, Mode::Still)?;
+    match version(&database).await {
+        Err(error) if is_about_the_place(&error) => {
+            let reason = "it is there and cannot be opened, not even to be read".to_owned();
+            Err(StoreError::Open { at: database.at.to_string(), reason })
+        }
+        _ => Ok(database),
+    }
+}
+
+/// Says whether it is not what is in the file that is in the way.
+fn is_about_the_place(error: &StoreError) -> bool {
+    matches!(error, StoreError::Open { reason, .. } if reason != LOCKED && reason != FOREIGN)
+}
+
+fn reason(error: &StoreError) -> String {
+    match error {
+        StoreError::Open { reason, .. } => reason.clone(),
+        other => other.to_string(),
+    }
 }
 
 /// Asks SQLite what is wrong with the pages of the file that a URL names, whether or not it can be opened as a store.
@@ -128,7 +236,7 @@ pub(crate) async fn pages(url: &str, wait: Duration) -> Result<Vec<String>, Stor
     if !url.starts_with("sqlite:") {
         return Ok(Vec::new());
     }
-    let database = sqlite(url, wait, Make::Never)?;
+    let database = reached(url, wait).await?;
     let pages = upkeep::pages(&database).await;
     database.close().await;
     pages
@@ -144,7 +252,7 @@ fn known(engine: Engine) -> i64 {
 }
 
 async fn open_once(url: &str, wait: Duration) -> Result<Database, StoreError> {
-    let mut database = prepare(sqlite(url, wait, Make::IfMissing)?).await?;
+    let mut database = prepare(sqlite(url, wait, Mode::Make)?).await?;
     if !database.single {
         let place = Place::of(Path::new(&*database.at)).map_err(|error| StoreError::Open {
             at: database.at.to_string(),
@@ -155,11 +263,17 @@ async fn open_once(url: &str, wait: Duration) -> Result<Database, StoreError> {
     Ok(database)
 }
 
-/// Whether a file that is not there is made.
+/// How a SQLite file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Make {
-    IfMissing,
-    Never,
+enum Mode {
+    /// To be read and written, and made where it is not there.
+    Make,
+    /// As it is.
+    Find,
+    /// To be read alone, beside whoever writes it.
+    Read,
+    /// To be read as it stands, without anything beside it.
+    Still,
 }
 
 fn sqlite_options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
@@ -172,9 +286,9 @@ fn sqlite_options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
 }
 
 /// Names a SQLite database. Nothing is opened yet.
-fn sqlite(url: &str, wait: Duration, make: Make) -> Result<Database, StoreError> {
+fn sqlite(url: &str, wait: Duration, mode: Mode) -> Result<Database, StoreError> {
     let options = sqlite_options(url)?
-        .create_if_missing(make == Make::IfMissing)
+        .create_if_missing(mode == Mode::Make)
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(wait)
         .statement_cache_capacity(STATEMENTS)
@@ -185,17 +299,19 @@ fn sqlite(url: &str, wait: Duration, make: Make) -> Result<Database, StoreError>
     let file = options.get_filename().to_owned();
     let at: Arc<str> =
         if single { Arc::from("memory") } else { Arc::from(file.to_string_lossy().as_ref()) };
-    if !single && make == Make::IfMissing {
+    if !single && mode == Mode::Make {
         has_folder(&at, &file)?;
+        is_there(&at)?;
         if !read_only {
             make_private(&file);
         }
     }
     // A file that is only read keeps the mode it has.
-    let options = if single || read_only || make == Make::Never {
-        options
-    } else {
-        options.journal_mode(SqliteJournalMode::Wal)
+    let options = match mode {
+        Mode::Make if !single && !read_only => options.journal_mode(SqliteJournalMode::Wal),
+        Mode::Make | Mode::Find => options,
+        Mode::Read => options.read_only(true),
+        Mode::Still => options.read_only(true).immutable(true),
     };
     let pool = |connections: u32, options: SqliteConnectOptions| -> SqlitePool {
         lasting(connections, wait).connect_lazy_with(options)
@@ -237,9 +353,6 @@ fn has_folder(at: &str, file: &Path) -> Result<(), StoreError> {
     let open = |reason: String| StoreError::Open { at: at.to_owned(), reason };
     if !folder.is_dir() {
         return Err(open(format!("there is no folder {}", folder.display())));
-    }
-    if file.is_dir() {
-        return Err(open("it is a folder".to_owned()));
     }
     Ok(())
 }
@@ -385,10 +498,7 @@ async fn sqlite_version(
     match (version, application, tables) {
         (version, APPLICATION, _) => Ok(version),
         (0, 0, 0) => Ok(0),
-        _ => Err(StoreError::Open {
-            at: database.at.to_string(),
-            reason: "it is a database of another program".to_owned(),
-        }),
+        _ => Err(StoreError::Open { at: database.at.to_string(), reason: FOREIGN.to_owned() }),
     }
 }
 

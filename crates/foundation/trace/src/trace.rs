@@ -101,6 +101,20 @@ impl Trace {
     /// database, [`StoreError::Open`] with the reason in every other case.
     pub async fn open(url: &str, options: Options) -> Result<Self, StoreError> {
         let database = schema::open(url, options.wait.as_duration()).await?;
+        Self::over(database, options).await
+    }
+
+    /// Opens a store for somebody who only reads it: where there is none, nothing is made and nothing is found; where it
+    /// cannot be written, as on a full disk or in somebody else's folder, it is read all the same.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); [`StoreError::Open`] too where it cannot be written and would have to be migrated.
+    pub async fn open_to_read(url: &str, options: Options) -> Result<Self, StoreError> {
+        let database = schema::open_to_read(url, options.wait.as_duration()).await?;
+        Self::over(database, options).await
+    }
+
+    async fn over(database: Database, options: Options) -> Result<Self, StoreError> {
         let feed = Arc::new(Feed::new(read::head(&database).await?));
         let (commands, queue) = mpsc::channel(WAITING);
         let has_wal = database.engine == Engine::Sqlite && !database.single;

@@ -213,6 +213,145 @@ async fn a_process_that_opens_and_says_what_it_meets() {
     println(&error.to_string());
 }
 
+/// Not a test: reads a store, and says how many events it holds or what it met.
+#[tokio::test]
+#[ignore = "started by the tests of who only reads"]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a process that a test starts is told by its environment"
+)]
+async fn a_process_that_reads_and_says_what_there_is() {
+    let url = std::env::var("URL_OF_STORE").unwrap();
+    let options = Options { wait: Span::from_millis(300), ..Options::default() };
+    match Trace::open_to_read(&url, options).await {
+        Err(error) => println(&format!("refused: {error}")),
+        Ok(trace) => {
+            let events = trace.read(Position(0), &Selection::default(), usize::MAX).await.unwrap();
+            let look = Trace::look(&url, Span::from_secs(1)).await.unwrap();
+            let pages = Trace::pages_at(&url, Span::from_secs(1)).await.unwrap();
+            let sound = trace.audit_store(vec![]).await.unwrap().audits[0].faults.is_empty();
+            let written = trace.append(note(99)).await.unwrap_err();
+            println(&format!(
+                "holds {} with schema {:?}, pages {pages:?}, sound {sound}; {written}",
+                events.len(),
+                look.found
+            ));
+        }
+    }
+}
+
+/// Makes a store of three events in a folder; with `open` it is copied while it is still written, its last events beside it.
+async fn made(folder: &Path, open_still: bool) {
+    let own = tempfile::tempdir().unwrap();
+    let trace = open(&url(own.path())).await.unwrap();
+    for n in 0..3 {
+        trace.append(note(n)).await.unwrap();
+    }
+    if !open_still {
+        trace.close().await;
+    }
+    for file in ["store.db", "store.db-wal"].map(|name| own.path().join(name)) {
+        if file.exists() {
+            std::fs::copy(&file, folder.join(file.file_name().unwrap())).unwrap();
+        }
+    }
+    trace.close().await;
+}
+
+/// Reads the store of a folder in a process that may write nowhere near it, once `script` has spoilt it.
+fn read_by(mounts: Mounts, folder: &Path, script: &str, within: &str) -> String {
+    let whole = format!(
+        "{script} exec {within} \"$2\" --ignored --exact a_process_that_reads_and_says_what_there_is --nocapture"
+    );
+    let output = mounts
+        .shell(&whole)
+        .arg(folder)
+        .arg(std::env::current_exe().unwrap())
+        .env("URL_OF_STORE", url(folder))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let told = said.lines().find(|line| line.starts_with("holds") || line.starts_with("refused"));
+    told.map_or_else(
+        || panic!("{output:?}"),
+        |line| line.replace(&*folder.to_string_lossy(), "DIR"),
+    )
+}
+
+/// Begins a process in a namespace in which nobody is anybody: it has no rights beyond those of its owner.
+const NOBODY: &str = "unshare --user";
+
+const IN_A_FILE_SYSTEM: &str = "cp -r \"$1\" /tmp/kept.$$ && mount -t tmpfs -o size=400k none \"$1\" \
+    && cp /tmp/kept.$$/* \"$1\" && rm -r /tmp/kept.$$ &&";
+
+#[tokio::test]
+async fn a_store_is_read_on_a_full_disk_on_one_that_is_read_only_and_in_a_folder_of_somebody_else()
+{
+    let Some(mounts) = Mounts::available() else { return };
+    let full = format!(
+        "{IN_A_FILE_SYSTEM} {{ dd if=/dev/zero of=\"$1/fill\" bs=4096 2>/dev/null; true; }} &&"
+    );
+    let read_only = format!("{IN_A_FILE_SYSTEM} mount -o remount,ro \"$1\" &&");
+    let of_others = "chmod 555 \"$1\" && chmod 444 \"$1\"/* &&";
+
+    let mut said = Vec::new();
+    for (script, within) in [(full.as_str(), ""), (&read_only, ""), (of_others, NOBODY)] {
+        let folder = tempfile::tempdir().unwrap();
+        made(folder.path(), false).await;
+        said.push(read_by(mounts, folder.path(), script, within));
+        let _ = std::process::Command::new("chmod").arg("755").arg(folder.path()).status();
+    }
+
+    let holds = "holds 3 with schema Some(3), pages [], sound true; the store at DIR/store.db cannot be written: ";
+    assert_eq!(
+        said,
+        [
+            format!("{holds}it is read-only"),
+            format!("{holds}it is read-only"),
+            format!("{holds}it is read-only")
+        ]
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_without_writing_says_so_and_makes_nothing() {
+    let Some(mounts) = Mounts::available() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    made(folder.path(), true).await;
+
+    let told = read_by(mounts, folder.path(), "chmod 555 \"$1\" && chmod 444 \"$1\"/* &&", NOBODY);
+    let _ = std::process::Command::new("chmod").arg("755").arg(folder.path()).status();
+
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    files.sort();
+    assert_eq!(files, ["store.db", "store.db-wal"]);
+    assert!(
+        told.starts_with("refused: cannot open the store at DIR/store.db: ")
+            && told.ends_with(
+                "; its last events are in DIR/store.db-wal, which is read only where files can be made beside it: copy \
+                 both to such a folder"
+            ),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn where_there_is_no_store_whoever_reads_finds_nothing_and_makes_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("store.db");
+
+    let trace = Trace::open_to_read(&url(folder.path()), Options::default()).await.unwrap();
+    let events = trace.read(Position(0), &Selection::default(), 9).await.unwrap();
+    trace.close().await;
+    std::fs::create_dir(&file).unwrap();
+    let refused = Trace::open_to_read(&url(folder.path()), Options::default()).await.unwrap_err();
+
+    assert_eq!(events, []);
+    assert!(refused.to_string().ends_with("store.db: it is a folder"), "{refused}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
 #[tokio::test]
 async fn a_file_that_is_removed_while_it_is_open_is_an_error_of_the_next_write() {
     let folder = tempfile::tempdir().unwrap();

@@ -138,15 +138,21 @@ impl Snapshots {
     /// [`Error::Io`].
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, Error> {
         let dir = dir.as_ref();
-        let trees = dir.join("trees");
-        for folder in [dir.to_owned(), trees.clone(), dir.join("blobs"), dir.join("stat-cache")] {
+        for folder in [dir.to_owned(), dir.join("trees"), dir.join("blobs"), dir.join("stat-cache")]
+        {
             blobs::make_private(&folder)?;
         }
-        Ok(Self {
+        Ok(Self::at(dir))
+    }
+
+    /// Names a folder of snapshots for somebody who only reads what is in it. Nothing is made.
+    pub fn at(dir: impl AsRef<Path>) -> Self {
+        let dir = dir.as_ref();
+        Self {
             blobs: Blobs::new(dir.join("blobs")),
-            trees,
+            trees: dir.join("trees"),
             cache: Cache::new(dir.join("stat-cache")),
-        })
+        }
     }
 
     /// Takes a snapshot of a workspace. A file whose size, times and inode are as before is not read.

@@ -7,7 +7,7 @@ use crate::{
     tree::{self, Node},
 };
 use rustix::{
-    fd::{AsFd, OwnedFd},
+    fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{self, Mode, OFlags},
     io::Errno,
 };
@@ -26,7 +26,8 @@ const PARTIAL: &str = "partial";
 /// A folder outside the workspace that takes what is deleted, each with its record.
 #[derive(Debug)]
 pub struct Trash {
-    dir: OwnedFd,
+    /// None where it is only read, and not there.
+    dir: Option<OwnedFd>,
     path: PathBuf,
 }
 
@@ -93,7 +94,27 @@ impl Trash {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = fs::open(path, flags, Mode::empty()).map_err(|e| io(e.into()))?;
+        Ok(Self { dir: Some(dir), path: path.to_owned() })
+    }
+
+    /// Opens the trash for somebody who only looks at it. A folder that is not there is not made, and holds nothing.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the folder is there and cannot be opened.
+    pub fn open_to_read(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = match fs::open(path, flags, Mode::empty()) {
+            Ok(dir) => Some(dir),
+            Err(Errno::NOENT) => None,
+            Err(error) => return Err(Error::io(&path.to_string_lossy(), "open", error)),
+        };
         Ok(Self { dir, path: path.to_owned() })
+    }
+
+    fn dir(&self) -> Result<BorrowedFd<'_>, Error> {
+        let dir = self.dir.as_ref().map(OwnedFd::as_fd);
+        dir.ok_or_else(|| Error::Missing { path: self.path.to_string_lossy().into_owned() })
     }
 
     /// Lists what is there, oldest first.
@@ -103,7 +124,8 @@ impl Trash {
     pub fn list(&self) -> Result<Vec<Trashed>, Error> {
         let written = self.path.to_string_lossy();
         let mut found = Vec::new();
-        for entry in crate::root::list_at(self.dir.as_fd(), OsStr::new("."), &written)? {
+        let Some(dir) = &self.dir else { return Ok(found) };
+        for entry in crate::root::list_at(dir.as_fd(), OsStr::new("."), &written)? {
             let Some(id) = entry.name.to_str().filter(|id| is_id(id)) else { continue };
             // Without content the move into the trash did not happen, or is being undone.
             if self.path.join(id).join(CONTENT).symlink_metadata().is_ok() {
@@ -140,7 +162,7 @@ impl Trash {
         if !is_id(id) || self.path.join(id).symlink_metadata().is_err() {
             return Err(Error::Unknown { what: "trash entry", id: id.to_owned() });
         }
-        tree::remove(Node { folder: self.dir.as_fd(), name: OsStr::new(id), written: id })
+        tree::remove(Node { folder: self.dir()?, name: OsStr::new(id), written: id })
     }
 
     /// Removes for good what was deleted before a time, and returns how many entries that were.
@@ -195,7 +217,7 @@ impl Trash {
             return Err(Error::InTrash { path, id: record.id, source: Box::new(error) });
         }
         let _ = tree::remove(Node {
-            folder: self.dir.as_fd(),
+            folder: self.dir()?,
             name: OsStr::new(&record.id),
             written: &spot.written,
         });
@@ -205,7 +227,7 @@ impl Trash {
     /// Moves an entry's content to `spot`, where nothing may be, and drops the entry.
     pub(crate) fn take(&self, record: &Trashed, spot: &Spot) -> Result<(), Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let folder = fs::openat(&self.dir, &record.id, flags, Mode::empty())
+        let folder = fs::openat(self.dir()?, &record.id, flags, Mode::empty())
             .map_err(|e| Error::io(&record.id, "open", e))?;
         let source =
             Node { folder: folder.as_fd(), name: OsStr::new(CONTENT), written: &record.id };
@@ -228,10 +250,10 @@ impl Trash {
         let io = |e: Errno| Error::io(written, "make a trash entry for", e);
         for number in 0_u32.. {
             let id = format!("{at_ms:013}-{number:04}");
-            match fs::mkdirat(&self.dir, &id, Mode::RWXU) {
+            match fs::mkdirat(self.dir()?, &id, Mode::RWXU) {
                 Ok(()) => {
                     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                    let folder = fs::openat(&self.dir, &id, flags, Mode::empty()).map_err(io)?;
+                    let folder = fs::openat(self.dir()?, &id, flags, Mode::empty()).map_err(io)?;
                     return Ok((id, folder));
                 }
                 Err(Errno::EXIST) => {}
@@ -249,7 +271,8 @@ impl Trash {
             fs::openat(folder, RECORD, flags, Mode::RUSR | Mode::WUSR).map_err(|e| io(e.into()))?;
         let mut file = std::fs::File::from(file);
         file.write_all(&text).and_then(|()| file.sync_data()).map_err(io)?;
-        fs::fsync(folder).and_then(|()| fs::fsync(&self.dir)).map_err(|e| io(e.into()))
+        let dir = self.dir()?;
+        fs::fsync(folder).and_then(|()| fs::fsync(dir)).map_err(|e| io(e.into()))
     }
 }
 

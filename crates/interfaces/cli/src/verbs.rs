@@ -194,6 +194,35 @@ where
     with_settings(settings, |builder, _| builder, work)
 }
 
+/// The same for a verb that only reads: it makes nothing, and reads what it may not write.
+fn reading<T, F>(
+    global: &Global,
+    need: Need,
+    work: impl FnOnce(Formwork, Caller, Settings) -> F,
+) -> Result<T, Fault>
+where
+    F: Future<Output = Result<T, Fault>>,
+{
+    let settings = Settings::load(global, Vec::new(), need)?;
+    with_settings(settings, |builder, _| builder.reading(), work)
+}
+
+/// The same for a verb of which some actions only read.
+fn reading_if<T, F>(
+    reads: bool,
+    global: &Global,
+    need: Need,
+    work: impl FnOnce(Formwork, Caller, Settings) -> F,
+) -> Result<T, Fault>
+where
+    F: Future<Output = Result<T, Fault>>,
+{
+    match reads {
+        true => reading(global, need, work),
+        false => with(global, Vec::new(), need, work),
+    }
+}
+
 /// The same, with the settings read and more said to the builder.
 pub(crate) fn with_settings<T, F>(
     settings: Settings,

@@ -27,7 +27,8 @@ pub(super) fn apart(
     terminal: &Terminal,
     args: Apart,
 ) -> Result<OutcomeCode, Fault> {
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+    let reads = matches!(args, Apart::List);
+    super::reading_if(reads, global, Need::Look, async |formwork, caller, _| {
         match args {
             Apart::List => {
                 let found = formwork.call::<List>(&caller, ListParams {}).await?;

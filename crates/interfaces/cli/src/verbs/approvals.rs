@@ -16,7 +16,8 @@ pub(super) fn approvals(
     terminal: &Terminal,
     args: Approvals,
 ) -> Result<OutcomeCode, Fault> {
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+    let reads = matches!(args, Approvals::List);
+    super::reading_if(reads, global, Need::Look, async |formwork, caller, _| {
         let found = formwork.call::<List>(&caller, ListParams {}).await?;
         let Approvals::Revoke { number, all: _ } = args else {
             terminal.result(&found, || match found.approvals.is_empty() {

@@ -41,7 +41,7 @@ fn verify(
     kept: Vec<Checkpoint>,
     keys: Vec<PublicKey>,
 ) -> Result<OutcomeCode, Fault> {
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+    super::reading(global, Need::Look, async |formwork, caller, _| {
         let found = formwork.call::<Verify>(&caller, VerifyParams { run, kept, keys }).await?;
         terminal.result(&found, || told(&found))?;
         Ok(if found.sound { OutcomeCode::Completed } else { OutcomeCode::Refused })

@@ -29,7 +29,7 @@ pub(super) fn check(
 
 fn checked(global: &Global, terminal: &Terminal, args: Check) -> Result<OutcomeCode, Fault> {
     let Check { staged, all: _, rules, paths } = args;
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, settings| {
+    super::reading(global, Need::Look, async |formwork, caller, settings| {
         if rules {
             let ruled = formwork.call::<Rules>(&caller, RulesParams {}).await?;
             terminal.result(&ruled, || {

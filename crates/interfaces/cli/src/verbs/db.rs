@@ -40,7 +40,7 @@ pub(super) fn db(global: &Global, terminal: &Terminal, args: Db) -> Result<Outco
                 })?;
                 return Ok(OutcomeCode::Completed);
             }
-            super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+            super::reading(global, Need::Look, async |formwork, caller, _| {
                 let status = formwork.call::<GetStatus>(&caller, StatusParams { orphans }).await?;
                 terminal.result(&status, || tell(&status))?;
                 Ok(OutcomeCode::Completed)
@@ -100,7 +100,7 @@ fn exists(look: &Look) -> Result<i64, Fault> {
 /// Checks the log, its views and the pages.
 fn verify(global: &Global, terminal: &Terminal, look: &Look) -> Result<OutcomeCode, Fault> {
     exists(look)?;
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+    super::reading(global, Need::Look, async |formwork, caller, _| {
         let whole = formwork.call::<VerifyStore>(&caller, NoParams {}).await?;
         terminal.result(&whole, || verified(&whole))?;
         Ok(if whole.sound { OutcomeCode::Completed } else { OutcomeCode::Refused })

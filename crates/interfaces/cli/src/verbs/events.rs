@@ -23,7 +23,7 @@ pub(super) fn events(
         let told = "--json prints one document, and --follow never comes to its end";
         return Err(Fault::usage(told).hint("--jsonl prints each event as it comes"));
     }
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+    super::reading(global, Need::Look, async |formwork, caller, _| {
         let mut params = ListParams {
             run: args.run,
             task: None,
@@ -135,7 +135,7 @@ fn line(event: &Event) -> String {
 }
 
 pub(super) fn blob(global: &Global, terminal: &Terminal, args: Blob) -> Result<OutcomeCode, Fault> {
-    super::with(global, Vec::new(), Need::Look, async |formwork, _, _| {
+    super::reading(global, Need::Look, async |formwork, _, _| {
         let found = formwork.store().blob(&args.hash).await;
         match found.map_err(formwork_services::Error::from)? {
             Some(bytes) => {

@@ -18,7 +18,8 @@ pub(super) fn inbox(
     terminal: &Terminal,
     args: Inbox,
 ) -> Result<OutcomeCode, Fault> {
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+    let reads = matches!(args, Inbox::List { .. } | Inbox::Get { .. });
+    super::reading_if(reads, global, Need::Look, async |formwork, caller, _| {
         let resolve = async |item: ItemId, resolution: Resolution| {
             formwork.call::<Resolve>(&caller, ResolveParams { item, resolution }).await
         };

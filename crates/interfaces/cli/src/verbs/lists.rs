@@ -12,7 +12,7 @@ use crate::{
 };
 
 pub(super) fn agents(global: &Global, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+    super::reading(global, Need::Look, async |formwork, caller, _| {
         let found = formwork.call::<agents::List>(&caller, agents::ListParams::default()).await?;
         terminal.result(&found, || {
             let mut out = String::new();
@@ -41,7 +41,7 @@ pub(super) fn tools(
         Some(ToolsVerb::Call(call)) => return super::tool_call::call(global, terminal, call),
         other => Tools { verb: other },
     };
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+    super::reading(global, Need::Look, async |formwork, caller, _| {
         if let Some(ToolsVerb::Show { name }) = args.verb {
             let found = formwork.call::<tools::Get>(&caller, tools::GetParams { name }).await?;
             terminal.result(&found, || shown(&found))?;
@@ -73,7 +73,7 @@ pub(super) fn notepad(
     terminal: &Terminal,
     run: RunId,
 ) -> Result<OutcomeCode, Fault> {
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+    super::reading(global, Need::Look, async |formwork, caller, _| {
         let found = formwork.call::<notepad::List>(&caller, notepad::ListParams { run }).await?;
         terminal.result(&found, || match found.notes.is_empty() {
             true => "the run has no notes\n".to_owned(),

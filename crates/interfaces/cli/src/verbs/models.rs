@@ -32,7 +32,7 @@ pub(super) fn models(
 }
 
 fn list(global: &Global, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
-    super::with(global, Vec::new(), Need::Effect, async |formwork, caller, _| {
+    super::reading(global, Need::Effect, async |formwork, caller, _| {
         let found = formwork.call::<List>(&caller, ListParams::default()).await?;
         terminal.result(&found, || {
             let mut out: String = found.endpoints.iter().map(|it| endpoint(it, row)).collect();
@@ -53,7 +53,7 @@ fn list(global: &Global, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
 }
 
 fn probe(global: &Global, terminal: &Terminal, params: ProbeParams) -> Result<OutcomeCode, Fault> {
-    super::with(global, Vec::new(), Need::Effect, async |formwork, caller, _| {
+    super::reading(global, Need::Effect, async |formwork, caller, _| {
         let found = formwork.call::<Probe>(&caller, params).await?;
         terminal.result(&found, || probed(&found))?;
         let is_sound = found.endpoints.iter().all(|it| it.error.is_none())
@@ -88,7 +88,7 @@ fn probed(found: &Probed) -> String {
 }
 
 fn pull(global: &Global, terminal: &Terminal, params: PullParams) -> Result<OutcomeCode, Fault> {
-    super::with(global, Vec::new(), Need::Effect, async |formwork, caller, _| {
+    super::reading(global, Need::Effect, async |formwork, caller, _| {
         let mut shown = Shown::new(terminal);
         let pulled = formwork
             .pull(&caller, params, |step| {

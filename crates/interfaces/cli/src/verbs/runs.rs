@@ -35,7 +35,19 @@ pub(super) fn runs(global: &Global, terminal: &Terminal, args: Runs) -> Result<O
     };
     let settings = Settings::load(global, Vec::new(), Need::Look)?;
     let (asker, desk) = asking::open(global, terminal, &settings.principal).unzip();
-    let more = |builder, _: &Settings| super::run::equipped(builder, record.as_deref(), asker);
+    let reads = matches!(
+        args,
+        Runs::List { .. }
+            | Runs::Show { .. }
+            | Runs::Transcript { .. }
+            | Runs::Search { .. }
+            | Runs::Export { .. }
+            | Runs::Diff { .. }
+    );
+    let more = |builder, _: &Settings| {
+        let equipped = super::run::equipped(builder, record.as_deref(), asker);
+        if reads { equipped.reading() } else { equipped }
+    };
     super::with_settings(settings, more, async |formwork, caller, _| match args {
         Runs::List { limit, before } => {
             list(&formwork, &caller, terminal, limit, before).await?;
@@ -105,7 +117,7 @@ pub(super) fn replay(
     terminal: &Terminal,
     run: Option<RunId>,
 ) -> Result<OutcomeCode, Fault> {
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+    super::reading(global, Need::Look, async |formwork, caller, _| {
         let run = named_or_last(&formwork, &caller, run).await?;
         let replayed = formwork.call::<Replay>(&caller, ReplayParams { run }).await?;
         terminal.result(&replayed, || {

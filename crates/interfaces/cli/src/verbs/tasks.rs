@@ -21,7 +21,7 @@ pub(super) fn tasks(
     terminal: &Terminal,
     args: Tasks,
 ) -> Result<OutcomeCode, Fault> {
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+    super::reading(global, Need::Look, async |formwork, caller, _| {
         match args {
             Tasks::List { run } => {
                 let run = super::runs::named_or_last(&formwork, &caller, run).await?;
@@ -42,7 +42,7 @@ pub(super) fn spend(
     terminal: &Terminal,
     args: SpendArgs,
 ) -> Result<OutcomeCode, Fault> {
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+    super::reading(global, Need::Look, async |formwork, caller, _| {
         let params = ReportParams { run: args.run, all: args.all };
         let report = formwork.call::<Spend>(&caller, params).await?;
         terminal.result(&report, || told(&report))?;

@@ -50,7 +50,8 @@ pub(super) fn trash(
     terminal: &Terminal,
     args: Trash,
 ) -> Result<OutcomeCode, Fault> {
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+    let reads = matches!(args, Trash::List { .. });
+    super::reading_if(reads, global, Need::Look, async |formwork, caller, _| {
         match args {
             Trash::List { all } => {
                 let found = formwork.call::<List>(&caller, ListParams { all }).await?;

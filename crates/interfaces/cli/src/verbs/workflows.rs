@@ -17,7 +17,7 @@ pub(super) fn workflows(
     terminal: &Terminal,
     args: Workflows,
 ) -> Result<OutcomeCode, Fault> {
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, settings| {
+    super::reading(global, Need::Look, async |formwork, caller, settings| {
         match args {
             Workflows::List => {
                 let listed = formwork.call::<List>(&caller, ListParams {}).await?;

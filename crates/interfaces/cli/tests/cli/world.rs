@@ -44,6 +44,33 @@ impl World {
         fs::write(path, text).unwrap();
     }
 
+    /// Returns the folder of state.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.home.path().join("state")
+    }
+
+    /// Takes from everybody the right to write the folder of state and the log in it, or gives it back.
+    pub(crate) fn only_read(&self, only: bool) {
+        use std::os::unix::fs::PermissionsExt as _;
+        for name in ["formwork.db-wal", "formwork.db-shm"] {
+            let _ = fs::remove_file(self.state().join(name));
+        }
+        let modes = if only { (0o555, 0o444) } else { (0o755, 0o644) };
+        for (path, mode) in [(self.state(), modes.0), (self.state().join("formwork.db"), modes.1)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+    }
+
+    /// Runs `formwork` without the rights that root has beyond those of its owner.
+    pub(crate) fn run_by_nobody(&self, arguments: &[&str]) -> Ran {
+        let own = self.command(arguments);
+        let mut command = Command::new("unshare");
+        command.arg("--user").arg(own.get_program()).args(own.get_args());
+        command.env_clear().envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.current_dir(self.path("")).stdin(Stdio::null());
+        self.ran(&mut command)
+    }
+
     /// Returns `formwork` in the workspace, with these arguments.
     fn command(&self, arguments: &[&str]) -> Command {
         let home = self.home.path();
