@@ -132,7 +132,8 @@ impl Trace {
     /// Takes in the runs of a bundle: each whole, in a transaction of its own, and none before the whole bundle was
     /// found to be what was written.
     ///
-    /// A run that is here already, the same to the last event, is left as it is.
+    /// A run that is here already, the same to the last event, is left as it is. One that this store took out into an archive is
+    /// as it was before: only a run that was never here counts as one from elsewhere.
     ///
     /// # Errors
     /// [`BundleError::Forged`] says what is wrong with it, [`BundleError::Differs`] names a run that is here and is
@@ -148,7 +149,7 @@ impl Trace {
         while let Some(item) = reader.next()? {
             let Item::Run { run, events, head } = item else { continue };
             let fate = fates.get(&run).copied().unwrap_or(Fate::Identical);
-            if fate == Fate::Imported {
+            if matches!(fate, Fate::Imported | Fate::Restored) {
                 reader = self.take_in(reader, (run, events, head)).await?;
             }
             done.push((run, fate));

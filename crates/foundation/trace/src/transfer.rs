@@ -169,6 +169,8 @@ impl<W: Write> Export<'_, W> {
 pub enum Fate {
     /// It is here now.
     Imported,
+    /// It is back: it was taken out of this store into an archive, and is the same to the last event.
+    Restored,
     /// It was here already, the same to the last event.
     Identical,
 }
@@ -197,7 +199,7 @@ pub(crate) async fn fates(
             Some(here) if here == (*events, *head) => {
                 match database.fetch(HAS_EVENTS, vec![run.as_uuid().into()]).await?.is_empty() {
                     // It was archived, and comes back.
-                    true => Fate::Imported,
+                    true => Fate::Restored,
                     false => Fate::Identical,
                 }
             }
@@ -226,7 +228,9 @@ pub(crate) async fn take_in(
     let failed = |error: sqlx::Error| BundleError::from(database.failed(&error));
     let known = connection.fetch(audit::HEAD, vec![run.as_uuid().into()]).await.map_err(failed)?;
     let here = known.first().map_or(Ok(0), |row| row.int(0)).map_err(failed)?;
-    if here != 0 && here != count(events) {
+    let remembered = known.first().map(|row| row.bytes(1)).transpose().map_err(failed)?;
+    let is_own = here != 0 && remembered.as_deref() == Some(head.as_bytes().as_slice());
+    if here != 0 && (here != count(events) || !is_own) {
         // It began while the bundle was verified.
         let here = read::unsigned(here).unwrap_or(0);
         return Err(BundleError::Differs { run, here, there: events });
@@ -262,6 +266,11 @@ pub(crate) async fn take_in(
     }
     let row = vec![run.as_uuid().into(), count(events).into(), head.as_bytes().to_vec().into()];
     statements.insert(connection, &HEADS, vec![row]).await.map_err(failed)?;
+    if is_own {
+        // The store remembers how it ended, and by the chain all that it held: nobody chose it but who ran it here. One that
+        // came from elsewhere before it was archived is still marked.
+        return Ok(());
+    }
     origin::mark(connection, run).await.map_err(failed)
 }
 

@@ -121,6 +121,9 @@ pub struct ImportParams {
 pub struct Imported {
     /// The runs that are here now and were not before.
     pub imported: Vec<RunId>,
+    /// The runs that this machine had taken out into an archive, and that are back as they were.
+    #[serde(default)]
+    pub restored: Vec<RunId>,
     /// The runs that were here already, the same to the last event.
     pub identical: Vec<RunId>,
 }
@@ -142,6 +145,7 @@ impl Operation for Import {
         let of = |fate| done.iter().filter(move |(_, had)| *had == fate).map(|(run, _)| *run);
         Ok(Imported {
             imported: of(Fate::Imported).collect(),
+            restored: of(Fate::Restored).collect(),
             identical: of(Fate::Identical).collect(),
         })
     }

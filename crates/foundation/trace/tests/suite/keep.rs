@@ -348,13 +348,24 @@ pub(crate) async fn ended_runs_leave_into_an_archive_and_come_back(place: &Place
     // While it is away, the log goes on; then it comes back to where it was.
     trace.append(of(running, vec![note("test.meanwhile", json!({}))])).await.unwrap();
     trace.checkpoint(&key, Timestamp::from_micros(2)).await.unwrap();
-    assert_eq!(trace.import(&file).await.unwrap(), [(old, Fate::Imported)]);
+    assert_eq!(trace.import(&file).await.unwrap(), [(old, Fate::Restored)]);
+    assert_eq!(trace.import(&file).await.unwrap(), [(old, Fate::Identical)]);
+    // It is this machine's own, as it was before it left.
+    assert!(!trace.is_imported(old).await.unwrap());
     let after = of_run(&trace, old).await;
     let hashes = |events: &[Event]| events.iter().map(|event| event.hash).collect::<Vec<_>>();
     assert_eq!(hashes(&after), hashes(&before));
     assert_eq!(trace.blob(&blobs[0].hash()).await.unwrap().as_deref(), Some(blobs[0].bytes()));
     let audit = trace.audit_store(vec![]).await.unwrap();
     assert_eq!((audit.checkpoints.len(), audit.archived.len()), (2, 0));
+    assert_sound(&trace).await;
+
+    // It can leave again, and come back from either file.
+    trace.append(of(running, vec![note("test.last", json!({}))])).await.unwrap();
+    let again = trace.archive(limit, now, folder.path(), &NoSecrets).await.unwrap();
+    assert!(again.runs.contains(&old), "{again:?}");
+    assert_eq!(trace.import(&file).await.unwrap(), [(old, Fate::Restored)]);
+    assert_eq!(hashes(&of_run(&trace, old).await), hashes(&before));
     assert_sound(&trace).await;
     trace.close().await;
 }

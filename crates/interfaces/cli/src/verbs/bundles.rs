@@ -70,6 +70,9 @@ pub(super) async fn import(
         for run in &done.imported {
             text.push_str(&format!("run {run} is here now\n"));
         }
+        for run in &done.restored {
+            text.push_str(&format!("run {run} is back from the archive, as it was\n"));
+        }
         for run in &done.identical {
             text.push_str(&format!("run {run} was here already, the same to the last event\n"));
         }
