@@ -65,7 +65,7 @@ impl Source {
             }),
             Self::File(path) => {
                 let path = base.join(path);
-                let bytes = File::open(&path)
+                let bytes = regular(&path)
                     .and_then(read_bounded)
                     .map_err(|source| Error::File { name: name.clone(), path, source })?;
                 text(name, &bytes)
@@ -73,6 +73,15 @@ impl Source {
             Self::Keyring(_) => Err(Error::Unsupported { name: name.clone(), kind: "the keyring" }),
             Self::Command(argv) => text(name, &run(name, argv, base)?),
         }
+    }
+}
+
+/// Opens a regular file: a pipe would be waited for.
+fn regular(path: &Path) -> io::Result<File> {
+    let found = std::fs::metadata(path)?;
+    match found.is_dir() || found.is_file() {
+        true => File::open(path),
+        false => Err(io::Error::other("it is no file")),
     }
 }
 

@@ -144,7 +144,7 @@ impl Trace {
             .await
             .map_err(|error| io::Error::other(error.to_string()))??;
         let fates = transfer::fates(self.database(), &runs).await?;
-        let mut reader = Reader::new(File::open(file)?)?;
+        let mut reader = Reader::new(transfer::opened(file)?)?;
         let mut done = Vec::with_capacity(runs.len());
         while let Some(item) = reader.next()? {
             let Item::Run { run, events, head } = item else { continue };

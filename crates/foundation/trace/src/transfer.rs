@@ -175,9 +175,21 @@ pub enum Fate {
     Identical,
 }
 
+/// Opens a bundle, which is a regular file: it is read twice, and a pipe would be waited for.
+pub(crate) fn opened(path: &Path) -> std::io::Result<std::fs::File> {
+    let is_file = |found: std::fs::Metadata| match found.is_file() {
+        true => Ok(()),
+        false => Err(std::io::Error::other(format!("{} is no file", path.display()))),
+    };
+    is_file(std::fs::metadata(path)?)?;
+    let file = std::fs::File::open(path)?;
+    is_file(file.metadata()?)?;
+    Ok(file)
+}
+
 /// Reads a whole bundle and tells which runs it holds. Nothing of it is kept.
 pub(crate) fn verified(path: &Path) -> Result<Vec<(RunId, u64, BlobHash)>, BundleError> {
-    let mut reader = Reader::new(std::fs::File::open(path)?)?;
+    let mut reader = Reader::new(opened(path)?)?;
     let mut runs = Vec::new();
     while let Some(item) = reader.next()? {
         if let Item::Run { run, events, head } = item {

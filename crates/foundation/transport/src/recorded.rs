@@ -102,7 +102,7 @@ impl Deck {
             if path.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
-            let text = fs::read_to_string(&path).map_err(|error| unreadable(&path, error))?;
+            let text = crate::scripted::read(&path).map_err(|error| unreadable(&path, error))?;
             let cassette: Cassette =
                 serde_json::from_str(&text).map_err(|error| wrong(&path, error.to_string()))?;
             if cassette.format_version != VERSION {

@@ -138,11 +138,11 @@ pub struct Scripted {
     script: Arc<Script>,
 }
 
-/// The largest script that is read, in bytes.
+/// The largest script or recording that is read, in bytes.
 const LARGEST: u64 = 64 * 1024 * 1024;
 
 /// Reads a regular file: a pipe would be waited for, and a device read without end.
-fn read(path: &Path) -> io::Result<String> {
+pub(crate) fn read(path: &Path) -> io::Result<String> {
     let found = std::fs::metadata(path)?;
     if !found.is_file() && !found.is_dir() {
         return Err(io::Error::other("it is no file"));

@@ -1,6 +1,6 @@
 //! `formwork audit`: whether the log is what was written.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 use formwork_protocols::{OutcomeCode, RunId, store::AuditFault};
@@ -77,7 +77,7 @@ enum Kept {
 
 /// Reads checkpoints that were kept elsewhere.
 fn read(file: &Path) -> Result<Vec<Checkpoint>, Fault> {
-    let text = fs::read_to_string(file)
+    let text = formwork_services::reading::document(file)
         .with_context(|| format!("cannot read {}", file.display()))
         .map_err(Fault::setup)?;
     let kept: Vec<Checkpoint> = serde_json::Deserializer::from_str(&text)

@@ -607,12 +607,20 @@ fn workflow_path(settings: &Settings, name: &str) -> Result<std::path::PathBuf, 
     })
 }
 
+/// Reads a text of a person's size, and no more of what has no end.
 pub(super) fn standard_input() -> Result<String, Fault> {
-    let mut text = String::new();
-    io::stdin()
-        .read_to_string(&mut text)
-        .context("cannot read standard input")
-        .map_err(Fault::setup)?;
+    let most = formwork_services::reading::LARGEST;
+    let unread = |error: io::Error| {
+        Fault::setup(anyhow::Error::from(error).context("cannot read standard input"))
+    };
+    let mut bytes = Vec::new();
+    io::stdin().take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(unread)?;
+    if bytes.len() as u64 > most {
+        return Err(Fault::usage(format!("standard input has more than {most} bytes"))
+            .hint("put it into a file of the workspace, and say there where it is"));
+    }
+    let text = String::from_utf8(bytes)
+        .map_err(|_| unread(io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8")))?;
     if text.trim().is_empty() {
         return Err(Fault::usage("standard input is empty"));
     }

@@ -228,7 +228,8 @@ fn the_checkpoints_of_a_log_are_compared_however_it_is_named() {
     fs::copy(state.join("formwork.db"), state.join("moved.db")).unwrap();
     let moved = format!("sqlite://{}", state.join("moved.db").display());
     let moved = world.run(&["audit", "verify", "--database-url", &moved]);
-    let empty = world.run(&["audit", "verify", "--checkpoint", "/dev/null"]);
+    world.put("empty.jsonl", "");
+    let empty = world.run(&["audit", "verify", "--checkpoint", "empty.jsonl"]);
 
     assert!(whole.stdout.contains("1 of 1 checkpoints hold"), "{whole}");
     assert!(moved.stdout.contains("1 of 1 checkpoints hold"), "{moved}");
@@ -237,5 +238,58 @@ fn the_checkpoints_of_a_log_are_compared_however_it_is_named() {
         "{other}"
     );
     assert_eq!(empty.code, 3, "{empty}");
-    assert!(empty.stderr.contains("/dev/null holds no checkpoint"), "{empty}");
+    assert!(empty.stderr.contains("empty.jsonl holds no checkpoint"), "{empty}");
+}
+
+#[test]
+fn a_pipe_or_a_device_in_the_place_of_a_file_ends_with_a_message_and_is_not_waited_for() {
+    let world = World::new();
+    scripted(&world);
+    world.put("recordings/a.txt", "");
+    let pipes = [world.path("pipe"), world.path("recordings/a.json")];
+    for pipe in &pipes {
+        assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
+    }
+    let with = |provider: &str| {
+        format!(
+            "format_version = 1\nsandbox = \"auto\"\n[providers.s]\n{provider}\n\
+             [models.\"s/any\"]\nprice = \"local\"\n[categories]\ndefault = \"s/any\"\n"
+        )
+    };
+    world.put("recorded.toml", &with("kind = \"recorded\"\nbase_url = \"recordings\""));
+    world.put("key.toml", &with("kind = \"anthropic\"\napi_key = { file = \"pipe\" }"));
+    let ask = |config| ["ask", "Is it so?", "--config", config];
+
+    let told = [
+        world.run(&["runs", "import", "pipe"]),
+        world.run(&["runs", "import", "/dev/zero"]),
+        world.run(&["audit", "verify", "--checkpoint", "pipe"]),
+        world.run(&["audit", "verify", "--checkpoint", "/dev/zero"]),
+        world.run(&ask("recorded.toml")),
+        world.run(&ask("key.toml")),
+        world.run(&["runs", "list", "--database-url", "sqlite://pipe"]),
+    ];
+
+    for ran in told {
+        assert!(ran.code != 0 && ran.stderr.contains("is no file"), "{ran}");
+    }
+}
+
+#[test]
+fn standard_input_without_end_is_refused_at_its_bound() {
+    let world = World::new();
+    scripted(&world);
+    let readers: [&[&str]; 4] = [
+        &["run", "-m", "-", "--config", "given.toml"],
+        &["ask", "-", "--config", "given.toml"],
+        &["-", "--config", "given.toml"],
+        &["tools", "call", "fs.read", "--args", "-", "--config", "given.toml"],
+    ];
+
+    for arguments in readers {
+        let ran = world.run_fed(arguments, "/dev/zero");
+
+        assert_eq!(ran.code, 64, "{arguments:?}: {ran}");
+        assert!(ran.stderr.contains("standard input has more than 4194304 bytes"), "{ran}");
+    }
 }

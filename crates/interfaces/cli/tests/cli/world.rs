@@ -103,6 +103,11 @@ impl World {
         self.ran(command.env("HOME", home))
     }
 
+    /// Runs `formwork` with a file as its standard input.
+    pub(crate) fn run_fed(&self, arguments: &[&str], file: &str) -> Ran {
+        self.ran(self.command(arguments).stdin(fs::File::open(file).unwrap()))
+    }
+
     /// Runs `formwork` in the workspace.
     pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
         self.ran(&mut self.command(arguments))
