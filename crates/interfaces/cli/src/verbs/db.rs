@@ -1,7 +1,7 @@
 //! `formwork db`: the store itself.
 
 use anyhow::anyhow;
-use formwork_protocols::OutcomeCode;
+use formwork_protocols::{OutcomeCode, StoreError};
 use formwork_services::{
     Look,
     operations::db::{
@@ -12,7 +12,7 @@ use formwork_services::{
 
 use crate::{
     args::{Db, Global},
-    fault::Fault,
+    fault::{Fault, What},
     settings::{Need, Settings},
     terminal::Terminal,
 };
@@ -92,13 +92,22 @@ pub(super) fn db(global: &Global, terminal: &Terminal, args: Db) -> Result<Outco
 /// Returns the version of a store that has to be there.
 fn exists(look: &Look) -> Result<i64, Fault> {
     look.found.ok_or_else(|| {
-        Fault::setup(anyhow!("there is no store at {}", look.at))
-            .hint("`formwork db init` makes one, and so does the first run")
+        let there = instead(look).unwrap_or_else(|| format!("there is no store at {}", look.at));
+        Fault::setup(anyhow!(there)).hint("`formwork db init` makes one, and so does the first run")
     })
+}
+
+/// Says what stands in the place of a store that is not there.
+fn instead(look: &Look) -> Option<String> {
+    let found = std::fs::metadata(&look.at).ok().filter(|_| look.found.is_none())?;
+    Some(format!("{} has {} bytes, and no log in it", look.at, found.len()))
 }
 
 /// Checks the log, its views and the pages.
 fn verify(global: &Global, terminal: &Terminal, look: &Look) -> Result<OutcomeCode, Fault> {
+    if let Some(instead) = instead(look) {
+        return damaged(terminal, &[], &[instead]);
+    }
     exists(look)?;
     super::reading(global, Need::Look, async |formwork, caller, _| {
         let whole = formwork.call::<VerifyStore>(&caller, NoParams {}).await?;
@@ -107,15 +116,38 @@ fn verify(global: &Global, terminal: &Terminal, look: &Look) -> Result<OutcomeCo
     })
 }
 
-/// Tells which pages are damaged of a store that cannot be opened for it.
+/// Tells what is damaged of a store that cannot be opened for it: which pages, where they can be asked for.
 fn unopened(settings: &Settings, terminal: &Terminal, fault: Fault) -> Result<OutcomeCode, Fault> {
     let pages = super::block_on(async { Ok(super::builder(settings).pages().await?) });
-    let Some(pages) = pages.ok().filter(|pages| !pages.is_empty()) else { return Err(fault) };
-    let unreadable = fault.messages();
+    let pages = pages.unwrap_or_default();
+    match pages.is_empty() && !is_damage(&fault) {
+        true => Err(fault),
+        false => damaged(terminal, &pages, &fault.messages()),
+    }
+}
+
+/// Tells whether it is what stands in the place of the store that is wrong, and not the way there.
+fn is_damage(fault: &Fault) -> bool {
+    let What::Other(error) = &fault.what else { return false };
+    match error.downcast_ref::<formwork_services::Error>() {
+        Some(formwork_services::Error::Store(StoreError::Corrupt { .. })) => true,
+        Some(formwork_services::Error::Store(StoreError::Open { at, .. })) => {
+            std::fs::metadata(at).is_ok_and(|found| !found.is_file())
+        }
+        _ => false,
+    }
+}
+
+/// Tells that a store is not whole, as of a log that was changed.
+fn damaged(
+    terminal: &Terminal,
+    pages: &[String],
+    unreadable: &[String],
+) -> Result<OutcomeCode, Fault> {
     let document = serde_json::json!({
         "version": 1, "sound": false, "pages": pages, "unreadable": unreadable
     });
-    terminal.result(&document, || lines(&pages) + &lines(&unreadable) + DAMAGED)?;
+    terminal.result(&document, || lines(pages) + &lines(unreadable) + DAMAGED)?;
     Ok(OutcomeCode::Refused)
 }
 

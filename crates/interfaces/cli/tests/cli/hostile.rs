@@ -293,3 +293,53 @@ fn standard_input_without_end_is_refused_at_its_bound() {
         assert!(ran.stderr.contains("standard input has more than 4194304 bytes"), "{ran}");
     }
 }
+
+#[test]
+fn what_is_no_log_is_told_by_db_verify_as_a_log_that_is_damaged_with_what_to_do() {
+    let sound = |world: &World| {
+        assert_eq!(world.run(&["db", "init"]).code, 0);
+        fs::read(world.state().join("formwork.db")).unwrap()
+    };
+    let cut = |at: usize| move |bytes: Vec<u8>| bytes[..at].to_vec();
+    let spoilt = |mut bytes: Vec<u8>| {
+        bytes[100..4000].fill(0xa5);
+        bytes
+    };
+    type Spoil = Box<dyn Fn(Vec<u8>) -> Vec<u8>>;
+    let cases: [(&str, Spoil); 5] = [
+        ("the file is not a SQLite database", Box::new(|_| b"what a person wrote ".repeat(40))),
+        ("is damaged", Box::new(cut(50))),
+        ("is damaged", Box::new(cut(6000))),
+        ("has 0 bytes, and no log in it", Box::new(cut(0))),
+        ("is damaged", Box::new(spoilt)),
+    ];
+    for (part, spoil) in cases {
+        let world = World::new();
+        let file = world.state().join("formwork.db");
+        let bytes = spoil(sound(&world));
+        fs::write(&file, &bytes).unwrap();
+
+        let verified = world.run(&["db", "verify"]);
+        let machine = world.run(&["db", "verify", "--json"]);
+        let others =
+            ["status", "vacuum", "rebuild", "migrate"].map(|verb| world.run(&["db", verb]));
+
+        assert_eq!((verified.code, machine.code), (2, 2), "{part}: {verified}");
+        assert!(verified.stdout.contains(part), "{part}: {verified}");
+        assert!(verified.stdout.ends_with("see the guide of the log\n"), "{part}: {verified}");
+        let document: Value = serde_json::from_str(&machine.stdout).unwrap();
+        assert_eq!(document["sound"], json!(false), "{part}: {machine}");
+        for other in others {
+            assert!(other.code == 3 && other.stderr.contains("hint: "), "{part}: {other}");
+            assert!(!other.stderr.contains("panicked"), "{part}: {other}");
+        }
+        assert_eq!(fs::read(&file).unwrap(), bytes, "{part}: nothing is made of it");
+    }
+    let world = World::new();
+    fs::create_dir_all(world.state().join("formwork.db")).unwrap();
+
+    let folder = world.run(&["db", "verify"]);
+
+    assert_eq!(folder.code, 2, "{folder}");
+    assert!(folder.stdout.contains("it is a folder"), "{folder}");
+}
