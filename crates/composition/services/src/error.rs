@@ -342,6 +342,11 @@ impl Error {
             {
                 "check that the server runs, and the address, the user and the password of database_url".to_owned()
             }
+            Self::Store(StoreError::Open { reason, .. } | StoreError::Unavailable { reason, .. })
+                if reason.starts_with("no more ") =>
+            {
+                "raise the limit (`ulimit -n` for files, `ulimit -u` for threads), or end other programs".to_owned()
+            }
             Self::Store(_) => "check the disk and the rights of the file, or name another with --database-url".to_owned(),
             _ => return None,
         })

@@ -59,7 +59,7 @@ fn classify(error: &sqlx::Error) -> Class {
         sqlx::Error::PoolTimedOut => {
             Class::Passing("no connection could be had in time".to_owned())
         }
-        sqlx::Error::Io(cause) => Class::Passing(cause.to_string()),
+        sqlx::Error::Io(cause) => Class::Passing(of_the_system(cause)),
         sqlx::Error::Tls(cause) => Class::Passing(cause.to_string()),
         sqlx::Error::WorkerCrashed => Class::Passing("its thread ended".to_owned()),
         sqlx::Error::ColumnDecode { index, source } => {
@@ -70,6 +70,18 @@ fn classify(error: &sqlx::Error) -> Class {
             None => postgres(postgres_code(error).as_deref().unwrap_or(""), cause.message()),
         },
         other => Class::Other(other.to_string()),
+    }
+}
+
+/// Says what the system did not give. A connection to SQLite is a thread, and one that is not begun is the usual cause.
+fn of_the_system(cause: &std::io::Error) -> String {
+    // EMFILE and ENFILE, which have no kind of their own.
+    match cause.raw_os_error() {
+        Some(23 | 24) => format!("no more files may be opened: {cause}"),
+        _ if cause.kind() == std::io::ErrorKind::WouldBlock => {
+            format!("no more threads may be started: {cause}")
+        }
+        _ => cause.to_string(),
     }
 }
 

@@ -30,6 +30,7 @@ use crate::{fault::Fault, terminal::Terminal};
 
 /// Reads the command line, does what it says, and returns the exit code.
 pub fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(|panic| terminal::complain(&fault_of_ours(panic))));
     if asks_version(std::env::args_os().skip(1)) {
         return version();
     }
@@ -37,12 +38,18 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let code = if error.use_stderr() { OutcomeCode::Usage.exit_code() } else { 0 };
-            // What cannot be printed here cannot be printed anywhere.
-            let _ = match error.use_stderr() && asks_json(std::env::args_os().skip(1)) {
+            let printed = match error.use_stderr() && asks_json(std::env::args_os().skip(1)) {
                 true => usage(&error),
-                false => error.print(),
+                false => error.print().and_then(|()| io::Write::flush(&mut io::stdout())),
             };
-            return ExitCode::from(code);
+            return match printed {
+                Err(error) if code == 0 && error.kind() != io::ErrorKind::BrokenPipe => {
+                    terminal::complain(&format!("formwork: cannot print: {error}\n"));
+                    ExitCode::from(OutcomeCode::Failed.exit_code())
+                }
+                // What cannot be printed here cannot be printed anywhere.
+                _ => ExitCode::from(code),
+            };
         }
     };
     let terminal = Terminal::new(&cli.global);
@@ -50,6 +57,28 @@ pub fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code.exit_code()),
         Err(fault) => report(&fault, &terminal),
     }
+}
+
+/// Tells in a line of a fault that nothing of ours has foreseen.
+fn fault_of_ours(panic: &std::panic::PanicHookInfo<'_>) -> String {
+    let what = panic.payload();
+    let what = what
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| what.downcast_ref::<String>().map(String::as_str));
+    let what = what.unwrap_or("it gave no reason").lines().next().unwrap_or_default();
+    let place = panic.location().map(|at| format!(" ({at})")).unwrap_or_default();
+    // What the system did not give, where nobody of those who use it can say so.
+    let wants = ["os error 11", "os error 24", "code: 11,", "code: 24,"];
+    let hint = match wants.iter().any(|want| what.contains(want)) {
+        true => {
+            "the system gave no more threads or files: raise `ulimit -u` and `ulimit -n`, or end other programs"
+        }
+        false => {
+            "this is a fault of Formwork's own; what was recorded is whole, and `formwork runs resume` goes on"
+        }
+    };
+    format!("formwork: {what}{place}\nhint: {hint}\n")
 }
 
 /// Tells whether all that is asked for is the version: then the other verbs need not be put together.

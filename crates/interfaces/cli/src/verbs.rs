@@ -150,6 +150,7 @@ fn counted(number: u64, noun: &str) -> String {
 
 /// Carries out work that waits: one thread where one is enough.
 fn block_on<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    has_room()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -158,6 +159,35 @@ fn block_on<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault>
     // What was given up may still hold a thread, and changes nothing any more.
     runtime.shutdown_timeout(LEAVE);
     done
+}
+
+/// How many files a process has to be allowed to open: a log, its readers, and a few programs with their pipes. Whoever has
+/// fewer is told so at once, in place of by whatever comes to need one more.
+const FILES: u64 = 64;
+
+/// Sees to it that as many files can be opened as a verb needs.
+fn has_room() -> Result<(), Fault> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let is_enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= FILES);
+    let wanted = Rlimit { current: Some(FILES), maximum };
+    if is_enough(current) || (is_enough(maximum) && setrlimit(Resource::Nofile, wanted).is_ok()) {
+        return Ok(());
+    }
+    let limit = current.unwrap_or_default();
+    Err(Fault::setup(anyhow::anyhow!(
+        "no more than {limit} files may be open at once, and {FILES} are needed"
+    ))
+    .hint("raise the limit, as by `ulimit -n 1024`"))
+}
+
+/// Makes a folder for a while.
+fn temporary() -> Result<tempfile::TempDir, Fault> {
+    let made = tempfile::Builder::new().prefix("formwork-").tempdir();
+    made.map_err(|error| {
+        Fault::setup(anyhow::Error::from(error).context("cannot make a temporary folder"))
+            .hint("set TMPDIR to a folder that is there and can be written")
+    })
 }
 
 /// How long a thread is waited for whose work nobody waits for.

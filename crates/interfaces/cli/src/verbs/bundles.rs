@@ -28,7 +28,7 @@ pub(super) async fn export(
 ) -> Result<OutcomeCode, Fault> {
     if output.as_deref() == Some(Path::new(STDOUT)) {
         // It is whole before the first byte of it is printed.
-        let folder = tempfile::tempdir()?;
+        let folder = super::temporary()?;
         let file = folder.path().join("run.jsonl");
         let params = ExportParams { run, file: file.clone(), overwrite: false };
         formwork.call::<Export>(caller, params).await?;

@@ -343,3 +343,68 @@ fn what_is_no_log_is_told_by_db_verify_as_a_log_that_is_damaged_with_what_to_do(
     assert_eq!(folder.code, 2, "{folder}");
     assert!(folder.stdout.contains("it is a folder"), "{folder}");
 }
+
+#[test]
+fn with_few_files_to_open_there_is_one_message_in_place_of_a_panic() {
+    let world = World::new();
+    scripted(&world);
+    let verbs: [&[&str]; 4] = [
+        &["runs", "list"],
+        &["db", "init"],
+        &["ask", "So?", "--config", "given.toml"],
+        &["doctor", "--offline"],
+    ];
+    for limit in ["6", "8", "12", "16", "32", "63"] {
+        for verb in verbs {
+            let ran = world.run_within(&format!("ulimit -n {limit}"), verb);
+
+            assert_eq!(ran.code, 3, "{limit} {verb:?}: {ran}");
+            let told = format!(
+                "formwork: no more than {limit} files may be open at once, and 64 are needed\n\
+                 hint: raise the limit, as by `ulimit -n 1024`\n"
+            );
+            assert_eq!(ran.stderr, told, "{verb:?}");
+        }
+    }
+    let soft = world.run_within("ulimit -S -n 16", &["ask", "So?", "--config", "given.toml"]);
+    let enough = world.run_within("ulimit -n 64", &["ask", "So?", "--config", "given.toml"]);
+
+    assert_eq!((soft.code, enough.code), (0, 0), "{soft}\n{enough}");
+}
+
+#[test]
+fn what_cannot_be_printed_is_no_success_and_a_reader_that_has_gone_is_no_failure() {
+    let world = World::new();
+    let verbs: [&[&str]; 4] =
+        [&["--help"], &["--version"], &["runs", "list"], &["completions", "bash"]];
+    for verb in verbs {
+        let full = world.run_within("exec >/dev/full", verb);
+        let closed = world.run_within("exec >&- <&-", verb);
+
+        assert_eq!(full.code, 1, "{verb:?}: {full}");
+        assert_eq!((closed.code, world.run_unread(verb)), (0, 0), "{verb:?}: {closed}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_gone_is_named_and_what_needs_none_is_done() {
+    let world = World::new();
+    scripted(&world);
+    let gone = "mkdir gone && cd gone && rmdir ../gone";
+    let asked = world.run(&["ask", "So?", "--config", "given.toml"]);
+    let run = asked.stdout.split("run ").last().unwrap().split(' ').next().unwrap().to_owned();
+
+    let here = world.run_within(gone, &["runs", "list"]);
+    let elsewhere = world.run_within(gone, &["-C", "/", "runs", "list"]);
+    let temporary =
+        world.run_within("export TMPDIR=/no/such", &["runs", "export", &run, "-o", "-"]);
+    let homeless = world.run_within(
+        "unset HOME FORMWORK_CONFIG_DIR FORMWORK_STATE_DIR; export HOME=relative",
+        &["runs", "list"],
+    );
+
+    assert!(here.code == 3 && here.stderr.contains("the present folder is gone"), "{here}");
+    assert_eq!(elsewhere.code, 0, "{elsewhere}");
+    assert!(temporary.code == 3 && temporary.stderr.contains("hint: set TMPDIR"), "{temporary}");
+    assert!(homeless.code == 3 && homeless.stderr.contains("hint: set HOME"), "{homeless}");
+}

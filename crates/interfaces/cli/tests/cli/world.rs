@@ -108,6 +108,17 @@ impl World {
         self.ran(self.command(arguments).stdin(fs::File::open(file).unwrap()))
     }
 
+    /// Runs `formwork` once a script of `sh` has changed the process that it is run in.
+    pub(crate) fn run_within(&self, script: &str, arguments: &[&str]) -> Ran {
+        let own = self.command(arguments);
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("{script}\nexec \"$@\"")).arg("sh");
+        command.arg(own.get_program()).args(own.get_args()).env_clear();
+        command.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.current_dir(self.path("")).stdin(Stdio::null());
+        self.ran(&mut command)
+    }
+
     /// Runs `formwork` in the workspace.
     pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
         self.ran(&mut self.command(arguments))
