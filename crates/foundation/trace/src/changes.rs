@@ -274,12 +274,12 @@ impl Changes {
 
     fn file(&mut self, run: RunId, data: &FileChange) {
         let file = self.files.entry((run, data.path.clone())).or_insert(File {
-            first: data.before,
+            first: held(data.before, data.before_mode),
             last: None,
             added: 0,
             removed: 0,
         });
-        file.last = data.after;
+        file.last = held(data.after, data.after_mode);
         file.added = file.added.saturating_add(count(data.added));
         file.removed = file.removed.saturating_add(count(data.removed));
     }
@@ -313,6 +313,16 @@ impl Changes {
             all(&CHECKS, self.checks, |row| row),
             all(&CALLS, self.calls, |row| row),
         ]
+    }
+}
+
+/// Returns what tells a path's state from another: the hash of its content, and of a file that may be run one that says so
+/// besides. Whether it may be is a change as any other.
+fn held(content: Option<BlobHash>, mode: Option<u32>) -> Option<BlobHash> {
+    let runs = mode.is_some_and(|mode| mode & 0o170_000 == 0o100_000 && mode & 0o111 != 0);
+    match content {
+        Some(hash) if runs => Some(BlobHash::of(&[hash.as_bytes().as_slice(), b" runs"].concat())),
+        content => content,
     }
 }
 

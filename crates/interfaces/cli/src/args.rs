@@ -201,7 +201,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "AMOUNT", value_parser = amount, allow_hyphen_values = true)]
     pub usd: Option<Usd>,
     /// The most model calls.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     pub rounds: Option<u32>,
     /// An exit check of a one-task run, such as "cargo test". May be repeated.
     #[arg(long = "check", value_name = "COMMAND")]
@@ -216,7 +216,7 @@ pub struct RunOptions {
     #[arg(long = "var", value_name = "NAME=VALUE")]
     pub vars: Vec<String>,
     /// How many tasks run at once.
-    #[arg(long, value_name = "N", value_parser = at_once)]
+    #[arg(long, value_name = "N", value_parser = at_once, allow_negative_numbers = true)]
     pub width: Option<usize>,
     /// Whether processes are confined: on, auto or off.
     #[arg(long, value_name = "MODE", hide_possible_values = true)]
@@ -296,7 +296,7 @@ pub struct Loop {
     #[arg(long, value_name = "NAME", requires = "review")]
     pub reviewer: Option<AgentName>,
     /// The most rounds; 8 where absent.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     pub rounds: Option<u32>,
     /// The most that all rounds together may cost, in US dollars.
     #[arg(long, visible_alias = "usd", value_name = "AMOUNT", value_parser = amount, allow_hyphen_values = true)]
@@ -305,10 +305,10 @@ pub struct Loop {
     #[arg(long)]
     pub known_failures: bool,
     /// The most lines that all rounds together may change; 2000 where absent.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true)]
     pub max_lines: Option<u64>,
     /// The most files; 60 where absent.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true)]
     pub max_files: Option<u64>,
     /// What must not be touched, such as "tests/**". May be repeated.
     #[arg(long, value_name = "GLOB")]
@@ -360,7 +360,7 @@ pub struct Goal {
     #[arg(long)]
     pub plan_only: bool,
     /// The most tasks of the plan; 12 where absent.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     pub tasks: Option<u32>,
     /// The most that plan and tasks together may cost, in US dollars.
     #[arg(long, visible_alias = "usd", value_name = "AMOUNT", value_parser = amount, allow_hyphen_values = true)]
@@ -464,7 +464,7 @@ pub enum Runs {
     /// List runs, the newest first.
     List {
         /// How many.
-        #[arg(short = 'n', long, default_value_t = 20, value_parser = at_least_one)]
+        #[arg(short = 'n', long, default_value_t = 20, value_parser = at_least_one, allow_negative_numbers = true)]
         limit: usize,
         /// Only those older than this one.
         #[arg(long, value_name = "RUN")]
@@ -493,7 +493,7 @@ pub enum Runs {
         /// The text, in whatever letters.
         text: String,
         /// How many finds.
-        #[arg(short = 'n', long, default_value_t = 20)]
+        #[arg(short = 'n', long, default_value_t = 20, value_parser = at_least_one, allow_negative_numbers = true)]
         limit: usize,
     },
     /// Say something to a run that goes on; its conversations hear it at their next turn.
@@ -778,13 +778,13 @@ pub struct Events {
     /// The run; all where absent.
     pub run: Option<RunId>,
     /// Only events after this position.
-    #[arg(long, value_name = "POSITION", value_parser = position, default_value = "0")]
+    #[arg(long, value_name = "POSITION", value_parser = position, default_value = "0", allow_negative_numbers = true)]
     pub after: Position,
     /// Only kinds that begin so, such as tool. or task.escalated. May be repeated.
     #[arg(long, value_name = "PREFIX")]
     pub kind: Vec<String>,
     /// How many; all of a run, and 1000 of the whole log, where absent.
-    #[arg(short = 'n', long, value_parser = at_least_one)]
+    #[arg(short = 'n', long, value_parser = at_least_one, allow_negative_numbers = true)]
     pub limit: Option<usize>,
     /// Go on as they come.
     #[arg(short, long)]
@@ -1052,7 +1052,7 @@ fn age(text: &str) -> Result<Age, String> {
 }
 
 fn position(text: &str) -> Result<Position, String> {
-    text.parse().map(Position).map_err(|_| "expected a number".to_owned())
+    text.parse().map(Position).map_err(|_| "expected a number of at least 0".to_owned())
 }
 
 /// Reads how many of something are wanted.
@@ -1060,7 +1060,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("wanted at least 1".to_owned()),
         Ok(number) => Ok(number),
-        Err(_) => Err("wanted a number".to_owned()),
+        Err(_) => Err(format!("wanted a number from 1 to {}", usize::MAX)),
     }
 }
 

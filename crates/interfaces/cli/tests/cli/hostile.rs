@@ -408,3 +408,75 @@ fn a_folder_that_is_gone_is_named_and_what_needs_none_is_done() {
     assert!(temporary.code == 3 && temporary.stderr.contains("hint: set TMPDIR"), "{temporary}");
     assert!(homeless.code == 3 && homeless.stderr.contains("hint: set HOME"), "{homeless}");
 }
+
+#[test]
+fn a_count_of_nothing_or_less_is_refused_with_its_range() {
+    let world = World::new();
+    let cases: [(&[&str], &str); 11] = [
+        (&["runs", "list", "-n", "0"], "wanted at least 1"),
+        (&["runs", "list", "-n", "-1"], "wanted a number from 1 to"),
+        (&["runs", "search", "so", "-n", "0"], "wanted at least 1"),
+        (&["runs", "search", "so", "-n", "-5"], "wanted a number from 1 to"),
+        (&["events", "-n", "-1"], "wanted a number from 1 to"),
+        (&["events", "--after", "-1"], "a number of at least 0"),
+        (&["run", "-m", "So", "--width", "-1"], "a number of at least 1"),
+        (&["run", "-m", "So", "--rounds", "-1"], "-1 is not in 1..="),
+        (&["loop", "So", "--rounds", "0"], "0 is not in 1..="),
+        (&["loop", "So", "--max-files", "0"], "0 is not in 1.."),
+        (&["goal", "So", "--tasks", "-2"], "-2 is not in 1..="),
+    ];
+
+    for (arguments, part) in cases {
+        let ran = world.run(arguments);
+
+        assert!(ran.code == 64 && ran.stderr.contains(part), "{arguments:?}: {ran}");
+    }
+}
+
+#[test]
+fn the_right_to_run_a_file_is_a_change_in_the_outcome_the_diff_and_for_undo() {
+    let by_tool =
+        "{ tool = \"fs.set_executable\", arguments = { path = \"a.sh\", executable = true } }";
+    let by_program = "{ tool = \"exec\", arguments = { command = [\"chmod\", \"+x\", \"a.sh\"] } }";
+    let there_and_back =
+        format!("{by_tool}, {}", by_tool.replace("executable = true", "executable = false"));
+    for (calls, files) in [(by_tool, 1), (by_program, 1), (&there_and_back, 0)] {
+        let world = World::new();
+        scripted(&world);
+        world.put("a.sh", "true\n");
+        let script = format!(
+            "format_version = 1\n[[turns]]\ncalls = [{calls}]\n[[turns]]\ntext = \"Done.\"\n\
+             calls = [{{ tool = \"end_task\", arguments = {{ summary = \"Done.\" }} }}]\n"
+        );
+        world.put("script.toml", &script);
+        let agent = "format_version = 1\nname = \"own\"\ncategory = \"default\"\nprompt = \"own.md\"\n\
+            [tools]\nallow = [\"*\"]\n";
+        world.put(".formwork/agents/own.toml", agent);
+        world.put(".formwork/agents/own.md", "You do it.\n");
+        let mode = || {
+            use std::os::unix::fs::PermissionsExt as _;
+            fs::metadata(world.path("a.sh")).unwrap().permissions().mode() & 0o111
+        };
+
+        let ran = world.run(&[
+            "run",
+            "-m",
+            "Do it.",
+            "--agent",
+            "own",
+            "--mode",
+            "auto",
+            "--config",
+            "given.toml",
+        ]);
+        let (runs, shown) = (mode() != 0, world.run(&["runs", "show", "--json"]));
+        let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+        let undone = world.run(&["undo", shown["run"]["run"].as_str().unwrap()]);
+
+        let word = if files == 1 { "file" } else { "files" };
+        assert_eq!((ran.code, undone.code), (0, 0), "{ran}\n{undone}");
+        assert!(ran.stdout.contains(&format!("{files} {word} changed")), "{calls}: {ran}");
+        assert_eq!(shown["run"]["files_changed"], json!(files), "{calls}");
+        assert_eq!((runs, mode() != 0), (files == 1, false), "{calls}: {undone}");
+    }
+}
