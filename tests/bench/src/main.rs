@@ -11,6 +11,7 @@ mod noise; // What else the machine did meanwhile.
 
 mod append; // Durable appends.
 mod append_cost; // What each promise of the log costs.
+mod chat; // A chat, as a person feels it.
 mod client_path; // A model call over loopback.
 mod decide; // The pure core of the scheduler.
 mod edit; // Files, written and edited.
@@ -85,6 +86,8 @@ enum Bench {
     Append(append::Options),
     /// What each promise of the log costs, one after the other.
     AppendCost,
+    /// A chat: its first frame, what it costs while nobody types, how soon Ctrl-C ends a turn.
+    Chat(chat::Options),
     /// A model call over loopback: an event of a long answer, and a whole short call.
     ClientPath,
     /// The pure core of the scheduler, without IO.
@@ -123,8 +126,9 @@ enum Bench {
 }
 
 /// In the order to run them: those that measure other processes come first.
-const ALL: [&str; 15] = [
+const ALL: [&str; 16] = [
     "start",
+    "chat",
     "log",
     "headless",
     "exec",
@@ -153,6 +157,7 @@ fn main() -> Result<()> {
         Bench::All => return all(&how),
         Bench::Append(options) => append::run(&options, how.quick, &mut report)?,
         Bench::AppendCost => append_cost::run(how.quick, &mut report)?,
+        Bench::Chat(options) => chat::run(&options, how.quick, &mut report)?,
         Bench::ClientPath => client_path::run(how.quick, &mut report)?,
         Bench::Decide => decide::run(how.quick, &mut report)?,
         Bench::Edit => edit::run(how.quick, &mut report)?,
