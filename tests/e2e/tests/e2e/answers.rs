@@ -29,9 +29,25 @@ pub(crate) fn held(gate: &Gate, stream: &str) -> Reply {
 
 /// Answers with the first half of `stream`, and with the rest once the test opens `gate`.
 pub(crate) fn halted(gate: &Gate, stream: &str) -> Reply {
+    let half = first_half(stream).len();
+    Reply::event_stream().chunk(&stream[..half]).pause(gate).chunk(&stream[half..])
+}
+
+/// Returns the words that [`halted`] answers with before the test opens the gate.
+pub(crate) fn halted_words(stream: &str) -> String {
+    let events = first_half(stream).lines().filter_map(|line| line.strip_prefix("data: "));
+    let events = events.map(|event| serde_json::from_str::<Value>(event).unwrap());
+    let words = events.map(|event| {
+        let delta = &event["choices"][0]["delta"]["content"];
+        delta.as_str().unwrap_or_default().to_owned()
+    });
+    words.collect()
+}
+
+fn first_half(stream: &str) -> &str {
     let half = stream.len() / 2;
     let half = stream[half..].find("\n\n").map_or(half, |end| half + end + 2);
-    Reply::event_stream().chunk(&stream[..half]).pause(gate).chunk(&stream[half..])
+    &stream[..half]
 }
 
 /// Returns the stream of an answer with text, word by word.

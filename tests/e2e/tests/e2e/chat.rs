@@ -7,7 +7,8 @@ use serde_json::json;
 use tokio::process::Command;
 
 use crate::{
-    answers::{calls, halted, held, saying, says},
+    answers::{calls, halted, halted_words, held, saying, says},
+    crash::{is_running, marked, stuck},
     world::World,
 };
 
@@ -18,14 +19,14 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(15);
 
 /// A terminal of 90 columns and 30 lines in a server of its own.
-struct Terminal {
+pub(crate) struct Terminal {
     socket: PathBuf,
     _folder: tempfile::TempDir,
 }
 
 impl Terminal {
     /// Runs the program in a new terminal; nothing where there is none.
-    async fn open(world: &World, arguments: &[&str]) -> Option<Self> {
+    pub(crate) async fn open(world: &World, arguments: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let terminal = Self { socket: folder.path().join("tmux"), _folder: folder };
         let command = world.formwork(arguments.iter().copied());
@@ -72,7 +73,7 @@ impl Terminal {
     }
 
     /// Types a text and Enter.
-    async fn send(&self, text: &str) {
+    pub(crate) async fn send(&self, text: &str) {
         self.tmux(&["send-keys", "-l", text]).await;
         self.tmux(&["send-keys", "Enter"]).await;
     }
@@ -83,12 +84,17 @@ impl Terminal {
 
     /// Waits until the screen shows an answer and its turn is over, so that what is typed next is no part of it. What
     /// earlier turns left on the screen says nothing of this one.
-    async fn answers(&self, text: &str) -> String {
+    pub(crate) async fn answers(&self, text: &str) -> String {
         self.shows_if(text, |screen| !screen.contains("Ctrl-C ends the turn")).await
     }
 
+    /// Waits until the screen shows a text and the line to write in below all else.
+    async fn rests(&self, text: &str) -> String {
+        self.shows_if(text, |screen| screen.trim_end().ends_with("\n>")).await
+    }
+
     /// Waits until the screen shows a text, and returns it without what differs from run to run.
-    async fn shows(&self, text: &str) -> String {
+    pub(crate) async fn shows(&self, text: &str) -> String {
         self.shows_if(text, |_| true).await
     }
 
@@ -175,16 +181,17 @@ async fn a_chat_streams_interrupts_steers_takes_back_and_is_taken_up_after_a_kil
 
     // The model is in the middle of an answer when the turn is ended.
     let gate = Gate::new();
-    world
-        .server
-        .reply(&chat, halted(&gate, &saying("I think about it for a very long time, and on.")));
+    let thought = saying("I think about it for a very long time, and on.");
+    world.server.reply(&chat, halted(&gate, &thought));
     terminal.send("Think.").await;
     gate.reached().await;
-    terminal.shows("I think about").await;
+    terminal.shows(halted_words(&thought).trim_end()).await;
     let began = std::time::Instant::now();
     terminal.key("C-c").await;
     terminal.shows("the turn was ended").await;
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let interrupted = terminal.rests("the turn was ended").await;
+    insta::assert_snapshot!("interrupted", interrupted);
 
     // What is sent while a turn goes on reaches the model at its next step.
     let gate = Gate::new();
@@ -207,7 +214,8 @@ async fn a_chat_streams_interrupts_steers_takes_back_and_is_taken_up_after_a_kil
     terminal.send("/diff").await;
     terminal.shows("+one").await;
     terminal.send("/undo").await;
-    terminal.shows("back before your last turn").await;
+    let undone = terminal.rests("back before your last turn").await;
+    insta::assert_snapshot!("undone", undone);
     assert!(!world.path("notes.md").exists());
     terminal.send("/cost").await;
     terminal.shows("2 turns").await;
@@ -322,13 +330,46 @@ async fn a_call_that_the_rules_leave_open_is_asked_about_in_place() {
     terminal.shows("\n>").await;
 
     terminal.send("Run it.").await;
-    let asked = terminal.shows("y once").await;
+    terminal.shows("y once").await;
+    let asked = terminal.shows("waits for your answer").await;
     terminal.send("y").await;
     terminal.shows("It says hello.").await;
 
     assert!(asked.contains("partner wants to call exec"), "{asked}");
+    insta::assert_snapshot!("asked", asked);
     let results = world.server.requests()[1].text();
     assert!(results.contains("hello\\n") || results.contains("hello"), "{results}");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_is_ended_while_a_program_runs_ends_it_and_the_next_turn_works() {
+    let world = World::new().await;
+    stuck(&world);
+    let Some(terminal) = Terminal::open(&world, &["chat"]).await else { return };
+    terminal.shows("\n>").await;
+
+    terminal.send("Run stuck.sh.").await;
+    marked(&world).await;
+    terminal.key("C-c").await;
+    let ended = terminal.rests("the turn was ended").await;
+
+    insta::assert_snapshot!("ended_a_program", ended);
+    assert!(!is_running(&world), "the program goes on without its turn");
+    world.server.reply(&World::chat("one"), says("It did not end by itself."));
+    terminal.send("What came of it?").await;
+    terminal.answers("It did not end by itself.").await;
+    let last: serde_json::Value =
+        serde_json::from_str(&world.server.requests().last().unwrap().text()).unwrap();
+    let roles: Vec<_> = last["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|said| said["role"].as_str().unwrap())
+        .collect();
+    assert_eq!(roles[..4], ["system", "user", "assistant", "tool"], "{last:#}");
+    assert_eq!(roles.last(), Some(&"user"), "{last:#}");
+    terminal.send("/exit").await;
     world.assert_sound().await;
 }
 
