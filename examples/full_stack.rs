@@ -69,6 +69,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let caller = Caller::owner(Principal::parse("user:ada")?);
     let check = ["grep", "--count", "Hello, world!", "greeting.txt"];
     let work = Work::Task {
+        attach: Vec::new(),
         prompt: "Make greeting.txt greet the world.".to_owned(),
         agent: None,
         checks: vec![check.map(str::to_owned).to_vec()],

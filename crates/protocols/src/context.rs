@@ -88,6 +88,8 @@ pub enum CompactionCause {
     Asked,
     /// The provider refused something of it.
     Refused,
+    /// It had more pictures than a request may carry.
+    Pictures,
 }
 
 /// One change of a conversation. A group of messages is known by the place of its first message in the log.

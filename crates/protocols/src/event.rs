@@ -16,7 +16,7 @@ use crate::{
         AgentName, AttemptId, CallId, EventName, HoldId, ModelRef, NameError, Principal, RunId,
         SessionId, TaskId, TaskName, WorkflowName,
     },
-    message::Role,
+    message::{Attachment, Role},
     model::{ProviderError, ServedBy, StopReason},
     money::Usd,
     outcome::{Claim, Ending, RunOutcome},
@@ -743,6 +743,9 @@ pub struct SessionMessage {
     pub role: Role,
     /// The canonical JSON of the message, by its hash.
     pub message: BlobHash,
+    /// The bytes of the images and documents of the message, by their hashes, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attached: Vec<BlobHash>,
 }
 
 /// Data of `session.ended`.
@@ -778,6 +781,9 @@ pub struct ModelRequested {
     /// What it is asked for.
     #[serde(default, skip_serializing_if = "Purpose::is_turn")]
     pub purpose: Purpose,
+    /// How many images and documents of the conversation it was told of in words alone, because it takes none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unseen: u32,
 }
 
 /// Data of `model.retried`.
@@ -1087,6 +1093,9 @@ pub struct ToolCompleted {
     /// Where the output came from, where that is not this workspace: nobody vouches for what it says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outside: Option<String>,
+    /// The pictures that it shows the model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attached: Vec<Attachment>,
 }
 
 /// Data of `tool.failed`.

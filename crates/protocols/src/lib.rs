@@ -55,7 +55,7 @@ pub use {
         VariableName, WorkflowName,
     },
     journal::Journal,
-    message::{Message, Part, Role, ToolCall, ToolResult},
+    message::{Attachment, Message, Part, Role, ToolCall, ToolResult},
     model::{Completion, Model, ModelEvent, ModelRequest, Provider, ProviderError, ProviderFault},
     money::Usd,
     outcome::{Claim, Ending, OutcomeCode, RunOutcome, TaskOutcome},

@@ -12,7 +12,7 @@ use crate::{
     budget::{Price, Usage},
     cancel::Cancel,
     id::{ModelName, ModelRef, ProviderName},
-    message::{Message, Provenance, ToolDefinition},
+    message::{Attachment, Message, Provenance, ToolDefinition},
     money::Usd,
 };
 
@@ -374,6 +374,18 @@ pub trait Provider: Send + Sync {
     /// bill what it began.
     fn stream(&self, request: ModelRequest, cancel: Cancel) -> ModelStream;
 
+    /// Tells whether a model takes images, as far as that is known; a server of one's own may be asked for it once.
+    ///
+    /// Cancel safe: a dropped future has asked in vain.
+    async fn takes_images(&self, _model: &ModelName) -> Option<bool> {
+        None
+    }
+
+    /// Tells why an image or a document cannot be sent, by what is known of it: its kind, its size, its pixels.
+    fn refuses(&self, _attachment: &Attachment) -> Option<String> {
+        None
+    }
+
     /// Sends `request` and returns the whole answer, or the error, each with what lost tries used.
     ///
     /// # Errors
@@ -440,9 +452,14 @@ pub struct ModelInfo {
     pub price: Option<Price>,
     /// How it takes tools.
     pub tool_calls: ToolCalls,
+    /// Whether it takes images, where the operator says so; its server is asked otherwise, if that can tell.
+    pub images: Option<bool>,
     /// Whether its words come from a script or a recording and not from a model.
     pub scripted: bool,
 }
+
+/// What a model is told of an image that it does not take.
+pub const TAKES_NO_IMAGES: &str = "this model takes no images";
 
 /// A model that is ready to be called.
 #[derive(Clone)]
@@ -458,6 +475,16 @@ pub struct Model {
 }
 
 impl Model {
+    /// Tells whether it takes images, as far as that is known.
+    ///
+    /// Cancel safe: a dropped future has asked in vain.
+    pub async fn takes_images(&self) -> Option<bool> {
+        match self.info.images {
+            Some(known) => Some(known),
+            None => self.provider.takes_images(&self.info.model.model).await,
+        }
+    }
+
     /// Returns what `usage` costs with this model.
     pub fn cost(&self, usage: &Usage) -> Usd {
         self.price.cost(usage)

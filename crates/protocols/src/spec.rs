@@ -10,6 +10,7 @@ use crate::{
     budget::Budget,
     check::{CheckSpec, Phase},
     id::{AgentName, EventName, TaskName, ToolName},
+    message::Attachment,
     time::Span,
     tool::PermissionMode,
 };
@@ -34,6 +35,9 @@ pub struct TaskSpec {
     /// it: the item that it is for.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub vars: Map<String, Value>,
+    /// The images and documents that its agent is shown with its prompt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attached: Vec<Attachment>,
     /// What must hold before it begins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prechecks: Vec<CheckSpec>,
@@ -136,6 +140,7 @@ impl TaskSpec {
             depends_on: Vec::new(),
             when: None,
             vars: Map::new(),
+            attached: Vec::new(),
             prechecks: Vec::new(),
             postchecks: Vec::new(),
             on_success: Vec::new(),

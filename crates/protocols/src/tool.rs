@@ -12,7 +12,7 @@ use crate::{
     event::FileChange,
     id::{AgentName, CallId, RunId, SessionId, TaskId, TaskName},
     journal::Journal,
-    message::{ToolCall, ToolDefinition, ToolResult},
+    message::{Attachment, ToolCall, ToolDefinition, ToolResult},
     outcome::{Claim, TaskOutcome},
     spec::TaskSpec,
 };
@@ -160,8 +160,10 @@ pub struct ToolOutput {
     pub notes: Vec<String>,
     /// Where the text came from, if not from this workspace: then nobody vouches for what it says.
     pub outside: Option<String>,
-    /// What it has to show besides text, kept by its hash.
+    /// What it has to show besides text, kept by its hash: what is a picture by its bytes is shown to a model that takes any.
     pub kept: Vec<Kept>,
+    /// Pictures that it shows and that are kept already.
+    pub attached: Vec<Attachment>,
 }
 
 /// Bytes that are no text, such as a picture.
@@ -169,8 +171,16 @@ pub struct ToolOutput {
 #[expect(missing_docs, reason = "the type's sentence and its fields' names say it")]
 pub struct Kept {
     pub media_type: String,
+    /// What they are called, for the model.
+    pub name: String,
     pub bytes: Vec<u8>,
 }
+
+/// Finds out what bytes are by themselves: the media type of a whole picture, and its width and height in pixels.
+///
+/// # Errors
+/// Why they are none, in words.
+pub type LookAt = fn(&[u8]) -> Result<(&'static str, (u32, u32)), String>;
 
 impl ToolOutput {
     /// Returns an output of text alone.

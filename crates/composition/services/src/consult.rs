@@ -215,7 +215,8 @@ impl Consult {
                     .system_prompt(&Map::new())
                     .map_err(|error| Error::Prompt { reason: error.to_string() })?;
                 system.push_str(NO_TOOLS);
-                let opening = Opening { system, user, instructions: Vec::new() };
+                let opening =
+                    Opening { system, user, attached: Vec::new(), instructions: Vec::new() };
                 Session::start(spec, &opening, seams)?
             }
         };
@@ -308,6 +309,7 @@ impl Toolbox for NoTools {
             name: call.name.clone(),
             content: "error (unknown_tool): there are no tools here: answer in words".to_owned(),
             is_error: true,
+            attached: Vec::new(),
         };
         ToolReply { result, control: Control::Continue }
     }

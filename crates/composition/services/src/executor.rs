@@ -54,7 +54,7 @@ use crate::{
     making::{self, Maker},
     models::Models,
     network::Whose,
-    outside,
+    outside, reading,
     repository::{self, LOAD_SKILL, LoadSkill, Repository},
     run_tests::{self, RUN_TESTS, RunTests},
     setup::{self, RunSetup},
@@ -288,6 +288,7 @@ impl Workshop {
             })),
             makes: Some(Arc::new(maker)),
             http: setup::http(&config)?,
+            look_at: reading::look_at,
         };
         let tools = |source| Error::Tools { source };
         builtin::register(&mut registry, parts).map_err(tools)?;
@@ -386,6 +387,7 @@ impl Workshop {
             clock: Arc::clone(&self.clock),
             principal,
             lookup: self.lookup(),
+            look_at: reading::look_at,
         })
         .map_err(tools)
     }
@@ -574,7 +576,8 @@ impl Workshop {
             user.push_str("\n\nAn earlier attempt was not accepted:\n");
             user.push_str(&evidence);
         }
-        let opening = Opening { system, user, instructions };
+        let attached = job.spec.attached.clone();
+        let opening = Opening { system, user, attached, instructions };
         // A task that another has made begins a conversation of its own.
         let Some(after) = self.setup.after.filter(|_| job.spec.made.is_none()) else {
             return Ok(Session::start(spec, &opening, seams)?);
@@ -684,7 +687,7 @@ impl Workshop {
         if !self.takes_tools(agent)? {
             system.push_str(NO_TOOLS);
         }
-        let opening = Opening { system, user, instructions: Vec::new() };
+        let opening = Opening { system, user, attached: Vec::new(), instructions: Vec::new() };
         let mut session = Session::start(spec, &opening, seams)?;
         let end = session.run(cancel).await?;
         // The window may have been too small for it, and another went on in its place.

@@ -156,6 +156,7 @@ impl Models {
                 max_output_tokens: known.max_output_tokens,
                 price: known.price.map(crate::config::PriceConfig::price),
                 tool_calls: known.tool_calls.map(crate::config::ToolCallsConfig::tool_calls),
+                images: known.images,
                 fallback: known.fallback.clone(),
             };
             catalog = catalog.with_model(model.clone(), word);

@@ -7,6 +7,8 @@ use std::{
 };
 
 use formwork_context::{outside, visible};
+use formwork_protocols::{Attachment, BlobHash};
+use formwork_transport::media;
 use formwork_write_safety::Root;
 
 /// The largest document that is read, in bytes: no person writes a larger one.
@@ -15,30 +17,95 @@ pub const LARGEST: u64 = 4 * 1024 * 1024;
 /// How many bytes of a file are shown to a model with what it is asked.
 const SHOWN: u64 = 32 * 1024;
 
+/// The largest image or document that is shown, in bytes: the most that any provider takes of one.
+const LARGEST_SHOWN: u64 = 24 * 1024 * 1024;
+
+/// A file as a model is shown it.
+pub(crate) enum Shown {
+    /// Its text, up to a bound.
+    Text(String),
+    /// It, whole: an image or a document.
+    Attached(Attachment),
+}
+
 /// Returns a file of a workspace as it is shown to a model.
 ///
 /// # Errors
 /// Why it cannot be shown, in words.
-pub(crate) fn shown(root: &Root, path: &str) -> Result<String, String> {
-    let file = root.open_file(path).map_err(|error| crate::error::chain(&error))?;
-    let about = file.metadata().map_err(|error| error.to_string())?;
-    if !about.is_file() {
-        return Err("it is no file".to_owned());
+pub(crate) fn attached(root: &Root, path: &str) -> Result<Shown, String> {
+    let (mut file, length) = open(root, path)?;
+    let mut bytes = Vec::new();
+    let mut more = |bytes: &mut Vec<u8>, most: u64| {
+        let read = (&mut file).take(most).read_to_end(bytes);
+        read.map(drop).map_err(|error| error.to_string())
+    };
+    more(&mut bytes, SHOWN)?;
+    let Some(begins) = media::begins_as(&bytes) else {
+        return text(path, &bytes, length).map(Shown::Text);
+    };
+    if length > LARGEST_SHOWN {
+        return Err(format!(
+            "it is a {begins} of {length} bytes, and at most {LARGEST_SHOWN} are shown"
+        ));
     }
+    more(&mut bytes, LARGEST_SHOWN)?;
+    let found = media::look(&bytes).map_err(|unfit| unfit.to_string())?;
+    Ok(Shown::Attached(Attachment {
+        blob: BlobHash::of(&bytes),
+        media_type: found.format.media_type().to_owned(),
+        bytes: bytes.len() as u64,
+        pixels: found.pixels,
+        name: name(path),
+        content: Some(bytes.into()),
+    }))
+}
+
+/// Finds out which picture bytes are, for tools.
+pub(crate) fn look_at(bytes: &[u8]) -> Result<(&'static str, (u32, u32)), String> {
+    let found = media::look(bytes).map_err(|unfit| unfit.to_string())?;
+    let pixels = found.pixels.ok_or_else(|| format!("it is a {}", found.format))?;
+    Ok((found.format.media_type(), pixels))
+}
+
+/// Returns the text of a file of a workspace as it is shown to a model.
+///
+/// # Errors
+/// Why it cannot be shown, in words.
+pub(crate) fn shown(root: &Root, path: &str) -> Result<String, String> {
+    let (file, length) = open(root, path)?;
     let mut bytes = Vec::new();
     file.take(SHOWN).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    if let Some(what) = formwork_transport::media::begins_as(&bytes) {
+    if let Some(what) = media::begins_as(&bytes) {
         return Err(format!("it is a {what}, and only texts are shown"));
     }
+    text(path, &bytes, length)
+}
+
+/// Opens a file of a workspace, and tells how many bytes it has.
+fn open(root: &Root, path: &str) -> Result<(File, u64), String> {
+    let file = root.open_file(path).map_err(|error| crate::error::chain(&error))?;
+    let about = file.metadata().map_err(|error| error.to_string())?;
+    match about.is_file() {
+        true => Ok((file, about.len())),
+        false => Err("it is no file".to_owned()),
+    }
+}
+
+/// Returns a path as a model reads it.
+fn name(path: &str) -> String {
+    visible(path).replace(['"', '<', '>', '[', ']', '\n'], "_")
+}
+
+fn text(path: &str, bytes: &[u8], length: u64) -> Result<String, String> {
     if bytes.contains(&0) {
         return Err("it is not a text file".to_owned());
     }
-    let text = String::from_utf8_lossy(&bytes);
-    let more = match about.len() > SHOWN {
-        true => format!("\n[{} bytes follow]", about.len() - SHOWN),
+    let text = String::from_utf8_lossy(bytes);
+    let more = match length > SHOWN {
+        true => format!("\n[{} bytes follow]", length - SHOWN),
         false => String::new(),
     };
-    let path = visible(path).replace(['"', '<', '>', '\n'], "_");
+    let path = name(path);
     Ok(format!(
         "\n\n<file path=\"{path}\">\n{}{more}\n</file>",
         outside(&text).replace("</", "<\\/")

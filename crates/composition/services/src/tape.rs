@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -12,10 +12,10 @@ use std::{
 use async_trait::async_trait;
 use formwork_policy::Decision;
 use formwork_protocols::{
-    CallId, Cancel, Claim, Completion, Ending, Escalation, Event, EventBody, FailureClass, Journal,
-    Message, Model, ModelEvent, ModelRequest, Price, Provider, ProviderError, ProviderName, Role,
-    SessionId, Span, Store, TaskId, TaskName, TaskOutcome, TaskSpec, Tool, ToolCall, ToolClass,
-    ToolError, ToolErrorKind, ToolOutput, ToolSpec, Toolbox,
+    Attachment, CallId, Cancel, Claim, Completion, Ending, Escalation, Event, EventBody,
+    FailureClass, Journal, Message, Model, ModelEvent, ModelName, ModelRequest, Price, Provider,
+    ProviderError, ProviderName, Role, SessionId, Span, Store, TaskId, TaskName, TaskOutcome,
+    TaskSpec, Tool, ToolCall, ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec, Toolbox,
     check::{Phase, Verdict},
     event::{
         FileChange, GateAnswer, InstructionsLoaded, ModelCompleted, SessionMessage, SessionSteered,
@@ -63,6 +63,8 @@ pub(crate) struct Talk {
     gated: Mutex<HashMap<String, VecDeque<(CallId, Gated)>>>,
     /// What it heard besides its task.
     hearing: Mutex<Hearing>,
+    /// Whether it was told of images in words alone.
+    is_blind: AtomicBool,
 }
 
 /// What the gates answered about one call, all together.
@@ -141,6 +143,8 @@ struct Outcome {
     notes: Vec<String>,
     /// Where it came from, if from outside.
     outside: Option<String>,
+    /// The pictures that it showed.
+    attached: Vec<Attachment>,
 }
 
 /// A conversation that is being read.
@@ -239,6 +243,11 @@ impl Tape {
                     let said = Ok(Box::new(completion(done.clone(), message)));
                     lock(&of.talk.answers).push_back(tries.end(done.call, said));
                 }
+                EventBody::ModelRequested(asked) if asked.unseen > 0 => {
+                    if let Some(of) = reading.get(&same.of(asked.session)) {
+                        of.talk.is_blind.store(true, Ordering::Relaxed);
+                    }
+                }
                 EventBody::ModelRetried(tried) => {
                     tries.lose(tried.call, tried.wait, &tried.error);
                 }
@@ -319,6 +328,9 @@ impl Tape {
                 },
                 EventBody::NoteAdded(note) => {
                     (note.call, &|outcome| outcome.notes.push(note.text.clone()))
+                }
+                EventBody::ToolCompleted(done) if !done.attached.is_empty() => {
+                    (done.call, &|outcome| outcome.attached.clone_from(&done.attached))
                 }
                 _ => continue,
             };
@@ -525,7 +537,8 @@ fn ended(
         && let Some(of) = reading.get_mut(session)
     {
         let (changes, notes) = (Vec::new(), Vec::new());
-        let outcome = Outcome { call, turn: of.turn, result, changes, notes, outside };
+        let (turn, attached) = (of.turn, Vec::new());
+        let outcome = Outcome { call, turn, result, changes, notes, outside, attached };
         let mut calls = lock(&of.talk.calls);
         let outcomes = calls.entry(pair.clone()).or_default();
         if outcomes.back().is_some_and(|before| before.turn == outcome.turn) {
@@ -599,9 +612,14 @@ struct Player {
     talk: Arc<Talk>,
 }
 
+#[async_trait]
 impl Provider for Player {
     fn name(&self) -> &ProviderName {
         &self.name
+    }
+
+    async fn takes_images(&self, _: &ModelName) -> Option<bool> {
+        Some(!self.talk.is_blind.load(Ordering::Relaxed))
     }
 
     fn stream(&self, _: ModelRequest, cancel: Cancel) -> ModelStream {
@@ -746,8 +764,9 @@ impl Tool for PlayedTool {
         let pair = lock(&self.pairs).get(&context.call).cloned().unwrap_or_default();
         let next = lock(&self.talk.calls).get(&pair).and_then(VecDeque::front).cloned();
         match next {
-            Some(Outcome { result: Ok(text), changes, notes, outside, .. }) => {
-                Ok(ToolOutput { text, changes, notes, outside, ..ToolOutput::default() })
+            Some(Outcome { result: Ok(text), changes, notes, outside, attached, .. }) => {
+                let bare = ToolOutput::default();
+                Ok(ToolOutput { text, changes, notes, outside, attached, ..bare })
             }
             Some(Outcome { result: Err((kind, message)), outside, .. }) => {
                 Err(ToolError { outside, ..ToolError::new(kind, message) })

@@ -87,7 +87,7 @@ impl Verb {
             ),
             Self::Screenshot => (
                 "browser.screenshot",
-                "Keep a picture of the open page for people, as a PNG by its hash.",
+                "Look at a picture of the open page; it is kept for people, as a PNG by its hash.",
                 json!({}),
                 json!([]),
             ),
@@ -199,8 +199,9 @@ impl Browse {
         match came.map_err(told)? {
             Came::Page(seen) => Ok(ToolOutput { outside, ..ToolOutput::text(shown(&seen)) }),
             Came::Picture(bytes) => {
-                let kept = vec![Kept { media_type: "image/png".to_owned(), bytes }];
-                Ok(ToolOutput { kept, ..ToolOutput::text("a picture of the page") })
+                let name = "the page".to_owned();
+                let kept = vec![Kept { media_type: "image/png".to_owned(), name, bytes }];
+                Ok(ToolOutput { kept, outside, ..ToolOutput::text("a picture of the page") })
             }
         }
     }

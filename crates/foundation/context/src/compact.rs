@@ -5,7 +5,7 @@ mod note; // What stands in the place of what was left out.
 
 use std::collections::{HashMap, HashSet};
 
-use formwork_protocols::{Blob, ContextEdit, ToolCall, text};
+use formwork_protocols::{Attachment, Blob, ContextEdit, ToolCall, ToolResult, text};
 
 use crate::{
     count,
@@ -57,8 +57,12 @@ impl Protected {
 
     /// Tells whether a group is never touched.
     pub fn holds(&self, history: &History, index: usize) -> bool {
-        let place = history.places().get(index).copied();
-        index == 0 || index >= self.last || place == Some(self.task)
+        index >= self.last || self.is_task(history, index)
+    }
+
+    /// Tells whether a group says what the conversation is about.
+    fn is_task(&self, history: &History, index: usize) -> bool {
+        index == 0 || history.places().get(index) == Some(&self.task)
     }
 }
 
@@ -102,7 +106,8 @@ pub fn superseded(
                 || shown.get(&of).is_some_and(|bytes| *bytes >= result.content.len());
             let stub =
                 format!("[left out: {} of {} was made again later]", of.0, text::head(&of.1, 200));
-            if again && !protected.holds(history, index) && stub.len() < result.content.len() {
+            let is_shorter = stub.len() < result.content.len() || !result.attached.is_empty();
+            if again && !protected.holds(history, index) && is_shorter {
                 let result = u32::try_from(at).unwrap_or(u32::MAX);
                 edits.push(ContextEdit::Result { group: *place, result, content: stub });
                 continue;
@@ -129,6 +134,7 @@ pub fn spilled(history: &History, protected: &Protected) -> Vec<(ContextEdit, Op
         for (at, result) in turn.results().iter().enumerate() {
             let content = result.content.as_str();
             if content.len() <= SPILLED_BYTES {
+                edits.extend(left(*place, at, result).map(|edit| (edit, None)));
                 continue;
             }
             let last = content.lines().next_back().unwrap_or_default();
@@ -141,8 +147,73 @@ pub fn spilled(history: &History, protected: &Protected) -> Vec<(ContextEdit, Op
                     (content, format!("[{} {WHOLE}{}]", content.len(), blob.hash()), Some(blob))
                 };
             let content = format!("{}\n{line}", text::preview(body.trim_end(), SHOWN_BYTES));
+            let content = with_left(content, &result.attached);
             let result = u32::try_from(at).unwrap_or(u32::MAX);
             edits.push((ContextEdit::Result { group: *place, result, content }, blob));
+        }
+    }
+    edits
+}
+
+/// What is said of a picture that is shown no more.
+const SHOWN_NO_MORE: &str =
+    "it is older than what there is room for; look again if it still matters";
+
+/// Adds a line for each picture that is shown no more.
+fn with_left(mut content: String, attached: &[Attachment]) -> String {
+    for attachment in attached {
+        content.push_str(&format!("\n{}", attachment.unseen(SHOWN_NO_MORE)));
+    }
+    content
+}
+
+/// Leaves the pictures of a result out and keeps its words; nothing where it has none.
+fn left(group: u32, at: usize, result: &ToolResult) -> Option<ContextEdit> {
+    if result.attached.is_empty() {
+        return None;
+    }
+    let content = with_left(result.content.clone(), &result.attached);
+    Some(ContextEdit::Result { group, result: u32::try_from(at).unwrap_or(u32::MAX), content })
+}
+
+/// The most pictures that a conversation shows, and the most bytes that they have together: requests have limits of their
+/// own whatever the window holds, and of more than twenty the strictest provider takes only small ones.
+const MOST_PICTURES: (usize, u64) = (20, 14 * 1024 * 1024);
+
+/// Leaves out the oldest pictures where there are too many, half of what may be there at once: what is behind the first
+/// that goes is sent anew. The words around them stay; those of the task and of the last group are left.
+pub fn pictures(history: &History, protected: &Protected) -> Vec<ContextEdit> {
+    let size = |of: &Attachment| (1, of.bytes);
+    let (mut count, mut bytes) = (0_usize, 0_u64);
+    for (one, more) in history.attachments().map(size) {
+        (count, bytes) = (count.saturating_add(one), bytes.saturating_add(more));
+    }
+    let (most, most_bytes) = MOST_PICTURES;
+    let mut edits = Vec::new();
+    if count <= most && bytes <= most_bytes {
+        return edits;
+    }
+    let last = history.groups().len().saturating_sub(1);
+    for (index, (group, place)) in history.groups().iter().zip(history.places()).enumerate() {
+        if count <= most / 2 && bytes <= most_bytes / 2 {
+            break;
+        }
+        let shown: Vec<_> = group.attachments().collect();
+        if shown.is_empty() || index == last || protected.is_task(history, index) {
+            continue;
+        }
+        count = count.saturating_sub(shown.len());
+        bytes = bytes.saturating_sub(shown.iter().map(|of| of.bytes).sum());
+        match group {
+            Group::User(said) => {
+                let attached: Vec<_> = said.attachments().cloned().collect();
+                let content = with_left(said.to_text(), &attached);
+                edits.push(ContextEdit::Summary { from: *place, through: *place, content });
+            }
+            Group::Turn(turn) => {
+                let results = turn.results().iter().enumerate();
+                edits.extend(results.filter_map(|(at, result)| left(*place, at, result)));
+            }
         }
     }
     edits

@@ -1,12 +1,15 @@
 //! How many tokens a request has: a bare measure by its bytes, corrected by what the provider counts.
 
-use formwork_protocols::{Message, Part, message::ToolDefinition};
+use formwork_protocols::{Attachment, Message, Part, message::ToolDefinition};
 
 /// Bytes of text for one token, at the least. Code has some three, dense text and digits two.
 const BYTES_PER_TOKEN: u64 = 2;
 
 /// Tokens of one image, at the most. Providers scale large ones down to fewer.
 const IMAGE_TOKENS: u64 = 3_000;
+
+/// Bytes of a page of a document, at the least; pages of words alone have some more, and those with pictures many.
+const PAGE_BYTES: u64 = 20 * 1024;
 
 /// Tokens with which a message is framed, at the most, besides its own bytes.
 const FRAME_TOKENS: u64 = 8;
@@ -20,9 +23,23 @@ pub const fn tokens_of(bytes: u64) -> u64 {
 pub fn message_tokens(message: &Message) -> u64 {
     let parts = message.parts.iter().map(|part| match part {
         Part::Image { .. } => IMAGE_TOKENS,
+        Part::Attached(attachment) => attached_tokens(attachment),
+        Part::ToolResult(result) => {
+            let shown = result.attached.iter().map(attached_tokens).fold(0, u64::saturating_add);
+            tokens_of(json_bytes(part)).saturating_add(shown)
+        }
         other => tokens_of(json_bytes(other)),
     });
     FRAME_TOKENS.saturating_add(parts.fold(0, u64::saturating_add))
+}
+
+/// Returns the measure of an image or a document that is kept.
+fn attached_tokens(attachment: &Attachment) -> u64 {
+    match attachment.is_image() {
+        true => IMAGE_TOKENS,
+        // Nobody says how many pages it has: one is shown as an image, with its text.
+        false => IMAGE_TOKENS.saturating_mul(attachment.bytes.div_ceil(PAGE_BYTES).max(1)),
+    }
 }
 
 /// Returns the measure of the description of the tools.
@@ -154,6 +171,34 @@ mod tests {
         let parts = vec![Part::Image { media_type: "image/png".into(), data: "A".repeat(1 << 20) }];
 
         assert_eq!(message_tokens(&Message { role: Role::User, parts }), 3_008);
+    }
+
+    #[test]
+    fn what_is_attached_is_counted_by_its_kind_wherever_it_stands() {
+        let of = |media_type: &str, bytes| Attachment {
+            blob: formwork_protocols::BlobHash::of(b"one"),
+            media_type: media_type.to_owned(),
+            bytes,
+            pixels: None,
+            name: "one".to_owned(),
+            content: None,
+        };
+        let tokens = |part| message_tokens(&Message { role: Role::User, parts: vec![part] });
+        let result = |attached| {
+            Part::ToolResult(formwork_protocols::ToolResult {
+                call_id: "a".to_owned(),
+                name: "read".to_owned(),
+                content: String::new(),
+                is_error: false,
+                attached,
+            })
+        };
+        let image = of("image/png", 1 << 20);
+
+        assert_eq!(tokens(Part::Attached(image.clone())), 3_008);
+        assert_eq!(tokens(Part::Attached(of("application/pdf", 50 * 1_024))), 9_008);
+        let shown = tokens(result(vec![image])) - tokens(result(Vec::new()));
+        assert!((3_000..3_200).contains(&shown), "{shown}");
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! A conversation as groups, so that no call is without its result and no result without its call.
 
-use formwork_protocols::{ContextEdit, Message, Part, Role, ToolCall, ToolResult};
+use formwork_protocols::{Attachment, ContextEdit, Message, Part, Role, ToolCall, ToolResult};
 
 /// A conversation: the system message, and what was said since, in whole groups.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,17 +44,19 @@ pub struct Answered {
     pub content: String,
     /// Whether the call failed or was refused.
     pub is_error: bool,
+    /// The pictures that it shows besides.
+    pub attached: Vec<Attachment>,
 }
 
 impl Answered {
     /// Returns the answer of a call that did what it was asked.
     pub fn ok(content: impl Into<String>) -> Self {
-        Self { content: content.into(), is_error: false }
+        Self { content: content.into(), is_error: false, attached: Vec::new() }
     }
 
     /// Returns the answer of a call that did not.
     pub fn error(content: impl Into<String>) -> Self {
-        Self { content: content.into(), is_error: true }
+        Self { content: content.into(), is_error: true, attached: Vec::new() }
     }
 }
 
@@ -136,6 +138,8 @@ impl History {
                         && let Some(result) = turn.results.get_mut(*result as usize)
                     {
                         result.content.clone_from(content);
+                        // What is left of a result is said in words, its pictures too.
+                        result.attached.clear();
                     }
                 }
                 ContextEdit::Summary { from, through, content } => {
@@ -149,6 +153,20 @@ impl History {
                 }
             }
         }
+    }
+
+    /// Yields the images and documents that are shown in it, the oldest first.
+    pub fn attachments(&self) -> impl Iterator<Item = &Attachment> {
+        self.groups.iter().flat_map(Group::attachments)
+    }
+
+    /// Puts a line in the place of each image and document that `why` has a reason against. Returns how many there were.
+    pub fn mask(&mut self, why: &dyn Fn(&Attachment) -> Option<String>) -> u32 {
+        let masked = self.groups.iter_mut().map(|group| match group {
+            Group::User(message) => message.mask(why),
+            Group::Turn(turn) => turn.results.iter_mut().map(|result| result.mask(why)).sum(),
+        });
+        masked.sum()
     }
 
     /// Returns the system message.
@@ -201,6 +219,16 @@ impl Group {
             Self::Turn(turn) if !turn.results.is_empty() => 2,
             Self::User(_) | Self::Turn(_) => 1,
         }
+    }
+
+    /// Yields the images and documents that are shown in it.
+    pub fn attachments(&self) -> impl Iterator<Item = &Attachment> {
+        let (said, results) = match self {
+            Self::User(message) => (Some(message), &[][..]),
+            Self::Turn(turn) => (None, turn.results.as_slice()),
+        };
+        let said = said.into_iter().flat_map(Message::attachments);
+        said.chain(results.iter().flat_map(|result| &result.attached))
     }
 
     /// Returns its messages.
@@ -264,6 +292,7 @@ impl OpenTurn {
                 name: call.name.clone(),
                 content: answered.content,
                 is_error: answered.is_error,
+                attached: answered.attached,
             });
         }
     }
@@ -327,6 +356,7 @@ mod tests {
             name: "read".to_owned(),
             content: "text".to_owned(),
             is_error: false,
+            attached: Vec::new(),
         })
     }
 

@@ -42,7 +42,7 @@ mod visible; // Characters that nobody sees.
 
 pub use {
     compact::{
-        Fitting, Look, Protected, Step, Stretch, brief, digest, oldest, spilled, summary,
+        Fitting, Look, Protected, Step, Stretch, brief, digest, oldest, pictures, spilled, summary,
         superseded,
     },
     count::{Meter, message_tokens, tokens_of, tool_tokens},

@@ -86,7 +86,9 @@ impl Record {
         let blob = Blob::new(text.into_bytes());
         let index = self.next;
         self.next = self.next.saturating_add(1);
-        let said = SessionMessage { session, index, role: message.role, message: blob.hash() };
+        let attached = message.attachments().map(|attachment| attachment.blob).collect();
+        let (role, hash) = (message.role, blob.hash());
+        let said = SessionMessage { session, index, role, message: hash, attached };
         self.journal.put([self.event(task, EventBody::SessionMessage(said))], [blob]);
         Ok(message)
     }

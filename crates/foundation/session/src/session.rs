@@ -24,6 +24,7 @@ mod carried; // From one conversation to the next.
 mod fit; // Before each of them, within the window.
 mod hear; // Between the turns.
 mod mask; // What a provider refuses for what is in it.
+mod pictures; // Images and documents, from their hashes to their bytes.
 mod resume;
 mod rules; // What it is held to. // From the log back to a conversation.
 
@@ -76,6 +77,9 @@ pub struct Session {
     overflowed: bool,
     /// The place of the first message that no answer was given to yet: all before it was accepted once.
     accepted: u32,
+    /// Whether the model takes images, once anybody has asked, and how many it was told of in words alone.
+    sight: Option<bool>,
+    unseen: u32,
     /// The search for what the provider refuses, while it goes on.
     search: Option<mask::Search>,
     /// The last answer, while it has calls that are not answered.
@@ -173,7 +177,7 @@ impl Session {
             session.meter.learn(measure, counted);
         }
         opening.instructions.iter().for_each(|file| session.seams.heard.guide.known(&file.path));
-        session.put_user(&opening.user)?;
+        session.put(opening_message(opening))?;
         Ok(session)
     }
 
@@ -211,6 +215,8 @@ impl Session {
             compact_asked: false,
             overflowed: false,
             accepted: 1,
+            sight: None,
+            unseen: 0,
             search: None,
             totals: Totals::default(),
             cut: 0,
@@ -314,7 +320,8 @@ impl Session {
         };
         self.leave_untaken()?;
         if let Some(mut open) = self.open.take() {
-            open.answer_rest(&Answered { content: reason.to_owned(), is_error });
+            let content = reason.to_owned();
+            open.answer_rest(&Answered { content, is_error, attached: Vec::new() });
             self.settle_turn(open)?;
         }
         let ended = SessionEnded { session: self.id, reason: reason.to_owned() };
@@ -501,7 +508,11 @@ impl Session {
 
     /// Adds what a person says to the conversation and to what is to be recorded.
     fn put_user(&mut self, text: &str) -> Result<(), Error> {
-        let message = self.record.put_message(self.task(), &Message::text(Role::User, text))?;
+        self.put(Message::text(Role::User, text))
+    }
+
+    fn put(&mut self, message: Message) -> Result<(), Error> {
+        let message = self.record.put_message(self.task(), &message)?;
         self.tokens = self.tokens.saturating_add(message_tokens(&message));
         self.history.say(message);
         Ok(())
@@ -552,6 +563,16 @@ impl std::fmt::Debug for Session {
             .field("totals", &self.totals)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns what is asked, with a line ahead of each image and document that says what it is.
+fn opening_message(opening: &Opening) -> Message {
+    let mut message = Message::text(Role::User, opening.user.as_str());
+    for attachment in &opening.attached {
+        message.parts.push(Part::Text { text: format!("\n\n[{attachment}]") });
+        message.parts.push(Part::Attached(attachment.clone()));
+    }
+    message
 }
 
 /// Puts something in place of an answer without text and calls.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use formwork_protocols::{
-    AgentName, BlobHash, CallId, Claim, Clock, EventStore, Ledger, Model, OverBudget, Principal,
-    ProviderError, Rng, RunId, Scrub, SessionRules, Span, StuckPattern, TaskId, Toolbox, Usage,
-    Usd, rules::SessionRule, tool::TaskControl,
+    AgentName, Attachment, BlobHash, CallId, Claim, Clock, EventStore, Ledger, Model, OverBudget,
+    Principal, ProviderError, Rng, RunId, Scrub, SessionRules, Span, StuckPattern, TaskId, Toolbox,
+    Usage, Usd, rules::SessionRule, tool::TaskControl,
 };
 
 use crate::heard::Heard;
@@ -72,6 +72,8 @@ pub struct Opening {
     pub system: String,
     /// What is asked.
     pub user: String,
+    /// The images and documents that are shown with it.
+    pub attached: Vec<Attachment>,
     /// The instruction files whose text stands in the system message.
     pub instructions: Vec<Instructed>,
 }

@@ -28,7 +28,8 @@ mod shell;
 use std::{sync::Arc, time::Duration};
 
 use formwork_protocols::{
-    Clock, EventStore, Replay, ToolClass, ToolName, ToolOutput, ToolSpec, tool::TaskControl,
+    Clock, EventStore, Replay, ToolClass, ToolName, ToolOutput, ToolSpec,
+    tool::{LookAt, TaskControl},
 };
 use formwork_sandbox::{Protection, Sandbox};
 use formwork_write_safety::{Changed, Trash, Workspace};
@@ -70,6 +71,8 @@ pub struct Builtins {
     pub makes: Option<Arc<dyn Makes>>,
     /// Where requests may go.
     pub http: HttpRules,
+    /// Finds out which files are pictures.
+    pub look_at: LookAt,
 }
 
 /// Adds every built-in tool.
@@ -90,8 +93,9 @@ pub fn register(registry: &mut Registry, parts: Builtins) -> Result<(), Error> {
         commits,
         makes,
         http,
+        look_at,
     } = parts;
-    register_files(registry, &workspace)?;
+    register_files(registry, &workspace, look_at)?;
     registry.add(Arc::new(fs_write::tool(&workspace)))?;
     registry.add(Arc::new(fs_edit::tool(&workspace)))?;
     registry.add(Arc::new(fs_multi_edit::tool(&workspace)))?;
@@ -126,8 +130,12 @@ pub fn register(registry: &mut Registry, parts: Builtins) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::Duplicate`] when a name is taken.
-pub fn register_files(registry: &mut Registry, workspace: &Workspace) -> Result<(), Error> {
-    registry.add(Arc::new(fs_read::tool(workspace)))?;
+pub fn register_files(
+    registry: &mut Registry,
+    workspace: &Workspace,
+    look_at: LookAt,
+) -> Result<(), Error> {
+    registry.add(Arc::new(fs_read::tool(workspace, look_at)))?;
     registry.add(Arc::new(fs_list_dir::tool(workspace)))?;
     registry.add(Arc::new(fs_glob::tool(workspace)))?;
     registry.add(Arc::new(fs_grep::tool(workspace)))?;

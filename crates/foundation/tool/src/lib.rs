@@ -19,7 +19,7 @@
 //! let root = Arc::new(Root::open(folder.path())?);
 //! let workspace = Workspace::new(root, WriteRules::nothing(), Reads::new().session());
 //! let mut registry = Registry::new();
-//! builtin::register_files(&mut registry, &workspace)?;
+//! builtin::register_files(&mut registry, &workspace, |_| Err("no pictures here".to_owned()))?;
 //!
 //! let names: Vec<_> = registry.specs().map(|spec| spec.definition.name.as_str()).collect();
 //! assert_eq!(names, ["fs.diff", "fs.glob", "fs.grep", "fs.list_dir", "fs.read", "fs.stat"]);

@@ -16,13 +16,13 @@ use std::{
 use async_trait::async_trait;
 use formwork_policy::{Answer, Decision, Denials, Grants, HookCall, Policy};
 use formwork_protocols::{
-    Approver, Blob, Cancel, Clock, EventBody, Journal, Ledger, NewEvent, Principal, Scrub, Span,
-    Tool, ToolCall, ToolClass, ToolError, ToolErrorKind, ToolName, ToolOutput, ToolResult,
-    ToolSpec, Toolbox,
+    Approver, Attachment, Blob, Cancel, Clock, EventBody, Journal, Ledger, NewEvent, Principal,
+    Scrub, Span, Tool, ToolCall, ToolClass, ToolError, ToolErrorKind, ToolName, ToolOutput,
+    ToolResult, ToolSpec, Toolbox,
     event::{Decided, FileChange, NoteAdded, ToolCompleted, ToolFailed, ToolRequested},
     message::Arguments,
     text,
-    tool::{CallContext, Control, Kept, Replay, TaskControl, ToolReply},
+    tool::{CallContext, Control, Kept, LookAt, Replay, TaskControl, ToolReply},
 };
 use serde_json::Value;
 
@@ -81,6 +81,8 @@ pub struct Parts {
     pub principal: Principal,
     /// Knows which file a program's name means.
     pub lookup: Lookup,
+    /// Finds out which of the bytes that tools bring are pictures.
+    pub look_at: LookAt,
 }
 
 /// Looks at the world around a call that may change it without telling how: before it begins and after it has
@@ -125,6 +127,12 @@ struct Offered {
     shown: bool,
     /// Whether it is listed by name alone until it is loaded.
     deferred: bool,
+}
+
+/// What the model sees of an output.
+struct Shown {
+    content: String,
+    attached: Vec<Attachment>,
 }
 
 /// A call that may be carried out.
@@ -315,7 +323,7 @@ impl Pipeline {
         call: &ToolCall,
         admitted: Admitted<'_>,
         (journal, cancel): (&Journal, &Cancel),
-    ) -> (Result<String, ToolError>, Control) {
+    ) -> (Result<Shown, ToolError>, Control) {
         let Admitted { tool, mut arguments, replaced } = admitted;
         // The record tells what is done.
         let done = replaced
@@ -372,7 +380,7 @@ impl Pipeline {
         context: &CallContext,
         (tool, arguments): (&Arc<dyn Tool>, Value),
         (journal, cancel): (&Journal, &Cancel),
-    ) -> (Result<String, ToolError>, Control) {
+    ) -> (Result<Shown, ToolError>, Control) {
         // What changes nothing can be done again, and the answer that asks for it be paid for again: its price is
         // reserved in the log until the log tells what it was. All else is durable before it happens.
         let durable = match tool.spec().replay {
@@ -401,12 +409,24 @@ impl Pipeline {
         journal: &Journal,
         output: ToolOutput,
         elapsed: Span,
-    ) -> (Result<String, ToolError>, Control) {
+    ) -> (Result<Shown, ToolError>, Control) {
         let mut whole = self.parts.scrub.scrub_text(&output.text).into_owned();
         let mut blobs = Vec::with_capacity(1 + output.kept.len());
-        for Kept { media_type, bytes } in output.kept {
-            let (size, kept) = (bytes.len(), Blob::new(bytes));
+        let mut attached = output.attached;
+        for Kept { media_type, name, bytes } in output.kept {
+            let (size, seen) = (bytes.len(), (self.parts.look_at)(&bytes));
+            let kept = Blob::new(bytes);
             whole.push_str(&format!("\n[{media_type}, {size} bytes, kept as {}]", kept.hash()));
+            if let Ok((media_type, pixels)) = seen {
+                attached.push(Attachment {
+                    blob: kept.hash(),
+                    media_type: media_type.to_owned(),
+                    bytes: size as u64,
+                    pixels: Some(pixels),
+                    name: self.parts.scrub.scrub_text(&name).into_owned(),
+                    content: None,
+                });
+            }
             blobs.push(kept);
         }
         let blob = Blob::new(whole.as_bytes());
@@ -438,10 +458,11 @@ impl Pipeline {
             bytes: whole.len() as u64,
             elapsed,
             outside: output.outside,
+            attached: attached.clone(),
         });
         blobs.push(blob);
         self.put(context, journal, changes.chain(notes).chain([completed]), blobs);
-        (Ok(preview), output.control)
+        (Ok(Shown { content: preview, attached }), output.control)
     }
 
     /// Gathers that a call failed, and returns what the model sees of it.
@@ -524,12 +545,13 @@ impl Toolbox for Pipeline {
                 (Err(self.failed(context, journal, error, Span::ZERO)), control)
             }
         };
-        let (content, is_error) = match outcome {
-            Ok(content) => (content, false),
-            Err(error) => (format!("error ({}): {}", error.kind.as_str(), error.message), true),
-        };
-        let result =
-            ToolResult { call_id: call.id.clone(), name: call.name.clone(), content, is_error };
+        let is_error = outcome.is_err();
+        let Shown { content, attached } = outcome.unwrap_or_else(|error| Shown {
+            content: format!("error ({}): {}", error.kind.as_str(), error.message),
+            attached: Vec::new(),
+        });
+        let (call_id, name) = (call.id.clone(), call.name.clone());
+        let result = ToolResult { call_id, name, content, is_error, attached };
         ToolReply { result, control }
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use formwork_protocols::{
-    BlobHash, EventBody, Position, RunId, StoreError, TaskId, Timestamp,
+    Attachment, BlobHash, EventBody, Position, RunId, StoreError, TaskId, Timestamp,
     event::{GENESIS, Link},
     store::{Audit, AuditFault},
 };
@@ -363,11 +363,16 @@ impl Check<'_> {
 
 /// Lists the blobs that an event cannot do without.
 pub(crate) fn refers_to(body: &EventBody) -> impl Iterator<Item = BlobHash> {
-    let hash = match body {
-        EventBody::SessionMessage(data) => Some(data.message),
-        EventBody::ToolCompleted(data) => Some(data.output),
-        EventBody::CheckFinished(data) => data.verdict.evidence.output,
-        _ => None,
+    let (hash, attached) = match body {
+        EventBody::SessionMessage(data) => (Some(data.message), data.attached.clone()),
+        EventBody::ToolCompleted(data) => (Some(data.output), hashes(&data.attached)),
+        EventBody::TaskCreated(data) => (None, hashes(&data.spec.attached)),
+        EventBody::CheckFinished(data) => (data.verdict.evidence.output, Vec::new()),
+        _ => (None, Vec::new()),
     };
-    hash.into_iter()
+    hash.into_iter().chain(attached)
+}
+
+fn hashes(attached: &[Attachment]) -> Vec<BlobHash> {
+    attached.iter().map(|attachment| attachment.blob).collect()
 }

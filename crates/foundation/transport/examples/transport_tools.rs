@@ -66,7 +66,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
             results.push(outcome.clone());
             let is_error = outcome.is_err();
             let content = outcome.unwrap_or_else(|reason| reason);
-            Part::ToolResult(ToolResult { call_id: call.id, name: call.name, content, is_error })
+            Part::ToolResult(ToolResult {
+                call_id: call.id,
+                name: call.name,
+                content,
+                is_error,
+                attached: Vec::new(),
+            })
         });
         let parts = parts.collect();
         // The message goes back as it came: a wire may refuse results whose calls it does not see, or reasoning

@@ -29,6 +29,8 @@ pub struct ModelOverride {
     pub price: Option<Price>,
     /// How it takes tools.
     pub tool_calls: Option<ToolCalls>,
+    /// Whether it takes images.
+    pub images: Option<bool>,
     /// The models that are asked in its place, in this order, where it gives up. Their own chains do not count.
     pub fallback: Vec<ModelRef>,
 }
@@ -131,6 +133,7 @@ impl Catalog {
                 .or(scripted.then_some(Price::LOCAL))
                 .or(known.map(|known| known.price())),
             tool_calls: word.tool_calls.unwrap_or_default(),
+            images: word.images,
             scripted: may_be_scripted,
         })
     }
@@ -177,7 +180,8 @@ impl Catalog {
             provider = Arc::new(InText::new(provider));
         }
         let model = model.clone();
-        Ok(Link { model, price, max_output_tokens: info.max_output_tokens, provider })
+        let (max_output_tokens, images) = (info.max_output_tokens, info.images);
+        Ok(Link { model, price, max_output_tokens, images, provider })
     }
 
     /// Says that nobody knows what a model costs, and which one of its provider may be meant.

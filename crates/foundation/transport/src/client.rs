@@ -7,13 +7,16 @@ pub(crate) mod tape;
 mod watch;
 
 use std::{
+    collections::HashMap,
     fmt,
     sync::{Arc, Once},
     time::Duration,
 };
 
+use async_trait::async_trait;
 use formwork_protocols::{
-    Cancel, ModelRequest, Provider, ProviderError, ProviderFault, ProviderName, Span,
+    Attachment, Cancel, ModelName, ModelRequest, Provider, ProviderError, ProviderFault,
+    ProviderName, Span,
     model::{ModelStream, Used},
     text,
 };
@@ -23,7 +26,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use url::Url;
 
-use crate::{Endpoint, Error, Seams, fault::Fault, google, retry, wire};
+use crate::{Endpoint, Error, ProviderKind, Seams, fault::Fault, google, media, retry, wire};
 use call::Call;
 use tape::{Answer, Tape};
 
@@ -53,6 +56,8 @@ pub(crate) struct Inner {
     http: reqwest::Client,
     seams: Seams,
     tape: Tape,
+    /// What the server told of its models: whether they take images.
+    images: tokio::sync::Mutex<HashMap<ModelName, Option<bool>>>,
 }
 
 /// A try that failed.
@@ -109,7 +114,16 @@ impl Client {
             provider: endpoint.name.clone(),
             reason: root_cause(&error),
         })?;
-        Ok(Self { inner: Arc::new(Inner { endpoint, base, http, seams, tape }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                endpoint,
+                base,
+                http,
+                seams,
+                tape,
+                images: Default::default(),
+            }),
+        })
     }
 
     /// Returns the endpoint.
@@ -169,9 +183,33 @@ impl Client {
     }
 }
 
+#[async_trait]
 impl Provider for Client {
     fn name(&self) -> &ProviderName {
         &self.inner.endpoint.name
+    }
+
+    /// Asks the server for it once, where it is of a kind that tells.
+    async fn takes_images(&self, model: &ModelName) -> Option<bool> {
+        if self.inner.tape.is_replay() || !self.endpoint().kind.tells_of_images() {
+            return None;
+        }
+        let mut asked = self.inner.images.lock().await;
+        if let Some(known) = asked.get(model) {
+            return *known;
+        }
+        // A server that does not answer says so to the request itself.
+        let told = match self.endpoint().kind {
+            ProviderKind::Ollama => self.ollama_show(model).await.ok(),
+            _ => self.inspect_model(model).await.ok().flatten(),
+        };
+        let told = told.and_then(|told| told.images);
+        asked.insert(model.clone(), told);
+        told
+    }
+
+    fn refuses(&self, attachment: &Attachment) -> Option<String> {
+        media::allows(self.endpoint().kind, attachment).err().map(|unfit| unfit.to_string())
     }
 
     fn stream(&self, request: ModelRequest, cancel: Cancel) -> ModelStream {

@@ -82,6 +82,11 @@ impl ProviderKind {
         }
     }
 
+    /// Tells whether such a server says of its models whether they take images.
+    pub(crate) const fn tells_of_images(self) -> bool {
+        matches!(self, Self::Ollama | Self::LlamaCpp | Self::LmStudio | Self::OpenRouter)
+    }
+
     /// Returns where the provider itself answers; a server of one's own has no such place.
     pub const fn default_base_url(self) -> Option<&'static str> {
         match self {

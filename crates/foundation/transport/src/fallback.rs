@@ -10,7 +10,7 @@
 //!     let script = Script::parse("demo.toml", &format!("format_version = 1\n[[turns]]\n{turn}\n"))?;
 //!     let provider = Arc::new(Scripted::new(name.parse()?, "demo.toml", script));
 //!     let model = format!("{name}/m").parse()?;
-//!     Ok(Link { model, price: Price::LOCAL, max_output_tokens: None, provider })
+//!     Ok(Link { model, price: Price::LOCAL, max_output_tokens: None, images: None, provider })
 //! };
 //! let busy = link("busy", "fail = { fault = 'overloaded' }")?;
 //! let calm = link("calm", "text = 'Hello.'")?;
@@ -29,10 +29,11 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use formwork_protocols::{
-    Cancel, ModelEvent, ModelRef, ModelRequest, Part, Price, Provider, ProviderError,
-    ProviderFault, ProviderName,
-    model::{FellBack, ModelStream},
+    Attachment, Cancel, ModelEvent, ModelName, ModelRef, ModelRequest, Part, Price, Provider,
+    ProviderError, ProviderFault, ProviderName,
+    model::{FellBack, ModelStream, TAKES_NO_IMAGES},
 };
 use futures::{StreamExt as _, stream};
 use tokio::time::Instant;
@@ -50,6 +51,8 @@ pub struct Link {
     pub price: Price,
     /// How many tokens it can answer with; a request for more asks it for these.
     pub max_output_tokens: Option<u32>,
+    /// Whether it takes images, where the operator says so. One that takes none is told in words that there were some.
+    pub images: Option<bool>,
     /// Who answers for it.
     pub provider: Arc<dyn Provider>,
 }
@@ -127,9 +130,19 @@ impl Fallback {
     }
 }
 
+#[async_trait]
 impl Provider for Fallback {
     fn name(&self) -> &ProviderName {
         self.links.first().expect("a chain has a first model").provider.name()
+    }
+
+    /// What the first model says; what another one does not take is told it in words.
+    async fn takes_images(&self, model: &ModelName) -> Option<bool> {
+        self.links.first()?.provider.takes_images(model).await
+    }
+
+    fn refuses(&self, attachment: &Attachment) -> Option<String> {
+        self.links.first()?.provider.refuses(attachment)
     }
 
     fn stream(&self, request: ModelRequest, cancel: Cancel) -> ModelStream {
@@ -221,7 +234,12 @@ fn fitted(request: &ModelRequest, link: &Link) -> ModelRequest {
     let limits = request.max_output_tokens.into_iter().chain(link.max_output_tokens);
     // Where nobody asked for a limit, the provider's own holds.
     request.max_output_tokens = request.max_output_tokens.and(limits.min());
+    let why = |attachment: &Attachment| match link.images {
+        Some(false) if attachment.is_image() => Some(TAKES_NO_IMAGES.to_owned()),
+        _ => link.provider.refuses(attachment),
+    };
     for message in &mut request.messages {
+        message.mask(&why);
         message.parts.retain(|part| match part {
             Part::Reasoning(thought) => {
                 thought.provenance.provider == link.model.provider

@@ -39,6 +39,8 @@ pub struct ListedModel {
     pub loaded: Option<bool>,
     /// What it can do, in the server's words, such as `tools`, `vision` and `thinking`; empty where it says nothing.
     pub capabilities: Vec<String>,
+    /// Whether it takes images, where the server tells.
+    pub images: Option<bool>,
     /// The memory that one token of its window takes, in bytes, at 16 bits a number, where the server tells the
     /// model's measures.
     pub cache_bytes_per_token: Option<u64>,
@@ -54,6 +56,7 @@ impl ListedModel {
             quantisation: None,
             loaded: None,
             capabilities: Vec::new(),
+            images: None,
             cache_bytes_per_token: None,
         }
     }
@@ -125,10 +128,25 @@ fn listed(answer: &Value) -> Vec<ListedModel> {
             quantisation: text(&["/quantization", "/meta/ftype"]).map(str::to_owned),
             loaded: state.map(|state| state == "loaded"),
             capabilities: texts(model, &["/capabilities"]),
+            images: images(model),
             cache_bytes_per_token: None,
         })
     });
     listed.collect()
+}
+
+/// Reads whether a model takes images: LM Studio names its type, OpenRouter what goes in.
+fn images(model: &Value) -> Option<bool> {
+    let takes = model.pointer("/architecture/input_modalities").and_then(Value::as_array);
+    if let Some(takes) = takes {
+        return Some(takes.iter().any(|what| what == "image"));
+    }
+    // Only LM Studio says both what type a model is and whether it is loaded.
+    match (model.get("type")?.as_str()?, model.get("state")) {
+        ("vlm", Some(_)) => Some(true),
+        ("llm", Some(_)) => Some(false),
+        _ => None,
+    }
 }
 
 /// Returns the words of the first of these lists that is there.
@@ -168,6 +186,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn whether_images_go_in_is_what_the_server_says_of_it() {
+        for (model, images) in [
+            (json!({"id": "m", "type": "vlm", "state": "loaded"}), Some(true)),
+            (json!({"id": "m", "type": "llm", "state": "not-loaded"}), Some(false)),
+            (
+                json!({"id": "m", "architecture": {"input_modalities": ["text", "image"]}}),
+                Some(true),
+            ),
+            (json!({"id": "m", "architecture": {"input_modalities": ["text"]}}), Some(false)),
+            (json!({"id": "m", "type": "model"}), None),
+            (json!({"id": "m"}), None),
+        ] {
+            assert_eq!(listed(&json!({ "data": [model] }))[0].images, images, "{model}");
+        }
+    }
 
     #[test]
     fn a_window_is_what_the_server_says_of_it() {

@@ -7,7 +7,7 @@ mod request;
 
 use formwork_protocols::{ProviderFault, Usage, model::StopReason};
 
-pub(crate) use request::{outgoing, result_text, v1};
+pub(crate) use request::{Shown, outgoing, result_text, shown_by, v1};
 
 use crate::{
     assembly::Delta,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use formwork_protocols::{
-    Cancel, ModelRequest, Provider, ProviderFault, ProviderName, model::ModelStream,
+    Attachment, Cancel, ModelRequest, Provider, ProviderFault, ProviderName, model::ModelStream,
 };
 
 use crate::{
@@ -69,6 +69,10 @@ impl Recorded {
 impl Provider for Recorded {
     fn name(&self) -> &ProviderName {
         self.client.name()
+    }
+
+    fn refuses(&self, attachment: &Attachment) -> Option<String> {
+        self.client.refuses(attachment)
     }
 
     fn stream(&self, request: ModelRequest, cancel: Cancel) -> ModelStream {

@@ -141,6 +141,7 @@ pub(crate) fn rich_request() -> ModelRequest {
             name: name.to_owned(),
             content: content.to_owned(),
             is_error,
+            attached: Vec::new(),
         })
     };
     let said = |role, parts| Message { role, parts };
@@ -242,6 +243,7 @@ pub(crate) fn conversations(turns: usize) -> impl Strategy<Value = Vec<Message>>
                     name: "fs.read".to_owned(),
                     content: text.clone(),
                     is_error: false,
+                    attached: Vec::new(),
                 })
             });
             turn.push(Message { role: Role::Tool, parts: parts.collect() });

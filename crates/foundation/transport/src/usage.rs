@@ -31,7 +31,7 @@ pub fn estimate_input(request: &ModelRequest) -> u64 {
 fn message(message: &Message) -> u64 {
     let parts = message.parts.iter().map(|part| match part {
         Part::Text { text } => tokens(text.len()),
-        Part::Image { .. } | Part::Document { .. } => TOKENS_PER_IMAGE,
+        Part::Image { .. } | Part::Document { .. } | Part::Attached(_) => TOKENS_PER_IMAGE,
         Part::ToolCall(call) => tokens(
             call.name.len()
                 + match &call.arguments {
@@ -39,7 +39,10 @@ fn message(message: &Message) -> u64 {
                     Arguments::Malformed { text, .. } => text.len(),
                 },
         ),
-        Part::ToolResult(result) => tokens(result.content.len()),
+        Part::ToolResult(result) => {
+            let shown = u64::try_from(result.attached.len()).unwrap_or(u64::MAX);
+            tokens(result.content.len()).saturating_add(shown.saturating_mul(TOKENS_PER_IMAGE))
+        }
         Part::Reasoning(reasoning) => tokens(reasoning.text.len()),
         _ => 0,
     });

@@ -5,8 +5,8 @@
 use std::{sync::Arc, time::Duration};
 
 use formwork_protocols::{
-    Cancel, Message, ModelEvent, ModelRequest, Part, Price, Provider as _, ProviderFault, Role,
-    Span,
+    Attachment, BlobHash, Cancel, Message, ModelEvent, ModelRequest, Part, Price, Provider as _,
+    ProviderFault, Role, Span,
     message::{Provenance, Reasoning},
     model::FellBack,
 };
@@ -20,6 +20,9 @@ use serde_json::Value;
 
 const ANSWER: &str = "data: {\"id\":\"c1\",\"model\":\"m-1\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi.\"},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n";
 
+/// A dot.
+const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==";
+
 fn link(server: &Server, name: &str, input: &str) -> Link {
     let url = format!("{}/{name}/v1", server.url());
     let mut endpoint = Endpoint::new(name.parse().unwrap(), ProviderKind::OpenAiCompatible, url);
@@ -28,6 +31,7 @@ fn link(server: &Server, name: &str, input: &str) -> Link {
         model: format!("{name}/m-{name}").parse().unwrap(),
         price: Price { input: input.parse().unwrap(), ..Price::LOCAL },
         max_output_tokens: Some(100),
+        images: None,
         provider: Arc::new(Client::new(endpoint, Seams::default()).unwrap()),
     }
 }
@@ -165,6 +169,34 @@ async fn reasoning_of_one_model_is_not_shown_to_another() {
         server.requests().iter().map(|it| String::from_utf8_lossy(&it.body).into_owned()).collect();
     let shown: Vec<_> = bodies.iter().map(|body| body.contains("a thought of one")).collect();
     assert_eq!(shown, [true, false]);
+}
+
+#[tokio::test]
+async fn a_model_that_takes_no_images_is_told_of_them_in_words_by_its_chain() {
+    let server = Server::start().await.unwrap();
+    server.reply_always(&chat("one"), Reply::json(529, "{}"));
+    let png = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, PNG).unwrap();
+    let picture = Attachment {
+        blob: BlobHash::of(&png),
+        media_type: "image/png".to_owned(),
+        bytes: png.len() as u64,
+        pixels: Some((1, 1)),
+        name: "dot.png".to_owned(),
+        content: Some(png.into()),
+    };
+    let mut request = request();
+    request.messages.push(Message { role: Role::User, parts: vec![Part::Attached(picture)] });
+
+    let blind = Link { images: Some(false), ..link(&server, "two", "1") };
+    let chain = Fallback::new(link(&server, "one", "1"), vec![blind]);
+    let error = chain.complete(request, Cancel::new()).await.unwrap_err();
+
+    assert_eq!(error.status, Some(599)); // Nothing is scripted.
+    let bodies: Vec<_> =
+        server.requests().iter().map(|it| String::from_utf8_lossy(&it.body).into_owned()).collect();
+    let (first, last) = (bodies.first().unwrap(), bodies.last().unwrap());
+    assert!(first.contains(PNG) && !last.contains(PNG), "{bodies:#?}");
+    assert!(last.contains("[dot.png is not shown to you: this model takes no images]"), "{last}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -229,6 +229,7 @@ async fn nothing_more_is_sent_behind_a_lost_try_unless_it_is_asked_for() {
         model: format!("{name}/m").parse().unwrap(),
         price: Price::LOCAL,
         max_output_tokens: None,
+        images: None,
         provider: Arc::new(client(
             &server,
             ProviderKind::OpenAi,

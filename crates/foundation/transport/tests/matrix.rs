@@ -168,6 +168,7 @@ fn request(feature: Feature) -> ModelRequest {
             name: "read_file".to_owned(),
             content: "# What it says".to_owned(),
             is_error: false,
+            attached: Vec::new(),
         };
         messages.push(Message { role: Role::Assistant, parts: vec![Part::ToolCall(call)] });
         messages.push(Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] });

@@ -108,6 +108,17 @@ async fn the_server_tells_the_window_the_size_and_the_cache_of_a_model() {
 }
 
 #[tokio::test]
+async fn the_server_is_asked_once_whether_a_model_takes_images() {
+    let server = Server::start().await.unwrap();
+    server.reply("/api/show", Reply::json(200, include_str!("wire/ollama/show.json")));
+    let client = client(&server);
+
+    let told = [client.takes_images(&model()).await, client.takes_images(&model()).await];
+
+    assert_eq!((told, server.requests().len()), ([Some(false); 2], 1));
+}
+
+#[tokio::test]
 async fn models_on_disk_and_in_memory_are_listed() {
     let server = Server::start().await.unwrap();
     server.reply("/api/tags", Reply::captured(include_str!("wire/aimock/ollama.tags.res.http")));

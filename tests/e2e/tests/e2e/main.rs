@@ -49,6 +49,7 @@ mod network; // Where programs may connect to.
 mod outside; // What comes from outside: shown, and masked.
 mod pages; // Pages that agents open, read and click.
 mod pathologies; // Models that go wrong.
+mod pictures; // Pictures, from a file or a tool to the model.
 mod plan; // What a workflow would cost, and what budgets do.
 mod prefix; // What the cache of a provider holds.
 mod proofs; // Checks that are not got around.

@@ -1,5 +1,6 @@
 //! Pages that agents open, read and click.
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use formwork_testkit::{
     chromium,
     http::{Reply, Server},
@@ -65,6 +66,10 @@ async fn an_agent_reads_a_page_and_clicks_within_what_requests_may() {
     let hash = told[3].rsplit("kept as ").next().unwrap().trim_end_matches(']');
     let kept = world.formwork(["blob", hash]).output().await.unwrap();
     assert!(kept.stdout.starts_with(b"\x89PNG"), "{}", told[3]);
+    let parts = messages.iter().filter_map(|it| it["content"].as_array()).flatten();
+    let shown: Vec<_> = parts.filter_map(|part| part["image_url"]["url"].as_str()).collect();
+    let picture = format!("data:image/png;base64,{}", BASE64_STANDARD.encode(&kept.stdout));
+    assert_eq!(shown, [picture]);
     assert!(told[4].starts_with("error (denied)"), "{}", told[4]);
     assert_eq!(other.requests().len(), 0);
     assert_eq!(by_hand.code, Some(0), "{by_hand:#?}");

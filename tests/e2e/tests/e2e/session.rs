@@ -12,15 +12,15 @@ use std::{
 use async_trait::async_trait;
 use formwork_policy::{Grants, Policy, Rules, Unattended};
 use formwork_protocols::{
-    AgentName, Budget, Cancel, Claim, Completion, EventBody, EventStore, Ledger, Message, Model,
-    ModelEvent, ModelRequest, NoSecrets, Part, PermissionMode, Position, Price, Principal,
-    Provider, ProviderError, ProviderFault, ProviderName, Role, RunId, SessionRules, StuckPattern,
-    SystemClock, SystemRng, TaskId, TaskName, Tool, ToolCall, ToolClass, ToolError, ToolName,
-    ToolOutput, ToolSpec, Usage,
+    AgentName, Budget, Cancel, Claim, CompactionCause, Completion, EventBody, EventStore, Ledger,
+    Message, Model, ModelEvent, ModelRequest, NoSecrets, Part, PermissionMode, Position, Price,
+    Principal, Provider, ProviderError, ProviderFault, ProviderName, Role, RunId, SessionRules,
+    StuckPattern, SystemClock, SystemRng, TaskId, TaskName, Tool, ToolCall, ToolClass, ToolError,
+    ToolName, ToolOutput, ToolSpec, Usage,
     message::{Arguments, ToolDefinition},
     model::{ModelInfo, ModelStream, ServedBy, StopReason, ToolCalls},
     store::{Live, Selection},
-    tool::{CallContext, Control, Replay, TaskControl},
+    tool::{CallContext, Control, Kept, Replay, TaskControl},
 };
 use formwork_scheduler::Accounts;
 use formwork_session::{
@@ -198,6 +198,11 @@ fn end_task() -> Small {
     tool("end_task", ToolClass::Lifecycle, Replay::Idempotent, does)
 }
 
+/// Takes all for pictures of one pixel.
+fn look_at(_: &[u8]) -> Result<(&'static str, (u32, u32)), String> {
+    Ok(("image/png", (1, 1)))
+}
+
 /// Every task is active, and none is opened within a conversation.
 struct OneTask;
 
@@ -244,6 +249,7 @@ impl World {
             max_output_tokens: None,
             price: Some(price),
             tool_calls: ToolCalls::Native,
+            images: None,
             scripted: true,
         };
         let task = TaskId::generate(&SystemClock, &SystemRng);
@@ -293,6 +299,7 @@ impl World {
             clock: Arc::new(SystemClock),
             principal: Principal::system("test"),
             lookup: Lookup::default(),
+            look_at,
         })
         .unwrap();
         Seams {
@@ -311,6 +318,7 @@ impl World {
         let opening = Opening {
             system: "You mend code.".to_owned(),
             user: "Mend it.".to_owned(),
+            attached: Vec::new(),
             instructions: Vec::new(),
         };
         Session::start(self.spec.clone(), &opening, self.seams()).unwrap()
@@ -411,6 +419,7 @@ async fn a_failed_check_answers_the_open_call_and_the_conversation_goes_on() {
             name: "end_task".to_owned(),
             content: "check \"tests\" failed: 1 of 3 tests failed".to_owned(),
             is_error: true,
+            attached: Vec::new(),
         })]
     );
     for pair in asked.windows(2) {
@@ -552,6 +561,59 @@ async fn a_model_call_that_was_on_its_way_at_a_crash_is_settled_when_resumed() {
     let count = |wanted| kinds.iter().filter(|kind| *kind == wanted).count();
     assert_eq!((count("budget.reserved"), count("budget.settled")), (2, 2));
     assert_eq!((count("model.failed"), count("model.completed")), (1, 1));
+}
+
+/// A tool that brings a picture, another one for each number.
+fn shoot() -> Small {
+    let does: Does = Box::new(|arguments| {
+        let bytes = arguments["n"].to_string().into_bytes();
+        let (media_type, name) = ("image/png".to_owned(), "the page".to_owned());
+        let kept = vec![Kept { media_type, name, bytes }];
+        Ok(ToolOutput { kept, ..ToolOutput::text("a picture") })
+    });
+    tool("shoot", ToolClass::Network, Replay::Pure, does)
+}
+
+#[tokio::test]
+async fn pictures_are_sent_by_their_bytes_and_the_oldest_go_before_there_are_too_many() {
+    let shots = (0..21).map(|n| calls([call(&format!("c{n}"), "shoot", json!({ "n": n }))]));
+    let world = World::new(shots.chain([Answer::Hangs(vec![]), says("seen")]), vec![shoot()]).await;
+    let mut session = world.start();
+    let id = session.id();
+    let cancel = Cancel::new();
+    {
+        let mut run = Box::pin(session.run(&cancel));
+        while world.script.asked.lock().unwrap().len() < 22 {
+            assert!((&mut run).now_or_never().is_none());
+            tokio::task::yield_now().await;
+        }
+    }
+    drop(session);
+
+    let mut resumed =
+        Session::resume(world.spec.clone(), id, Vec::new(), world.seams()).await.unwrap();
+    let end = world.run(&mut resumed).await;
+
+    assert_eq!(end, claimed("seen", Via::Text));
+    let asked = world.asked();
+    let sent = |at: usize| -> Vec<String> {
+        let attached = asked[at].iter().flat_map(Message::attachments);
+        let bytes = attached.map(|it| it.content.as_deref().unwrap().to_vec());
+        bytes.map(|bytes| String::from_utf8(bytes).unwrap()).collect()
+    };
+    let numbers = |range: std::ops::Range<u32>| range.map(|n| n.to_string()).collect::<Vec<_>>();
+    assert_eq!((sent(20), sent(21)), (numbers(0..20), numbers(11..21)));
+    assert_eq!(asked[22], asked[21], "whoever takes it up sends the same");
+    let compacted: Vec<_> = world
+        .events()
+        .await
+        .into_iter()
+        .filter_map(|body| match body {
+            EventBody::ContextCompacted(done) => Some((done.cause, done.spilled)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(compacted, [(CompactionCause::Pictures, 11)]);
 }
 
 #[tokio::test]

@@ -217,6 +217,9 @@ pub struct ModelConfig {
     /// How it takes tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<ToolCallsConfig>,
+    /// Whether it takes images. Its server is asked otherwise, if that can tell; who knows nothing sends them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub images: Option<bool>,
     /// The models that are asked in its place, in this order, where it has spent its tries, has no money left or
     /// is not there.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,6 +1,7 @@
 //! `runs.*`: begins, lists, shows, stops and resumes runs.
 
 mod answers; // What hooks and the sandbox said.
+mod attach; // Files that are shown with what is asked.
 mod call; // One call of a tool, by hand.
 mod control; // Stopping and steering, from any process.
 mod diff; // Where two runs part.
@@ -100,6 +101,9 @@ pub enum Work {
         /// A file of requirements that it is held to, from the root of the workspace.
         #[serde(default)]
         spec: Option<String>,
+        /// Files of the workspace that are shown with it: the text of a text, images and documents as such.
+        #[serde(default)]
+        attach: Vec<String>,
     },
     /// What a person says in a conversation with an agent.
     #[expect(missing_docs, reason = "its fields' names say it")]
@@ -114,7 +118,7 @@ pub enum Work {
         /// Whether the conversation is made as short as it can be first.
         #[serde(default)]
         compact: bool,
-        /// Files of the workspace whose text is shown with it.
+        /// Files of the workspace that are shown with it: the text of a text, images and documents as such.
         #[serde(default)]
         attach: Vec<String>,
     },
@@ -174,6 +178,9 @@ pub struct Started {
     /// The files of agents that take the place of built-in ones, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub overridden: BTreeMap<AgentName, String>,
+    /// What a person has to know before a model is asked, such as an image that it does not take.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// `runs.start`
@@ -194,7 +201,7 @@ impl Operation for Start {
         params: StartParams,
     ) -> Result<Started, Error> {
         let headless = params.headless;
-        let Prepared { plan, setup, commit, kind, workshop, observers, overridden } =
+        let Prepared { plan, setup, commit, kind, workshop, observers, overridden, notes } =
             Box::pin(prepare(formwork, caller, params)).await?;
         let workshop = Arc::new(workshop);
         let (scheduler, present) = scheduler(formwork, Arc::clone(&workshop), setup.width)?;
@@ -235,7 +242,7 @@ impl Operation for Start {
             observers.finish().await;
             done
         });
-        Ok(Started { run, overridden })
+        Ok(Started { run, overridden, notes })
     }
 }
 
@@ -248,6 +255,7 @@ struct Prepared {
     workshop: Workshop,
     observers: Ready,
     overridden: BTreeMap<AgentName, String>,
+    notes: Vec<String>,
 }
 
 /// Makes ready for a run. All that can fail before anything is recorded or paid for fails here.
@@ -287,9 +295,12 @@ async fn prepare(
             let models = connected.as_ref().ok().filter(|_| model.is_none());
             workflow(formwork, (&source, &text), &vars, models.map(|(_, models)| models))?
         }
-        Work::Turn { prompt, agent, after, compact, attach } => {
+        Work::Turn { mut prompt, agent, after, compact, attach } => {
             goes_on = turns::after(formwork, after, compact).await?;
-            (formwork.agents()?, turns::plan(formwork, prompt, agent, &attach)?)
+            let attached = attach::read(formwork, &mut prompt, &attach)?;
+            let mut plan = turns::plan(prompt, agent);
+            plan.attach(attached);
+            (formwork.agents()?, plan)
         }
         Work::Loop(asked) => {
             let mode = setup::mode(&config);
@@ -319,8 +330,10 @@ async fn prepare(
         Work::Review { change, prompt, agent } => {
             (formwork.agents()?, review::plan(formwork, change, prompt, agent).await?)
         }
-        Work::Task { prompt, agent, checks, spec } => {
+        Work::Task { mut prompt, agent, checks, spec, attach } => {
+            let attached = attach::read(formwork, &mut prompt, &attach)?;
             let mut plan = single(setup::mode(&config), prompt, agent, checks);
+            plan.attach(attached);
             if let Some(path) = &spec {
                 bind(formwork, &mut plan, path)?;
             }
@@ -347,6 +360,8 @@ async fn prepare(
         summary.as_ref().map(|summary| models.model(summary)).transpose()?;
         chosen.insert(name.clone(), AgentSetup { agent, model, summary });
     }
+    let model_of = |name: &AgentName| chosen.get(name).map(|own| own.model.clone());
+    let notes = attach::held(&plan, &models, model_of).await?;
     let (trusted, untrusted) = custom::trusted(formwork.workspace(), formwork.state())?;
     let mut helpers = BTreeSet::new();
     // Whom a plan asks for is known once it is there.
@@ -421,7 +436,7 @@ async fn prepare(
     }
     // A fault of theirs would leave a run behind that nobody carries out.
     let observers = Ready::of(&workshop)?;
-    Ok(Prepared { plan, setup, commit, kind, workshop, observers, overridden })
+    Ok(Prepared { plan, setup, commit, kind, workshop, observers, overridden, notes })
 }
 
 /// Says whether a run could begin here as things are: it is made ready as any other, and then let go.
@@ -430,7 +445,13 @@ async fn prepare(
 /// What stands in its way, as it would itself be told.
 pub(crate) async fn could_begin(formwork: &Formwork) -> Result<(), Error> {
     let (agent, spec) = (None, None);
-    let work = Work::Task { prompt: "Look.".to_owned(), agent, checks: Vec::new(), spec };
+    let work = Work::Task {
+        prompt: "Look.".to_owned(),
+        agent,
+        checks: Vec::new(),
+        spec,
+        attach: Vec::new(),
+    };
     let params = StartParams {
         work,
         vars: Map::new(),
@@ -740,7 +761,7 @@ impl Operation for Resume {
             observers.finish().await;
             done
         });
-        Ok(Started { run, overridden: BTreeMap::new() })
+        Ok(Started { run, overridden: BTreeMap::new(), notes: Vec::new() })
     }
 }
 

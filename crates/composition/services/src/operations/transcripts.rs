@@ -234,6 +234,8 @@ fn words(message: &Message) -> String {
             }),
             Part::ToolResult(result) => words.push(result.content.clone()),
             Part::Image { media_type, .. } => words.push(format!("[{media_type}]")),
+            // The line ahead of it says what it is.
+            Part::Attached(_) => {}
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-use formwork_protocols::{Message, Part, Role, message::Arguments};
+use formwork_protocols::{Attachment, BlobHash, Message, Part, Role, message::Arguments};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -21,6 +21,39 @@ fn begun() -> History {
     let mut history = History::new("You mend code.");
     history.say(Message::text(Role::User, "Mend the test."));
     history
+}
+
+/// A picture of so many bytes.
+fn picture(number: usize, bytes: u64) -> Attachment {
+    let name = format!("shot-{number}.png");
+    Attachment {
+        blob: BlobHash::of(name.as_bytes()),
+        media_type: "image/png".to_owned(),
+        bytes,
+        pixels: Some((640, 480)),
+        name,
+        content: None,
+    }
+}
+
+/// Says something with pictures.
+fn shown(attached: Vec<Attachment>) -> Message {
+    let mut message = Message::text(Role::User, "Look.");
+    for attachment in attached {
+        message.parts.push(Part::Text { text: format!("\n\n[{attachment}]") });
+        message.parts.push(Part::Attached(attachment));
+    }
+    message
+}
+
+/// Makes a call whose result shows a picture.
+fn looked(history: &mut History, number: usize, bytes: u64) {
+    let arguments = json!({ "number": number });
+    let message = Message { role: Role::Assistant, parts: vec![call("shoot", arguments)] };
+    let mut open = OpenTurn::new(message);
+    let attached = vec![picture(number, bytes)];
+    open.answer_rest(&Answered { attached, ..Answered::ok("a picture") });
+    history.push(open.close().unwrap());
 }
 
 /// Reads of a path look at it, whole where no line is named.
@@ -148,10 +181,78 @@ fn a_brief_tells_the_last_steps_and_what_the_person_said() {
     insta::assert_snapshot!(brief(&history, 1, 3_000));
 }
 
+#[test]
+fn the_oldest_pictures_go_by_halves_and_those_of_the_task_and_the_newest_stay() {
+    let mut history = History::new("You look.");
+    history.say(shown(vec![picture(100, 1), picture(101, 1)]));
+    (0..18).for_each(|number| looked(&mut history, number, 1));
+    let protected = Protected::of(&history, 1, 0);
+    assert_eq!(pictures(&history, &protected), []);
+    looked(&mut history, 18, 1);
+
+    let edits = pictures(&history, &Protected::of(&history, 1, 0));
+    history.apply(&edits);
+
+    let left: Vec<_> = history.attachments().map(|shown| shown.name.as_str()).collect();
+    let newest = (11..19).map(|number| format!("shot-{number}.png"));
+    let wanted: Vec<_> =
+        ["shot-100.png", "shot-101.png"].map(str::to_owned).into_iter().chain(newest).collect();
+    assert_eq!(left, wanted);
+    assert_eq!(
+        contents(&history)[0],
+        text::head(
+            "a picture\n[shot-0.png is not shown to you: it is older than what there is room for",
+            60
+        )
+    );
+    assert_eq!(pictures(&history, &Protected::of(&history, 1, 0)), []);
+}
+
+#[test]
+fn large_pictures_go_before_a_request_has_too_many_bytes() {
+    let mut history = begun();
+    history.say(shown(vec![picture(0, 9 << 20)]));
+    looked(&mut history, 1, 8 << 20);
+
+    let edits = pictures(&history, &Protected::of(&history, 1, 0));
+    history.apply(&edits);
+
+    let left: Vec<_> = history.attachments().map(|shown| shown.name.as_str()).collect();
+    assert_eq!(left, ["shot-1.png"]);
+    let Group::User(said) = &history.groups()[1] else { panic!() };
+    let words = said.to_text();
+    assert!(words.starts_with("Look.\n\n[shot-0.png: image/png, 640 × 480 pixels"), "{words}");
+    assert!(words.contains("[shot-0.png is not shown to you:"), "{words}");
+}
+
+#[test]
+fn what_is_left_of_a_result_shows_no_picture_and_a_summary_says_what_there_was() {
+    let mut history = begun();
+    looked(&mut history, 0, 1);
+    history.say(shown(vec![picture(1, 1)]));
+    turn(&mut history, call("exec", json!({})), "x".repeat(5_000));
+    turn(&mut history, call("exec", json!({})), "ok");
+    let protected = Protected::of(&history, 1, 10);
+
+    let spilled: Vec<_> = spilled(&history, &protected).into_iter().map(|(edit, _)| edit).collect();
+    history.apply(&spilled);
+    assert_eq!(history.attachments().count(), 1);
+    assert!(contents(&history)[0].starts_with("a picture\n[shot-0.png is not shown to you"));
+    let stretch = oldest(&history, &protected).unwrap();
+    let edit = summary(&history, &stretch, "It was looked at.");
+    history.apply(&[edit]);
+
+    assert_eq!(history.attachments().count(), 0);
+    let Group::User(said) = &history.groups()[1] else { panic!() };
+    assert!(said.to_text().contains("[shot-1.png: image/png, 640 × 480 pixels, 1 bytes]"));
+}
+
 /// What happens in a conversation.
 #[derive(Debug, Clone)]
 enum Happens {
     Said(usize),
+    Shown(usize),
+    Looked(u64),
     Read {
         path: u8,
         from: bool,
@@ -168,6 +269,8 @@ enum Happens {
 fn happens() -> impl Strategy<Value = Happens> {
     prop_oneof![
         (0_usize..400).prop_map(Happens::Said),
+        (1_usize..4).prop_map(Happens::Shown),
+        (1_u64..4 << 20).prop_map(Happens::Looked),
         (0_u8..3, any::<bool>(), 0_usize..6_000).prop_map(|(path, from, bytes)| Happens::Read {
             path,
             from,
@@ -223,6 +326,11 @@ proptest! {
         for (round, happens) in happening.into_iter().enumerate() {
             match happens {
                 Happens::Said(bytes) => history.say(Message::text(Role::User, "w".repeat(bytes))),
+                Happens::Shown(count) => {
+                    let some = (0..count).map(|at| picture(round * 10 + at, 1 << 20));
+                    history.say(shown(some.collect()));
+                }
+                Happens::Looked(bytes) => looked(&mut history, round, bytes),
                 Happens::Read { path, from, bytes } => {
                     let arguments = match from {
                         true => json!({ "path": path.to_string(), "from": round }),
@@ -239,6 +347,15 @@ proptest! {
                 }
                 Happens::Fit(window) => {
                     let room = Room::of(window, 1_000);
+                    let fewer = pictures(&history, &Protected::of(&history, 1, 0));
+                    prop_assert_eq!(&fewer, &pictures(&history, &Protected::of(&history, 1, 0)));
+                    history.apply(&fewer);
+                    edits.extend(fewer);
+                    let (count, bytes) = history
+                        .attachments()
+                        .fold((0, 0), |(count, bytes), shown| (count + 1, bytes + shown.bytes));
+                    // The newest group stays, whatever it shows.
+                    prop_assert!(count <= 20 && bytes <= 14 << 20, "{} {}", count, bytes);
                     let before = history.clone();
                     let (done, handed_over) = fit(&mut history, &meter, room);
                     let (again, _) = fit(&mut before.clone(), &meter, room);

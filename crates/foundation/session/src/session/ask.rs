@@ -98,6 +98,10 @@ impl Session {
         if self.spec.limits.max_rounds.is_some_and(|max| rounds >= max) {
             return Ok(Some(ControlFlow::Break(SessionEnd::RoundsExhausted { rounds })));
         }
+        self.see(stop).await;
+        if stop.is_cancelled() {
+            return Ok(Some(ControlFlow::Break(SessionEnd::Cancelled)));
+        }
         // What is masked for a try only makes it shorter.
         if self.search.is_none()
             && let ControlFlow::Break(end) = self.fit(stop).await?
@@ -105,12 +109,13 @@ impl Session {
             return Ok(Some(ControlFlow::Break(end)));
         }
         let measure = self.measure();
-        let request = self.request(measure);
+        let mut request = self.request(measure);
         let (sent, mut hold) = match self.reserve(measure, &request, Purpose::Turn) {
             ControlFlow::Continue(reserved) => reserved,
             ControlFlow::Break(end) => return Ok(Some(ControlFlow::Break(end))),
         };
         self.record.flush().await?;
+        self.load(&mut request).await?;
 
         hold.sent(sent.input);
         self.totals.rounds = rounds.saturating_add(1);
@@ -228,6 +233,7 @@ impl Session {
             measure,
             max_output_tokens: max_output,
             purpose,
+            unseen: if purpose.is_turn() { self.unseen } else { 0 },
         };
         self.record.put(task, EventBody::BudgetReserved(reserved));
         self.record.put(task, EventBody::ModelRequested(requested));

@@ -174,7 +174,8 @@ impl Session {
             self.made = self.made.saturating_add(1);
         }
         let content = outside(&reply.result.content).into_owned();
-        let mut answered = Answered { content, is_error: reply.result.is_error };
+        let (is_error, attached) = (reply.result.is_error, reply.result.attached);
+        let mut answered = Answered { content, is_error, attached };
         let mut refused = None;
         match reply.control {
             Control::Enter(task) => self.enter(task),

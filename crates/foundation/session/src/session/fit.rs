@@ -7,7 +7,7 @@ use std::{
 
 use formwork_context::{
     Fitting, Group, History, Look, Protected, Room, SUMMARISE, Step, Stretch, brief, digest,
-    message_tokens, summary, tool_tokens, transcript,
+    message_tokens, pictures, summary, tool_tokens, transcript,
 };
 use formwork_protocols::{
     Blob, Cancel, CompactionCause, ContextCompacted, ContextEdit, EventBody, Message, Model,
@@ -49,6 +49,20 @@ struct Done {
     summarised: usize,
 }
 
+impl Done {
+    const fn new(cause: CompactionCause) -> Self {
+        Self {
+            cause,
+            room: None,
+            before: 0,
+            edits: Vec::new(),
+            superseded: 0,
+            spilled: 0,
+            summarised: 0,
+        }
+    }
+}
+
 impl Session {
     /// Asks that the conversation is made as short as it can be before the next model call.
     pub const fn compact(&mut self) {
@@ -84,6 +98,7 @@ impl Session {
     /// Makes the conversation fit, where it does not: leaves out what later results say again, shows less of long
     /// results, sums up the oldest groups, and as the last step goes on in a new conversation with a brief of this one.
     pub(super) async fn fit(&mut self, stop: &Cancel) -> Result<ControlFlow<SessionEnd>, Error> {
+        self.leave_pictures()?;
         let asked = std::mem::take(&mut self.compact_asked);
         let known = self.room();
         if known.is_none() && !asked {
@@ -100,15 +115,7 @@ impl Session {
             _ => return Ok(ControlFlow::Continue(())),
         };
         let most = known.map(|room| room.most);
-        let mut done = Done {
-            cause,
-            room: most,
-            before,
-            edits: Vec::new(),
-            superseded: 0,
-            spilled: 0,
-            summarised: 0,
-        };
+        let mut done = Done { room: most, before, ..Done::new(cause) };
         let mut fitting = Fitting::new(room);
         loop {
             // The last groups may take half of what is aimed at, as far as it is known how dense they are.
@@ -152,6 +159,20 @@ impl Session {
         }
         self.put_compacted(done)?;
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Leaves the oldest pictures out where there are more than a request may carry, whatever the window holds.
+    fn leave_pictures(&mut self) -> Result<(), Error> {
+        let protected = Protected::of(&self.history, self.task_at, 0);
+        let edits = pictures(&self.history, &protected);
+        if edits.is_empty() {
+            return Ok(());
+        }
+        let before = self.meter.likely(self.measure());
+        let (cause, spilled) = (CompactionCause::Pictures, edits.len());
+        let mut done = Done { before, spilled, ..Done::new(cause) };
+        self.edit(&mut done, edits);
+        self.put_compacted(done)
     }
 
     /// Returns the measure of what every conversation about the task has.

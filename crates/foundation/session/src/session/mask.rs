@@ -155,7 +155,8 @@ fn results(history: &History, accepted: u32) -> Vec<ContextEdit> {
         let Group::Turn(turn) = group else { continue };
         for (at, result) in turn.results().iter().enumerate() {
             // A word of Formwork that is shorter than the marker is not at fault.
-            if place >= accepted && result.content.len() > RESULT.len() {
+            let is_worth = result.content.len() > RESULT.len() || !result.attached.is_empty();
+            if place >= accepted && is_worth {
                 let result = u32::try_from(at).unwrap_or(u32::MAX);
                 edits.push(ContextEdit::Result {
                     group: place,

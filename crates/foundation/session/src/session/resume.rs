@@ -267,7 +267,9 @@ impl Session {
                     open.answer(place, Answered::ok(CLOSED));
                 }
                 Some(Ended::Well(completed)) => {
-                    open.answer(place, Answered::ok(outside(&completed.preview)));
+                    let attached = completed.attached.clone();
+                    let told = Answered::ok(outside(&completed.preview));
+                    open.answer(place, Answered { attached, ..told });
                 }
                 Some(Ended::Badly(failed))
                     if failed.error != ToolErrorKind::OutcomeUnknown
@@ -322,6 +324,7 @@ impl Session {
             bytes: told.len() as u64,
             elapsed: Span::ZERO,
             outside: None,
+            attached: Vec::new(),
         };
         self.record.put_with(task, EventBody::ToolCompleted(completed), blob);
     }

@@ -1,6 +1,9 @@
 //! `fs.read`: the text of a file.
 
-use formwork_protocols::{Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec};
+use formwork_protocols::{
+    Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec,
+    tool::{Kept, LookAt},
+};
 use formwork_write_safety::Workspace;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -23,17 +26,23 @@ struct Arguments {
 
 /// Describes the tool.
 pub(super) fn spec() -> ToolSpec {
-    let text = "Read a text file, whole or from a line on.";
+    let text = "Read a text file, whole or from a line on, or look at a picture.";
     super::read_only::<Arguments>("fs.read", text)
 }
 
-pub(super) fn tool(workspace: &Workspace) -> impl Tool + use<> {
-    OnFiles::new(spec(), workspace, read)
+pub(super) fn tool(workspace: &Workspace, look_at: LookAt) -> impl Tool + use<> {
+    OnFiles::new(spec(), workspace, move |scene, arguments| read(scene, arguments, look_at))
 }
 
-fn read(scene: &Scene, arguments: Arguments) -> Result<ToolOutput, ToolError> {
+fn read(scene: &Scene, arguments: Arguments, look_at: LookAt) -> Result<ToolOutput, ToolError> {
     let Arguments { path, from, lines } = arguments;
     let content = scene.workspace.read(&path).map_err(|error| tool_error(&error))?;
+    // Before anything else: what has no zero in it could be read as a text of old.
+    if let Ok((media_type, (width, height))) = look_at(&content.bytes) {
+        let told = format!("{path} is a picture of {width} × {height} pixels");
+        let kept = Kept { media_type: media_type.to_owned(), name: path, bytes: content.bytes };
+        return Ok(ToolOutput { kept: vec![kept], ..ToolOutput::text(told) });
+    }
     let Some(text) = content.text() else {
         return Err(ToolError::new(
             ToolErrorKind::Failed,

@@ -2,9 +2,36 @@
 
 use std::{fs, os::unix::fs::symlink};
 
+use formwork_protocols::{Attachment, BlobHash};
 use serde_json::json;
 
 use crate::world::{Setup, World};
+
+#[tokio::test]
+async fn a_picture_is_shown_and_kept_by_its_hash_and_other_bytes_are_no_text() {
+    let world = World::new();
+    let png = b"\x89PNG and then IEND";
+    world.put("shots/a.png", png);
+    world.put("b.bin", b"\0\x01\x02");
+
+    let told = world.call("fs.read", json!({ "path": "shots/a.png" })).await;
+    let other = world.fails("fs.read", json!({ "path": "b.bin" })).await;
+
+    let picture = Attachment {
+        blob: BlobHash::of(png),
+        media_type: "image/png".to_owned(),
+        bytes: 18,
+        pixels: Some((2, 1)),
+        name: "shots/a.png".to_owned(),
+        content: None,
+    };
+    let line = format!(
+        "shots/a.png is a picture of 2 × 1 pixels\n[image/png, 18 bytes, kept as {}]",
+        picture.blob
+    );
+    assert_eq!((told.text, told.attached), (line, vec![picture]));
+    assert!(other.contains("b.bin is not a text file: 3 bytes"), "{other}");
+}
 
 #[tokio::test]
 async fn a_file_is_read_whole_or_in_part() {

@@ -15,10 +15,10 @@ use formwork_policy::{
     CommandPatterns, Grants, HostPatterns, PathPatterns, Policy, Rules, Unattended,
 };
 use formwork_protocols::{
-    AgentName, Append, Approver, Ask, BlobHash, CallId, Cancel, Claim, Clock, Event, EventBody,
-    EventStore, HoldId, Journal, Ledger, Live, NewEvent, OverBudget, PermissionMode, Position,
-    Principal, RunId, SeededRng, SessionId, Span, StoreError, SystemClock, TaskId, TaskName,
-    Timestamp, Tool, ToolCall, Toolbox, Usage, Usd,
+    AgentName, Append, Approver, Ask, Attachment, BlobHash, CallId, Cancel, Claim, Clock, Event,
+    EventBody, EventStore, HoldId, Journal, Ledger, Live, NewEvent, OverBudget, PermissionMode,
+    Position, Principal, RunId, SeededRng, SessionId, Span, StoreError, SystemClock, TaskId,
+    TaskName, Timestamp, Tool, ToolCall, Toolbox, Usage, Usd,
     budget::{Cap, Crossing, Remaining},
     event::Delta,
     message::Arguments,
@@ -35,6 +35,14 @@ use formwork_write_safety::{Reads, Root, Trash, Workspace, WriteRules};
 use futures::stream::{self, BoxStream, StreamExt as _};
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// Takes whatever begins and ends as a PNG for one of two pixels.
+fn look_at(bytes: &[u8]) -> Result<(&'static str, (u32, u32)), String> {
+    match bytes.starts_with(b"\x89PNG") && bytes.ends_with(b"IEND") {
+        true => Ok(("image/png", (2, 1))),
+        false => Err("it is no picture".to_owned()),
+    }
+}
 
 /// What a test may say of the session that it wants.
 pub(crate) struct Setup {
@@ -99,6 +107,7 @@ pub(crate) struct Told {
     pub(crate) text: String,
     pub(crate) is_error: bool,
     pub(crate) control: Control,
+    pub(crate) attached: Vec<Attachment>,
 }
 
 impl World {
@@ -151,6 +160,7 @@ impl World {
                 hosts: Some(HostPatterns::parse(&setup.hosts).unwrap()),
                 private: HostPatterns::parse(setup.private).unwrap(),
             },
+            look_at,
         };
         builtin::register(&mut registry, parts).unwrap();
         for tool in setup.more {
@@ -186,6 +196,7 @@ impl World {
             clock: Arc::new(Noon),
             principal: Principal::agent(&context.agent),
             lookup: Lookup { path: path[0].1.clone().into(), roots: [folder.clone()].into() },
+            look_at,
         })
         .unwrap();
         Self { _home: home, folder, trash, log, tasks, pipeline, context }
@@ -228,7 +239,8 @@ impl World {
         let _ = journal.flush().await;
         assert_eq!((reply.result.call_id, reply.result.name), (call.id, call.name));
         let (text, is_error) = (reply.result.content, reply.result.is_error);
-        Told { text, is_error, control: reply.control }
+        let attached = reply.result.attached;
+        Told { text, is_error, control: reply.control, attached }
     }
 
     /// Calls, and returns the text of an outcome that must be good.

@@ -117,11 +117,18 @@ pub(crate) async fn an_audit_finds_missing_and_altered_blobs(place: &Place) {
             index,
             role: Role::User,
             message: blob.hash(),
+            attached: Vec::new(),
         }))
     };
-    let [one, two, three] = ["one", "two", "three"].map(|text| Blob::new(text.as_bytes().to_vec()));
-    let events = vec![message(0, &one), message(1, &two), message(2, &three), message(3, &one)];
-    let blobs = vec![one.clone(), two.clone(), three.clone()];
+    let [one, two, three, four] =
+        ["one", "two", "three", "four"].map(|text| Blob::new(text.as_bytes().to_vec()));
+    let mut shows = message(4, &one);
+    if let EventBody::SessionMessage(said) = &mut shows.body {
+        said.attached = vec![three.hash(), four.hash()];
+    }
+    let events =
+        vec![message(0, &one), message(1, &two), message(2, &three), message(3, &one), shows];
+    let blobs = vec![one.clone(), two.clone(), three.clone(), four.clone()];
     trace.append(Append { blobs, ..of(run, events) }).await.unwrap();
     assert_eq!(trace.audit(run).await.unwrap().faults, []);
     assert_eq!(trace.blob(&two.hash()).await.unwrap(), Some(b"two".to_vec()));
@@ -133,8 +140,9 @@ pub(crate) async fn an_audit_finds_missing_and_altered_blobs(place: &Place) {
     };
     place
         .tamper(&format!(
-            "DELETE FROM blobs WHERE hash = {}; UPDATE blobs SET bytes = {} WHERE hash = {}",
+            "DELETE FROM blobs WHERE hash IN ({}, {}); UPDATE blobs SET bytes = {} WHERE hash = {}",
             literal(two.hash()),
+            literal(four.hash()),
             literal(two.hash()),
             literal(three.hash()),
         ))
@@ -145,6 +153,7 @@ pub(crate) async fn an_audit_finds_missing_and_altered_blobs(place: &Place) {
         audit.faults.iter().map(|fault| serde_json::to_string(fault).unwrap()).collect();
     let expected = [
         AuditFault::MissingBlob { seq: 2, hash: two.hash() },
+        AuditFault::MissingBlob { seq: 5, hash: four.hash() },
         AuditFault::BlobMismatch { hash: three.hash() },
     ];
     assert_eq!(

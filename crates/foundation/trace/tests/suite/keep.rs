@@ -22,6 +22,7 @@ async fn lived(trace: &Trace, run: RunId, ends: bool) -> Vec<Blob> {
             index,
             role: Role::User,
             message: blob.hash(),
+            attached: Vec::new(),
         }))
     };
     events.splice(

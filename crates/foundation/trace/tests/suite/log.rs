@@ -270,6 +270,7 @@ pub(crate) async fn secrets_reach_neither_events_nor_keys_nor_blobs(place: &Plac
         index: 0,
         role: Role::User,
         message: dirty.hash(),
+        attached: Vec::new(),
     });
     let keyed = || NewEvent {
         idempotency_key: Some("key-hunter2".to_owned()),

@@ -283,6 +283,7 @@ pub(crate) async fn a_store_of_the_first_version_is_migrated_and_its_blobs_are_r
         index: 0,
         role: Role::User,
         message: blob.hash(),
+        attached: Vec::new(),
     });
     trace
         .append(Append { blobs: vec![blob.clone()], ..of(run, vec![event(message)]) })

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use formwork_protocols::{
     Message, ModelRequest, Part, ProviderFault, Role,
-    message::{Arguments, Provenance, ToolCall},
+    message::{Arguments, Provenance, ToolCall, ToolResult},
     model::ToolChoice,
 };
 use serde::Serialize;
@@ -17,6 +17,7 @@ use crate::{
     call_ids::CallIds,
     endpoint::Endpoint,
     fault::Fault,
+    media::{self, Sent},
     openai_chat::v1,
     tool_names::ToolNames,
     tool_schemas::offered,
@@ -237,18 +238,11 @@ fn user(message: &Message, ids: &CallIds) -> Result<Vec<Value>, Fault> {
     for part in &message.parts {
         match part {
             Part::Text { text: said } if !said.trim().is_empty() => blocks.push(text(said)),
-            Part::Image { media_type, data } => blocks.push(json!({
-                "type": "image",
-                "source": { "type": "base64", "media_type": media_type, "data": data },
-            })),
-            Part::Document { media_type, data, name } => {
-                blocks.push(document(media_type, data, name.as_deref())?);
-            }
             Part::ToolResult(result) => {
                 let mut block = json!({
                     "type": "tool_result",
                     "tool_use_id": ids.result(&result.call_id),
-                    "content": result.content,
+                    "content": content(result),
                 });
                 if result.is_error
                     && let Some(block) = block.as_object_mut()
@@ -257,10 +251,34 @@ fn user(message: &Message, ids: &CallIds) -> Result<Vec<Value>, Fault> {
                 }
                 blocks.push(block);
             }
-            _ => {}
+            part => blocks.extend(media::sent(part).map(|sent| shown(&sent)).transpose()?),
         }
     }
     Ok(blocks)
+}
+
+/// Returns what a result says: its text, with its pictures behind it where it has any.
+fn content(result: &ToolResult) -> Value {
+    if result.attached.is_empty() {
+        return Value::from(result.content.as_str());
+    }
+    let words = (!result.content.trim().is_empty()).then(|| text(&result.content));
+    let images = result.attached.iter().map(|attachment| image(&media::attached(attachment)));
+    words.into_iter().chain(images).collect()
+}
+
+fn shown(sent: &Sent<'_>) -> Result<Value, Fault> {
+    match sent.is_image {
+        true => Ok(image(sent)),
+        false => document(sent.media_type, &sent.data, sent.name),
+    }
+}
+
+fn image(sent: &Sent<'_>) -> Value {
+    json!({
+        "type": "image",
+        "source": { "type": "base64", "media_type": sent.media_type, "data": sent.data },
+    })
 }
 
 fn document(media_type: &str, data: &str, name: Option<&str>) -> Result<Value, Fault> {

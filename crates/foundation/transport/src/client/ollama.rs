@@ -231,12 +231,15 @@ fn shown(name: &ModelName, answer: &Value) -> ListedModel {
     };
     let capabilities = answer.get("capabilities").and_then(Value::as_array);
     let capabilities = capabilities.map_or(&[][..], Vec::as_slice).iter().filter_map(Value::as_str);
+    let capabilities: Vec<String> = capabilities.map(str::to_owned).collect();
     let listed = detailed(name.clone(), answer);
     let exact = info.and_then(|info| info.get("general.parameter_count")?.as_u64());
     ListedModel {
         context_tokens: number("context_length"),
         parameters: exact.or(listed.parameters),
-        capabilities: capabilities.map(str::to_owned).collect(),
+        // Older servers say nothing of it.
+        images: (!capabilities.is_empty()).then(|| capabilities.iter().any(|can| can == "vision")),
+        capabilities,
         cache_bytes_per_token: cache(),
         ..listed
     }

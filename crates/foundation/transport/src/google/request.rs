@@ -16,6 +16,7 @@ use crate::{
     call_ids::CallIds,
     endpoint::Endpoint,
     fault::Fault,
+    media::{self, Sent},
     tool_names::ToolNames,
     tool_schemas::offered,
     wire::{Outgoing, auth, join},
@@ -27,8 +28,8 @@ const ID_LENGTH: usize = 64;
 /// What Google has a client send in the place of a signature for a call that another model made.
 const FOREIGN_SIGNATURE: &str = "skip_thought_signature_validator";
 
-/// The first letters of the models that want no signatures on calls.
-const WITHOUT_SIGNATURES: [&str; 3] = ["gemini-1", "gemini-2", "gemma"];
+/// The first letters of the models that want no signatures on calls, and know no pictures within results.
+const OLDER: [&str; 3] = ["gemini-1", "gemini-2", "gemma"];
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -169,12 +170,14 @@ fn contents(messages: &[Message], names: &ToolNames, author: &Provenance) -> Vec
     let mut contents: Vec<Content> = Vec::with_capacity(messages.len());
     // The calls of the last answer, in whose order the results have to come.
     let mut calls: Vec<&str> = Vec::new();
+    let model = author.model.as_str();
+    let results_show = !OLDER.iter().any(|start| model.starts_with(start));
     for message in messages {
         let (role, parts) = if message.role == Role::Assistant {
             calls = message.tool_calls().map(|call| call.id.as_str()).collect();
             ("model", answer(message, names, author, &mut ids))
         } else {
-            ("user", user(message, &calls, names, &ids))
+            ("user", user(message, (&calls, results_show), names, &ids))
         };
         if parts.is_empty() {
             continue; // The wire refuses a content without parts.
@@ -197,7 +200,7 @@ fn answer(
     // The signature that goes onto the next part.
     let mut signature: Option<&str> = None;
     let model = author.model.as_str();
-    let mut wants_signature = !WITHOUT_SIGNATURES.iter().any(|start| model.starts_with(start));
+    let mut wants_signature = !OLDER.iter().any(|start| model.starts_with(start));
     for part in &message.parts {
         match part {
             Part::Text { text } if !text.is_empty() => {
@@ -247,25 +250,48 @@ fn signed(mut part: Value, signature: Option<&str>) -> Value {
     part
 }
 
-fn user(message: &Message, calls: &[&str], names: &ToolNames, ids: &CallIds) -> Vec<Value> {
+/// Returns the parts of what is said to the model. Pictures of results stand within these where the model knows that form,
+/// and behind all of them where not.
+fn user(
+    message: &Message,
+    (calls, results_show): (&[&str], bool),
+    names: &ToolNames,
+    ids: &CallIds,
+) -> Vec<Value> {
     let mut results = Vec::new();
     let mut parts = Vec::new();
     for part in &message.parts {
         match part {
             Part::Text { text } if !text.is_empty() => parts.push(json!({ "text": text })),
-            Part::Image { media_type, data } | Part::Document { media_type, data, .. } => {
-                parts.push(json!({ "inlineData": { "mimeType": media_type, "data": data } }));
-            }
             Part::ToolResult(result) => results.push(result),
-            _ => {}
+            part => parts.extend(media::sent(part).map(|sent| inline(&sent))),
         }
     }
     // Servers that know no ids pair results with calls by their order.
     results.sort_by_key(|result| {
         calls.iter().position(|id| *id == result.call_id).unwrap_or(calls.len())
     });
-    let results = results.into_iter().map(|result| function_response(result, names, ids));
-    results.chain(parts).collect()
+    let mut responses = Vec::with_capacity(results.len());
+    let mut behind = Vec::new();
+    for result in results {
+        let mut response = function_response(result, names, ids);
+        let images = result.attached.iter().map(|attachment| inline(&media::attached(attachment)));
+        let images: Vec<Value> = images.collect();
+        if !images.is_empty() {
+            match response.pointer_mut("/functionResponse").and_then(Value::as_object_mut) {
+                Some(response) if results_show => {
+                    drop(response.insert("parts".to_owned(), images.into()));
+                }
+                _ => behind.extend(images),
+            }
+        }
+        responses.push(response);
+    }
+    responses.into_iter().chain(behind).chain(parts).collect()
+}
+
+fn inline(sent: &Sent<'_>) -> Value {
+    json!({ "inlineData": { "mimeType": sent.media_type, "data": sent.data } })
 }
 
 fn function_response(result: &ToolResult, names: &ToolNames, ids: &CallIds) -> Value {

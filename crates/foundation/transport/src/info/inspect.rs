@@ -162,6 +162,7 @@ fn with_props(model: &mut ListedModel, props: &Value) {
     model.loaded = model.loaded.or(Some(!says("/is_sleeping")));
     let window = props.pointer("/default_generation_settings/n_ctx").and_then(Value::as_u64);
     model.context_tokens = window.or(model.context_tokens);
+    model.images = props.pointer("/modalities/vision").and_then(Value::as_bool).or(model.images);
     for (key, word) in [
         ("/chat_template_caps/supports_tools", "tools"),
         ("/modalities/vision", "vision"),

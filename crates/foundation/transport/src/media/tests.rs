@@ -1,6 +1,13 @@
-use formwork_protocols::{Cancel, Message, ModelRequest, Part, Provider as _, ProviderFault, Role};
+use std::sync::Arc;
+
+use formwork_protocols::{
+    BlobHash, Cancel, Message, ModelRequest, Part, Provider as _, ProviderFault, Role,
+    message::{Arguments, ToolCall, ToolResult},
+};
+use serde_json::json;
 
 use super::*;
+use crate::replay::sent_json;
 
 /// Each of the makers' formats as an encoder writes it: a dot, or eight by eight pixels of grey.
 const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==";
@@ -168,4 +175,127 @@ async fn what_does_not_fit_is_refused_by_its_name_before_anything_is_sent() {
     });
     assert!(first && second, "{told:#?}");
     assert!(server.requests().is_empty());
+}
+
+/// A picture as a conversation has it, with its bytes.
+fn kept(name: &str, bytes: &[u8]) -> Attachment {
+    let found = look(bytes).unwrap();
+    Attachment {
+        blob: BlobHash::of(bytes),
+        media_type: found.format.media_type().to_owned(),
+        bytes: bytes.len() as u64,
+        pixels: found.pixels,
+        name: name.to_owned(),
+        content: Some(Arc::from(bytes)),
+    }
+}
+
+/// A question with a picture, and two results of which the second shows one, as it is sent while the calls are new.
+fn pictures() -> ModelRequest {
+    let picture = |name: &str| kept(name, &bytes(PNG));
+    let call = |id: &str| {
+        let arguments = Arguments::Json(json!({ "path": format!("{id}.png") }));
+        Part::ToolCall(ToolCall { id: id.to_owned(), name: "fs.read".to_owned(), arguments })
+    };
+    let result = |id: &str, content: &str, attached| {
+        Part::ToolResult(ToolResult {
+            call_id: id.to_owned(),
+            name: "fs.read".to_owned(),
+            content: content.to_owned(),
+            is_error: false,
+            attached,
+        })
+    };
+    let asked = vec![
+        Part::Text { text: "What is this @dot.png?".to_owned() },
+        Part::Text { text: format!("\n\n[{}]", picture("dot.png")) },
+        Part::Attached(picture("dot.png")),
+    ];
+    let results = vec![
+        result("one", "# Title", Vec::new()),
+        result("two", "two.png is a picture of 1 × 1 pixels", vec![picture("two.png")]),
+    ];
+    let messages = vec![
+        Message::text(Role::System, "Rules."),
+        Message { role: Role::User, parts: asked },
+        Message { role: Role::Assistant, parts: vec![call("one"), call("two")] },
+        Message { role: Role::Tool, parts: results },
+    ];
+    let mut request = ModelRequest::new("m-1".parse().unwrap(), messages);
+    request.tail = Some("[left of your budget: $1]".to_owned());
+    request
+}
+
+#[test]
+fn a_picture_is_sent_as_each_wire_wants_it_in_what_is_asked_and_in_a_result() {
+    for (kind, name) in [
+        (ProviderKind::OpenAiCompatible, "openai_chat"),
+        (ProviderKind::OpenAiResponses, "openai_responses"),
+        (ProviderKind::Anthropic, "anthropic"),
+        (ProviderKind::Google, "google"),
+        (ProviderKind::Ollama, "ollama"),
+    ] {
+        insta::assert_json_snapshot!(name, sent_json(kind, &pictures()));
+    }
+    let mut older = pictures();
+    older.model = "gemini-2.5-flash".parse().unwrap();
+    let contents = &sent_json(ProviderKind::Google, &older)["body"]["contents"][2]["parts"];
+    let keys: Vec<_> = contents
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|part| part.as_object().unwrap().keys().next().unwrap())
+        .collect();
+    assert_eq!(keys, ["functionResponse", "functionResponse", "inlineData", "text"]);
+    assert!(!contents.to_string().contains("\"parts\""));
+}
+
+#[test]
+fn what_is_kept_is_judged_by_what_is_known_of_it() {
+    let told = |kind, attachment: &Attachment| {
+        allows(kind, attachment).map_err(|unfit| unfit.to_string()).err().unwrap_or_default()
+    };
+    let dot = kept("dot.png", &bytes(PNG));
+    let gif = kept("dot.gif", &bytes(GIF));
+    let plan = kept("plan.pdf", b"%PDF-1.7\n%%EOF\n");
+    let wide = Attachment { pixels: Some((9_000, 10)), ..dot.clone() };
+    let heavy = Attachment { bytes: 4 << 20, ..dot.clone() };
+    let other = Attachment { media_type: "image/bmp".to_owned(), ..dot.clone() };
+    let (anthropic, google) = (ProviderKind::Anthropic, ProviderKind::Google);
+
+    assert_eq!([told(anthropic, &dot), told(google, &plan)], ["", ""]);
+    assert_eq!(told(google, &gif), "google takes no GIF");
+    assert_eq!(told(ProviderKind::Ollama, &plan), "ollama takes no PDF");
+    let most = "it has 9000 × 10 pixels, and anthropic takes at most 8000 on each side";
+    assert_eq!(told(anthropic, &wide), most);
+    let most = "it has 5592408 bytes as it is sent, and anthropic takes at most 5242880";
+    assert_eq!(told(anthropic, &heavy), most);
+    assert_eq!(told(anthropic, &other), "it is no PNG, JPEG, GIF, WebP or PDF");
+}
+
+#[test]
+fn a_request_with_too_much_of_it_or_without_its_bytes_is_refused_as_a_whole() {
+    let told = |kind, attached: Vec<Attachment>| {
+        let mut request = pictures();
+        let more = attached.into_iter().map(Part::Attached).collect();
+        request.messages.push(Message { role: Role::User, parts: more });
+        check_all(kind, &request).map_err(|fault| fault.message).err().unwrap_or_default()
+    };
+    let dot = kept("dot.png", &bytes(PNG));
+    let anthropic = ProviderKind::Anthropic;
+
+    assert_eq!(told(anthropic, vec![dot.clone(); 98]), "");
+    let most = "the request has 101 images, and anthropic takes at most 100";
+    assert_eq!(told(anthropic, vec![dot.clone(); 99]), most);
+    let pdf = kept("plan.pdf", &[&b"%PDF-1.7\n"[..], &vec![b' '; 9 << 20], b"%%EOF\n"].concat());
+    let most = told(anthropic, vec![pdf.clone(), pdf.clone(), pdf]);
+    assert!(
+        most.ends_with(" bytes as they are sent, and anthropic takes at most 33554432"),
+        "{most}"
+    );
+    let bare = Attachment { content: None, ..dot };
+    assert_eq!(
+        told(anthropic, vec![bare]),
+        "image \"dot.png\" cannot be sent: its bytes are missing"
+    );
 }

@@ -14,7 +14,8 @@ use crate::{
     call_ids::CallIds,
     endpoint::Endpoint,
     fault::Fault,
-    openai_chat::result_text,
+    media,
+    openai_chat::{Shown, result_text, shown_by},
     tool_names::ToolNames,
     tool_schemas::offered,
     usage,
@@ -168,13 +169,10 @@ fn messages(
         };
         let mut said = WireMessage { role, ..WireMessage::default() };
         let mut results = Vec::new();
+        let mut shown = WireMessage { role: "user", ..WireMessage::default() };
         for part in &message.parts {
             match part {
                 Part::Text { text } => said.content.push_str(text),
-                Part::Image { data, .. } => said.images.push(data.clone()),
-                Part::Document { media_type, data, name } => {
-                    said.content.push_str(&document(media_type, data, name.as_deref())?);
-                }
                 // Nothing is signed on this wire; the model's own words are all that vouches for it.
                 Part::Reasoning(reasoning) if reasoning.provenance == *author => {
                     said.thinking.push_str(&reasoning.text);
@@ -190,17 +188,36 @@ fn messages(
                         "function": { "name": name, "arguments": arguments },
                     }));
                 }
-                Part::ToolResult(result) => results.push(WireMessage {
-                    role: "tool",
-                    content: result_text(&result.content, result.is_error).into_owned(),
-                    tool_name: Some(names.to_wire(&result.name).into_owned()),
-                    tool_call_id: Some(ids.result(&result.call_id)),
-                    ..WireMessage::default()
-                }),
-                _ => {}
+                Part::ToolResult(result) => {
+                    results.push(WireMessage {
+                        role: "tool",
+                        content: result_text(&result.content, result.is_error).into_owned(),
+                        tool_name: Some(names.to_wire(&result.name).into_owned()),
+                        tool_call_id: Some(ids.result(&result.call_id)),
+                        ..WireMessage::default()
+                    });
+                    for part in shown_by(result, names) {
+                        match part {
+                            Shown::Text(text) => shown.content.push_str(&text),
+                            Shown::Image(image) => shown.images.push(image.data.into_owned()),
+                        }
+                    }
+                }
+                part => match media::sent(part) {
+                    Some(image) if image.is_image => said.images.push(image.data.into_owned()),
+                    Some(file) => {
+                        let text = document(file.media_type, &file.data, file.name)?;
+                        said.content.push_str(&text);
+                    }
+                    None => {}
+                },
             }
         }
         wire.append(&mut results);
+        // Templates know pictures of whoever speaks to the model, and of no tool.
+        if !shown.images.is_empty() {
+            wire.push(shown);
+        }
         if message.role != Role::Tool {
             wire.push(said);
         }

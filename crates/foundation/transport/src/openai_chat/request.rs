@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use formwork_protocols::{
     Message, ModelRequest, Part, ProviderFault, Role,
-    message::{Arguments, ToolDefinition},
+    message::{Arguments, ToolDefinition, ToolResult},
     model::ToolChoice,
 };
 use serde::Serialize;
@@ -14,6 +14,7 @@ use url::Url;
 use crate::{
     endpoint::{Endpoint, ProviderKind},
     fault::Fault,
+    media::{self, Sent},
     tool_names::ToolNames,
     tool_schemas::offered,
     wire::{Outgoing, auth, join},
@@ -190,15 +191,46 @@ fn messages<'a>(messages: &'a [Message], names: &'a ToolNames) -> Vec<WireMessag
             Role::Assistant => wire.push(assistant(message, names)),
             Role::Tool => {}
         }
-        wire.extend(message.parts.iter().filter_map(|part| match part {
-            Part::ToolResult(result) => Some(WireMessage {
+        let mut shown = Vec::new();
+        for part in &message.parts {
+            let Part::ToolResult(result) = part else { continue };
+            wire.push(WireMessage {
                 tool_call_id: Some(&result.call_id),
                 ..plain("tool", Content::Text(result_text(&result.content, result.is_error)))
-            }),
-            _ => None,
-        }));
+            });
+            shown.extend(shown_by(result, names).map(|shown| match shown {
+                Shown::Text(text) => json!({ "type": "text", "text": text }),
+                Shown::Image(image) => image_url(&image),
+            }));
+        }
+        // A result is text on this wire, and no result may be missing before anything else is said.
+        if !shown.is_empty() {
+            wire.push(plain("user", Content::Parts(shown)));
+        }
     }
     wire
+}
+
+/// What stands in a message behind results, on wires whose results are text.
+pub(crate) enum Shown<'a> {
+    Text(String),
+    Image(Sent<'a>),
+}
+
+/// Yields the pictures of a result, each behind a line that says whose it is.
+pub(crate) fn shown_by<'a>(
+    result: &'a ToolResult,
+    names: &'a ToolNames,
+) -> impl Iterator<Item = Shown<'a>> {
+    result.attached.iter().flat_map(move |attachment| {
+        let name = names.to_wire(&result.name);
+        let text = format!("[{}, from the result of {name}:]", attachment.name);
+        [Shown::Text(text), Shown::Image(media::attached(attachment))]
+    })
+}
+
+fn image_url(image: &Sent<'_>) -> Value {
+    json!({ "type": "image_url", "image_url": { "url": image.url() } })
 }
 
 /// Adds what stands behind the conversation: to its last message, because the templates of many local models
@@ -255,17 +287,14 @@ fn content(parts: &[Part]) -> Content<'_> {
     if let [Part::Text { text }] = parts {
         return Content::Text(text.into());
     }
-    let parts = parts.iter().filter_map(|part| match part {
-        Part::Text { text } => Some(json!({ "type": "text", "text": text })),
-        Part::Image { media_type, data } => Some(json!({
-            "type": "image_url",
-            "image_url": { "url": format!("data:{media_type};base64,{data}") },
-        })),
-        Part::Document { media_type, data, name } => Some(json!({
+    let parts = parts.iter().filter_map(|part| match (part, media::sent(part)) {
+        (Part::Text { text }, _) => Some(json!({ "type": "text", "text": text })),
+        (_, Some(image)) if image.is_image => Some(image_url(&image)),
+        (_, Some(document)) => Some(json!({
             "type": "file",
             "file": {
-                "filename": name.as_deref().unwrap_or("document"),
-                "file_data": format!("data:{media_type};base64,{data}"),
+                "filename": document.name.unwrap_or("document"),
+                "file_data": document.url(),
             },
         })),
         _ => None,

@@ -2,7 +2,7 @@
 
 use formwork_protocols::{
     Message, ModelRequest, Part, ProviderFault, Role,
-    message::{Arguments, Provenance, ToolCall},
+    message::{Arguments, Provenance, ToolCall, ToolResult},
     model::ToolChoice,
 };
 use serde::Serialize;
@@ -13,6 +13,7 @@ use crate::{
     call_ids::CallIds,
     endpoint::Endpoint,
     fault::Fault,
+    media::{self, Sent},
     openai_chat::{result_text, v1},
     tool_names::ToolNames,
     tool_schemas::offered,
@@ -135,12 +136,35 @@ fn input(messages: &[Message], names: &ToolNames, author: &Provenance) -> Vec<Va
             Part::ToolResult(result) => Some(json!({
                 "type": "function_call_output",
                 "call_id": ids.result(&result.call_id),
-                "output": result_text(&result.content, result.is_error),
+                "output": output(result),
             })),
             _ => None,
         }));
     }
     items
+}
+
+/// Returns a result: its text, with its pictures behind it where it has any.
+fn output(result: &ToolResult) -> Value {
+    let text = result_text(&result.content, result.is_error);
+    if result.attached.is_empty() {
+        return Value::from(text);
+    }
+    let text = json!({ "type": "input_text", "text": text });
+    let images = result.attached.iter().map(|attachment| shown(&media::attached(attachment)));
+    std::iter::once(text).chain(images).collect()
+}
+
+/// Returns an image or a document as the wire wants it.
+fn shown(sent: &Sent<'_>) -> Value {
+    match sent.is_image {
+        true => json!({ "type": "input_image", "image_url": sent.url() }),
+        false => json!({
+            "type": "input_file",
+            "filename": sent.name.unwrap_or("document"),
+            "file_data": sent.url(),
+        }),
+    }
 }
 
 fn assistant(
@@ -208,16 +232,7 @@ fn content(parts: &[Part]) -> Value {
     }
     let parts = parts.iter().filter_map(|part| match part {
         Part::Text { text } => Some(json!({ "type": "input_text", "text": text })),
-        Part::Image { media_type, data } => Some(json!({
-            "type": "input_image",
-            "image_url": format!("data:{media_type};base64,{data}"),
-        })),
-        Part::Document { media_type, data, name } => Some(json!({
-            "type": "input_file",
-            "filename": name.as_deref().unwrap_or("document"),
-            "file_data": format!("data:{media_type};base64,{data}"),
-        })),
-        _ => None,
+        part => media::sent(part).map(|sent| shown(&sent)),
     });
     parts.collect()
 }

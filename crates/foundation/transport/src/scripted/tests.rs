@@ -42,6 +42,7 @@ fn result(content: &str) -> Message {
         name: "fs.read".to_owned(),
         content: content.to_owned(),
         is_error: false,
+        attached: Vec::new(),
     };
     Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] }
 }

@@ -2,9 +2,10 @@
 
 use std::{collections::VecDeque, fmt, sync::Arc};
 
+use async_trait::async_trait;
 use formwork_protocols::{
-    Cancel, Completion, Message, ModelEvent, ModelRequest, Part, Provider, ProviderError,
-    ProviderName, Role,
+    Attachment, Cancel, Completion, Message, ModelEvent, ModelName, ModelRequest, Part, Provider,
+    ProviderError, ProviderName, Role,
     message::{Arguments, ToolCall, ToolResult},
     model::{ModelStream, StopReason, ToolChoice},
 };
@@ -31,9 +32,18 @@ impl InText {
     }
 }
 
+#[async_trait]
 impl Provider for InText {
     fn name(&self) -> &ProviderName {
         self.provider.name()
+    }
+
+    async fn takes_images(&self, model: &ModelName) -> Option<bool> {
+        self.provider.takes_images(model).await
+    }
+
+    fn refuses(&self, attachment: &Attachment) -> Option<String> {
+        self.provider.refuses(attachment)
     }
 
     fn stream(&self, request: ModelRequest, cancel: Cancel) -> ModelStream {
@@ -201,8 +211,16 @@ fn in_words(request: &ModelRequest) -> ModelRequest {
             messages.extend(tools.take()); // Behind the rules, where it stays the same.
         }
         let role = if said.role == Role::Tool { Role::User } else { said.role };
-        let parts: Vec<Part> =
-            said.parts.iter().enumerate().map(|(at, part)| in_word(part, at > 0)).collect();
+        let words = said.parts.iter().enumerate();
+        let parts = words.flat_map(|(at, part)| {
+            let shown = match part {
+                Part::ToolResult(result) => result.attached.as_slice(),
+                _ => &[],
+            };
+            let shown = shown.iter().cloned().map(Part::Attached);
+            std::iter::once(in_word(part, at > 0)).chain(shown)
+        });
+        let parts: Vec<Part> = parts.collect();
         match messages.last_mut() {
             // Templates of local models want the two sides to take turns.
             Some(last) if role == Role::User && last.role == Role::User => last.parts.extend(parts),

@@ -130,7 +130,7 @@ fn common(texts: &[String]) -> Option<String> {
 }
 
 /// Returns the files that a text names by `@path`, each once.
-pub(crate) fn attached(text: &str) -> Vec<&str> {
+fn attached(text: &str) -> Vec<&str> {
     let mut paths = Vec::new();
     for word in text.split_whitespace() {
         let Some(path) = word.strip_prefix('@') else { continue };
@@ -140,6 +140,12 @@ pub(crate) fn attached(text: &str) -> Vec<&str> {
         }
     }
     paths
+}
+
+/// Returns those of them that are files of the workspace: `@ada` may be a name.
+pub(crate) fn attached_files(text: &str, workspace: &Path) -> Vec<String> {
+    let is_file = |path: &&str| workspace.join(path).is_file();
+    attached(text).into_iter().filter(is_file).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

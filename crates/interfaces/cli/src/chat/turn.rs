@@ -13,7 +13,7 @@ use futures::{StreamExt as _, stream::BoxStream};
 
 use super::{
     Chat,
-    commands::attached,
+    commands::attached_files,
     editor::Typed,
     markdown::{Markdown, dim, painted},
     receipts::Receipts,
@@ -45,10 +45,7 @@ struct Shown {
 impl Chat {
     /// Asks, and shows the answer until it ends.
     pub(super) async fn turn(&mut self, text: String) -> Result<(), Fault> {
-        let attach = attached(&text).into_iter().map(str::to_owned);
-        // Only what is there is attached: `@ada` may be a name.
-        let is_file = |path: &String| self.formwork.workspace().join(path).is_file();
-        let attach = attach.filter(is_file).collect();
+        let attach = attached_files(&text, self.formwork.workspace());
         let happening = self.formwork.store().watch();
         let params = StartParams {
             work: Work::Turn {
@@ -66,6 +63,9 @@ impl Chat {
             headless: false,
         };
         let started = self.formwork.call::<Start>(&self.caller, params).await?;
+        for note in &started.notes {
+            self.say(&painted(&visible(note), Color::Yellow, self.color))?;
+        }
         self.turns.push(started.run);
         self.follow(started.run, happening).await
     }

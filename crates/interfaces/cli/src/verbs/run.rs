@@ -30,6 +30,7 @@ use super::report::{self, Report};
 use crate::{
     args::{Global, OneTask, Run, RunOptions, SandboxArg},
     asking::{self, Desk, Open, Reading},
+    chat::attached_files,
     fault::Fault,
     settings::{Need, Settings},
     terminal::{Format, Progress, Terminal, complain, harmless},
@@ -100,6 +101,8 @@ fn one(
 enum Task {
     Workflow(String),
     Words(String),
+    /// Words that came by standard input, which somebody else may have written: no file is shown because they name it.
+    Piped(String),
 }
 
 fn begin(
@@ -111,7 +114,7 @@ fn begin(
 ) -> Result<OutcomeCode, Fault> {
     let flags = flags(&options, mode)?;
     let task = match task {
-        Task::Words(text) if text == "-" => Task::Words(standard_input()?),
+        Task::Words(text) if text == "-" => Task::Piped(standard_input()?),
         // A model would be paid to ask what is meant.
         Task::Words(text) if text.trim().is_empty() => {
             return Err(Fault::usage("the task has no words"));
@@ -171,6 +174,9 @@ pub(super) async fn start(
             let told = format!("agent {agent} is {file}, in place of the built-in one\n");
             complain(&harmless(&told));
         }
+    }
+    for note in &started.notes {
+        complain(&harmless(&format!("{note}\n")));
     }
     let shown = Shown::new(terminal, started.run);
     let outcome = follow(formwork, caller, shown, happening, (interrupts, desk)).await?;
@@ -536,11 +542,16 @@ fn params(settings: &Settings, task: Task, options: &RunOptions) -> Result<Start
         })
         .collect::<Result<Vec<_>, _>>()?;
     let work = match task {
-        Task::Words(_) if !vars.is_empty() => {
+        Task::Words(_) | Task::Piped(_) if !vars.is_empty() => {
             return Err(Fault::usage("--var is for a workflow; a task in words has no variables"));
         }
-        Task::Words(prompt) => {
-            Work::Task { prompt, agent: options.agent.clone(), checks, spec: options.spec.clone() }
+        Task::Words(ref prompt) | Task::Piped(ref prompt) => {
+            let attach = match &task {
+                Task::Piped(_) => Vec::new(),
+                _ => attached_files(prompt, &settings.workspace),
+            };
+            let (agent, spec) = (options.agent.clone(), options.spec.clone());
+            Work::Task { prompt: prompt.clone(), agent, checks, spec, attach }
         }
         Task::Workflow(name) => {
             if !checks.is_empty() || options.agent.is_some() || options.spec.is_some() {

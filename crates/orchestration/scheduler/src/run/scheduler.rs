@@ -3,8 +3,8 @@
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use formwork_protocols::{
-    Append, Cancel, Clock, EventBody, NewEvent, PermissionMode, Position, Principal, Rng, RunId,
-    RunOutcome, Span, Store, StoreError, SystemClock, SystemRng, TaskId, TaskOutcome,
+    Append, Blob, Cancel, Clock, EventBody, NewEvent, PermissionMode, Position, Principal, Rng,
+    RunId, RunOutcome, Span, Store, StoreError, SystemClock, SystemRng, TaskId, TaskOutcome,
     event::{RunCreated, TaskCreated},
     overseer::Overseer,
     store::Lease,
@@ -232,6 +232,9 @@ impl Scheduler {
             body,
             idempotency_key: None,
         };
+        let shown = planted.iter().flat_map(|planted| &planted.spec.attached);
+        let blobs = shown.filter_map(|attachment| attachment.content.clone().map(Blob::new));
+        let blobs = blobs.collect();
         let mut events = Vec::with_capacity(planted.len() + 1);
         events.push(event(None, EventBody::RunCreated(created)));
         events.extend(planted.into_iter().map(|Planted { id, parent, spec }| {
@@ -239,7 +242,7 @@ impl Scheduler {
             event(Some(id), EventBody::TaskCreated(TaskCreated { parent, spec }))
         }));
         self.store
-            .append(Append { run, token: None, events, blobs: Vec::new() })
+            .append(Append { run, token: None, events, blobs })
             .await
             .map_err(|source| Error::Store { run, source })?;
         Ok(NewRun { id: run, tree, variables })

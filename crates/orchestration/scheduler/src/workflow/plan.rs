@@ -6,7 +6,7 @@ use std::{
 };
 
 use formwork_protocols::{
-    AgentName, Body, Budget, TaskName, TaskSpec, Usd, WorkflowName,
+    AgentName, Attachment, Body, Budget, TaskName, TaskSpec, Usd, WorkflowName,
     budget::OnExhausted,
     check::{CheckKind, CheckSpec, CommandCheck, Compare, Fix, Phase},
     document::{self, Diagnostic, Diagnostics, Document, Parsed, nearest_hint},
@@ -144,6 +144,11 @@ impl Plan {
     /// too, and what is protected is checked, as in a workflow that was read.
     pub fn of(name: WorkflowName, root: TaskSpec, variables: Map<String, Value>) -> Self {
         Self { name, root: scope::handed_down(root), variables }
+    }
+
+    /// Has a workflow of one task shown images and documents with its prompt, whose bytes are put into the log with it.
+    pub fn attach(&mut self, attached: Vec<Attachment>) {
+        self.root.attached = attached;
     }
 
     /// Binds a workflow of one task to a contract, whose text is given.

@@ -18,7 +18,6 @@ use super::{named, own, recorded};
 use crate::{
     Error, Formwork,
     capability::{Caller, Effect, Operation, Scope},
-    reading,
     setup::After,
 };
 
@@ -82,24 +81,14 @@ async fn sessions(store: &dyn Store, run: RunId) -> Result<Vec<SessionId>, Error
 }
 
 /// Makes the plan of a turn.
-pub(super) fn plan(
-    formwork: &Formwork,
-    mut prompt: String,
-    agent: Option<AgentName>,
-    attach: &[String],
-) -> Result<Plan, Error> {
-    for path in attach.iter().collect::<BTreeSet<_>>() {
-        let shown = reading::shown(&formwork.inner.root, path);
-        let unreadable = |reason| Error::Attached { path: path.clone(), reason };
-        prompt.push_str(&shown.map_err(unreadable)?);
-    }
+pub(super) fn plan(prompt: String, agent: Option<AgentName>) -> Plan {
     let parsed =
         |name: &str| AgentName::parse(name).expect("the names of built-in agents follow the rule");
     let agent = agent.unwrap_or_else(|| parsed(PARTNER));
     let name = WorkflowName::parse(NAME).expect("the name follows the rule");
     let retries = Retries { max: 0, ..Retries::default() };
     let task = SingleTask { agent, prompt, postchecks: Vec::new(), retries, timeout: None };
-    Ok(Plan::single(name, task, Budget::default()))
+    Plan::single(name, task, Budget::default())
 }
 
 /// Which conversations are wanted.

@@ -124,6 +124,28 @@ fn tools_calls_and_results_are_words_on_the_wire() {
 }
 
 #[test]
+fn a_picture_of_a_result_stands_behind_its_words() {
+    let mut request = replay::rich_request();
+    let picture = formwork_protocols::Attachment {
+        blob: formwork_protocols::BlobHash::of(b"dot"),
+        media_type: "image/png".to_owned(),
+        bytes: 3,
+        pixels: Some((1, 1)),
+        name: "dot.png".to_owned(),
+        content: None,
+    };
+    let Part::ToolResult(result) = &mut request.messages[4].parts[0] else { panic!() };
+    result.attached = vec![picture.clone()];
+
+    let words = in_words(&request);
+
+    let parts: Vec<_> = words.messages.iter().flat_map(|said| &said.parts).collect();
+    let at = parts.iter().position(|part| **part == Part::Attached(picture.clone())).unwrap();
+    let Part::Text { text } = parts[at - 1] else { panic!() };
+    assert_eq!(text, "Result of fs.read:\n# Title\n");
+}
+
+#[test]
 fn a_model_that_must_not_call_is_shown_no_tools() {
     let mut request = request();
     request.tool_choice = ToolChoice::None;
