@@ -5,6 +5,7 @@ mod copy; // The workspace as it was, beside the one that is.
 mod diff; // A diff as a reviewer is shown it.
 mod review; // What an agent says of the work.
 mod rounds; // What was before, and what is other since.
+mod said; // What it says, read as a verdict.
 mod share; // What a check may use of its task's budget.
 pub(crate) mod sight; // What there is to look at.
 

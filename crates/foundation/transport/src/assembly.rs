@@ -5,8 +5,12 @@
 //! id opens a new call, whatever its index; and nothing is a call to be executed unless the whole answer ended well
 //! and the arguments parse to an object.
 
+mod twice;
+
 use formwork_protocols::message::{Arguments, ToolCall};
 use serde_json::{Map, Value};
+
+use twice::key_twice;
 
 /// One piece of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -262,8 +266,19 @@ fn malformed(text: String, error: impl Into<String>) -> Arguments {
 /// Reads the arguments of a whole call. No text, and null, are no arguments.
 ///
 /// Two habits of servers are undone because nothing is guessed in doing so: an object inside a JSON text, and an
-/// object that is sent twice or after an empty one. Whatever else does not parse to an object is malformed.
+/// object that is sent twice or after an empty one. Whatever else does not parse to an object is malformed, and so is an
+/// object that names one thing twice.
 pub fn parse_arguments(text: &str) -> Arguments {
+    match parse_object(text) {
+        Arguments::Json(value) => match key_twice(text) {
+            Some(key) => named_twice(text, &key),
+            None => Arguments::Json(value),
+        },
+        malformed @ Arguments::Malformed { .. } => malformed,
+    }
+}
+
+fn parse_object(text: &str) -> Arguments {
     if text.trim().is_empty() {
         return Arguments::Json(Value::Object(Map::new()));
     }
@@ -289,7 +304,10 @@ pub fn parse_arguments(text: &str) -> Arguments {
         None | Some(Value::Null) => Arguments::Json(Value::Object(Map::new())),
         Some(Value::Object(object)) => Arguments::Json(Value::Object(object)),
         Some(Value::String(inner)) => match serde_json::from_str::<Map<String, Value>>(&inner) {
-            Ok(object) => Arguments::Json(Value::Object(object)),
+            Ok(object) => match key_twice(&inner) {
+                Some(key) => named_twice(text, &key),
+                None => Arguments::Json(Value::Object(object)),
+            },
             Err(_) => wrong_kind(text, "a string"),
         },
         Some(Value::Array(_)) => wrong_kind(text, "an array"),
@@ -300,6 +318,10 @@ pub fn parse_arguments(text: &str) -> Arguments {
 
 fn is_empty(value: &Value) -> bool {
     value.is_null() || value.as_object().is_some_and(Map::is_empty)
+}
+
+fn named_twice(text: &str, key: &str) -> Arguments {
+    malformed(text.to_owned(), format!("the arguments name {key:?} twice"))
 }
 
 fn wrong_kind(text: &str, found: &str) -> Arguments {

@@ -41,9 +41,14 @@ async fn only_approve_passes(world: World) {
     answers(&world, &verdict("APPROVE", &[issue("major", "src/a.txt", 2, "2")]));
     answers(&world, "It looks good to me, ship it.");
     answers(&world, &verdict("COMMENT", &[]));
+    answers(&world, r#"{"verdict": "APPROVE", "issues": [], "decision": "REQUEST_CHANGES"}"#);
+    answers(&world, r#"{"decision": "APPROVE", "issues": []}"#);
+    let critical = issue("critical", "src/a.txt", 2, "2");
+    answers(&world, &json!({ "verdict": "APPROVE", "findings": [critical] }).to_string());
+    answers(&world, &format!("{{\"review\": {}}}", verdict("APPROVE", &[])));
 
     let mut found = Vec::new();
-    for _ in 0..5 {
+    for _ in 0..9 {
         let ended = world.run(["review", "--json"]).await;
         let review = ended.json()["review"].clone();
         found.push((ended.code, review["verdict"].as_str().unwrap().to_owned()));
@@ -59,6 +64,10 @@ async fn only_approve_passes(world: World) {
             told(0, "APPROVE"),
             told(2, "REQUEST_CHANGES"),
             told(2, "REQUEST_CHANGES"),
+            told(2, "MALFORMED"),
+            told(2, "MALFORMED"),
+            told(2, "MALFORMED"),
+            told(2, "MALFORMED"),
             told(2, "MALFORMED"),
             told(2, "MALFORMED"),
         ]

@@ -214,6 +214,10 @@ fn arguments_are_an_object_or_malformed() {
         ("{\"a\":1}{\"a\":2}", "the arguments are more than one JSON value"),
         ("{\"a\":", "the arguments are not JSON: EOF while parsing a value at line 1 column 5"),
         ("{'a':1}", "the arguments are not JSON: key must be a string at line 1 column 2"),
+        ("{\"a\":1,\"a\":1}", "the arguments name \"a\" twice"),
+        ("{\"a\":[{\"b\":1,\"c\":2,\"b\":3}]}", "the arguments name \"b\" twice"),
+        ("{}{\"a\":1,\"\\u0061\":2}", "the arguments name \"a\" twice"),
+        ("\"{\\\"a\\\":1,\\\"a\\\":2}\"", "the arguments name \"a\" twice"),
     ] {
         assert_eq!(parse_arguments(text), malformed(text.to_owned(), error), "{text}");
     }

@@ -1,6 +1,6 @@
 //! A verdict as JSON: the whole output, or its last line.
 
-use formwork_protocols::check::{Counts, Issue};
+use formwork_protocols::check::{Counts, Issue, Severity};
 use serde::Deserialize;
 
 use super::Report;
@@ -27,7 +27,16 @@ pub(super) fn read(text: &str) -> Option<Report> {
     // A verdict that names no tests was not about tests; one that names failed ones was.
     let run = run.or((failed > 0).then_some(failed));
     let counts = run.map(|run| Counts { run, failed, skipped });
-    let fault = (!passed).then(|| "its verdict says that it failed".to_owned());
+    // What has to be mended before it is done is not done.
+    let graver = issues.iter().find(|issue| issue.severity >= Severity::Major);
+    let fault = match (passed, graver) {
+        (false, _) => Some("its verdict says that it failed".to_owned()),
+        (true, Some(issue)) => {
+            let issue = issue.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+            Some(format!("its verdict says that it passed, and names an issue, {issue}"))
+        }
+        (true, None) => None,
+    };
     let failures = if passed { String::new() } else { whole.to_owned() };
     Some(Report { counts, fault, issues, failures, ..Report::default() })
 }

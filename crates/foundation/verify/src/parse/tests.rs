@@ -219,11 +219,32 @@ fn a_json_verdict_is_the_whole_output_or_its_last_line() {
     assert_eq!(report.counts, None);
     assert_eq!(report.fault.as_deref(), Some("its verdict says that it failed"));
     assert_eq!(report.issues, [Issue::new(Severity::Major, "no")]);
-    for malformed in
-        ["", "{}", "{\"passed\": \"yes\"}", "passed", "{\"passed\": true, \"run\": -1}"]
-    {
+    for malformed in [
+        "",
+        "{}",
+        "{\"passed\": \"yes\"}",
+        "passed",
+        "{\"passed\": true, \"run\": -1}",
+        "{\"passed\": false, \"passed\": true}",
+        "{\"verdict\": \"pass\"}",
+    ] {
         assert_eq!(read(Parser::Json, malformed), None, "{malformed}");
     }
+}
+
+#[test]
+fn a_verdict_as_json_that_passes_and_names_what_has_to_be_mended_fails() {
+    let fault = |severity: &str| {
+        let text = format!(
+            r#"{{"passed": true, "issues": [{{"severity": "{severity}", "message": "two\nlines"}}]}}"#
+        );
+        read(Parser::Json, &text).unwrap().fault
+    };
+
+    let told = "its verdict says that it passed, and names an issue, major: two lines";
+    assert_eq!(fault("major").as_deref(), Some(told));
+    assert!(fault("critical").is_some());
+    assert_eq!((fault("minor"), fault("nit")), (None, None));
 }
 
 const ALL: [Parser; 9] = [
