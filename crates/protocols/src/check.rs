@@ -542,6 +542,10 @@ pub struct Verdict {
     /// no work mends that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unjudged: bool,
+    /// Whether it could not be run at all: its program is not there or may not be started, or its protection cannot be
+    /// had. That is the fault of how things are set up and says nothing of the work, so its task is given up.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_run: bool,
 }
 
 impl Verdict {
@@ -555,7 +559,13 @@ impl Verdict {
             evidence: Evidence::default(),
             steps: Vec::new(),
             unjudged: false,
+            not_run: false,
         }
+    }
+
+    /// Makes the verdict of a check that could not be run.
+    pub fn not_run(check: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { not_run: true, ..Self::bare(check, false, reason) }
     }
 
     /// Returns what a model needs in order to mend what failed: the reason, the issues, the excerpt. Lines of an

@@ -144,8 +144,8 @@ impl OutcomeCode {
                 | Escalation::Refused { .. }
                 | Escalation::Stuck { .. }
                 | Escalation::ChildFailed { .. } => Self::Refused,
-                // As a model that is missing from the start.
-                Escalation::Unjudged { .. } => Self::Setup,
+                // As a model or a sandbox that is missing from the start.
+                Escalation::Unjudged { .. } | Escalation::CheckNotRun { .. } => Self::Setup,
                 Escalation::TimedOut { .. }
                 | Escalation::ProviderFailed { .. }
                 | Escalation::Unreachable { .. }

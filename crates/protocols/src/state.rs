@@ -377,6 +377,8 @@ pub enum Escalation {
     CannotBegin { detail: String },
     /// The model of an agent that was to judge the work did not answer.
     Unjudged { detail: String },
+    /// A check could not be run: nobody knows what it would have said of the work.
+    CheckNotRun { check: String, detail: String },
 }
 
 /// What kind of failure it is. The kind alone decides what happens next.
@@ -411,9 +413,10 @@ impl Escalation {
             Self::Stuck { .. } => FailureClass::Model,
             Self::BudgetExhausted { .. } | Self::TimedOut { .. } => FailureClass::Budget,
             Self::Refused { .. } => FailureClass::Policy,
-            Self::ProviderFailed { .. } | Self::CannotBegin { .. } | Self::Unjudged { .. } => {
-                FailureClass::Setup
-            }
+            Self::ProviderFailed { .. }
+            | Self::CannotBegin { .. }
+            | Self::Unjudged { .. }
+            | Self::CheckNotRun { .. } => FailureClass::Setup,
             Self::ChildFailed { .. } => FailureClass::Child,
             Self::OutcomeUnknown { .. } => FailureClass::Unknown,
         }
@@ -443,6 +446,10 @@ impl fmt::Display for Escalation {
             Self::Refused { detail } => f.write_str(detail),
             Self::BodyFailed { detail } | Self::CannotBegin { detail } => f.write_str(detail),
             Self::Unjudged { detail } => write!(f, "no reviewer answered: {detail}"),
+            Self::CheckNotRun { check, detail } => write!(
+                f,
+                "check {check:?} could not be run: {detail}; no work mends that: install what is missing, or set the check right"
+            ),
         }
     }
 }

@@ -16,7 +16,7 @@ use std::{
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Append, Blob, Cancel, EventBody, PermissionMode, Position,
+    Append, Blob, Cancel, EventBody, OutcomeCode, PermissionMode, Position,
     check::{
         CheckKind, CheckSpec, CheckStep, CommandCheck, Expect, Fix, NativeCheck, Phase,
         PlantedFailure, StepKind, Verdict,
@@ -38,10 +38,14 @@ const BROKEN_OFF: &str = "it was broken off when it was applied before, and what
     it is not applied again";
 
 impl Workshop {
-    /// Decides on a check. Whatever keeps it from being made is its verdict.
+    /// Decides on a check. Whatever keeps it from being made is its verdict: what the work did is for the work to mend,
+    /// and all else nobody can.
     pub(crate) async fn decided(&self, job: &CheckJob, cancel: &Cancel) -> Verdict {
         let decided = Box::pin(self.decide(job, cancel)).await;
-        decided.unwrap_or_else(|error| Verdict::bare(&*job.check.name, false, chain(&error)))
+        decided.unwrap_or_else(|error| {
+            let not_run = error.code() != OutcomeCode::Refused;
+            Verdict { not_run, ..Verdict::bare(&*job.check.name, false, chain(&error)) }
+        })
     }
 
     async fn decide(&self, job: &CheckJob, cancel: &Cancel) -> Result<Verdict, Error> {
@@ -56,13 +60,19 @@ impl Workshop {
         {
             let (found, refusal) = self.control(job, &began, globs, cancel).await?;
             steps = found;
-            if let Some(reason) = refusal {
-                return Ok(Verdict { steps, ..Verdict::bare(&*job.check.name, false, reason) });
+            if let Some(refusal) = refusal {
+                return Ok(Verdict { steps, ..refusal });
             }
         }
         let mut verdict = self.once(job, &began, cancel).await?;
-        // Where nobody has judged, nothing is found that could be mended.
-        let is_found = !verdict.passed && !verdict.unjudged && !cancel.is_cancelled();
+        // Where nobody has judged, nothing is found that could be mended; what could not be run, a command may set up, and
+        // no model.
+        let is_mendable = match &job.check.fix {
+            Some(Fix::Agent { .. }) => !verdict.not_run,
+            _ => true,
+        };
+        let is_found =
+            !verdict.passed && !verdict.unjudged && is_mendable && !cancel.is_cancelled();
         if let Some(fix) = job.check.fix.as_ref().filter(|_| is_found) {
             let mended = match self.is_mending(job).await? {
                 true => step(StepKind::Fix, &Verdict::bare("fix", false, BROKEN_OFF)),
@@ -221,28 +231,32 @@ impl Workshop {
         }
     }
 
-    /// Runs a check where it has to fail. Returns what was done, and why its passing would prove nothing.
+    /// Runs a check where it has to fail. Returns what was done, and the verdict where its passing would prove nothing.
     async fn control(
         &self,
         job: &CheckJob,
         began: &Began,
         globs: &[String],
         cancel: &Cancel,
-    ) -> Result<(Vec<CheckStep>, Option<String>), Error> {
+    ) -> Result<(Vec<CheckStep>, Option<Verdict>), Error> {
+        let refused = |reason| Verdict::bare(&*job.check.name, false, reason);
         let Some(without) = copy::reverted(self, began, globs).await? else {
             let of =
                 if globs.is_empty() { String::new() } else { format!(" of {}", globs.join(", ")) };
             let reason =
                 format!("the task changed no file{of}, so there is nothing that it could prove");
-            return Ok((Vec::new(), Some(reason)));
+            return Ok((Vec::new(), Some(refused(reason))));
         };
         let verdict = self.in_copy(job, &without, cancel).await?;
         let mut control = step(StepKind::Control, &verdict);
+        if verdict.not_run {
+            return Ok((vec![control], Some(Verdict { steps: Vec::new(), ..verdict })));
+        }
         control.passed = !verdict.passed;
         if verdict.passed {
             let reason =
                 format!("it cannot fail: without the work it passes as well ({})", verdict.reason);
-            return Ok((vec![control], Some(reason)));
+            return Ok((vec![control], Some(refused(reason))));
         }
         // It may have failed because a copy is no place to run it in, or by a test that has nothing to do with the work.
         let with = copy::whole(self, began).await?;
@@ -250,10 +264,10 @@ impl Workshop {
         let proof = step(StepKind::Proof, &verdict);
         let refusal = (!verdict.passed).then(|| {
             control.passed = false;
-            format!(
+            refused(format!(
                 "its control proves nothing: in a copy with the work it fails as well ({})",
                 verdict.reason
-            )
+            ))
         });
         Ok((vec![control, proof], refusal))
     }

@@ -7,7 +7,7 @@ use formwork_protocols::{
     check::{CommandCheck, Counts, Evidence, Expect, Known, Parser},
     text,
 };
-use formwork_sandbox::{Captured, Command, Exit, Finished, Protection, Sandbox};
+use formwork_sandbox::{Captured, Command, Error, Exit, Finished, Protection, Sandbox};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Output, Report, parse, verifier::Decision};
@@ -73,8 +73,11 @@ pub(crate) async fn run(
         Ok(finished) if finished.exit == Exit::Cancelled => return None,
         Ok(finished) => finished,
         Err(error) => {
-            let evidence = Evidence { argv: check.argv.clone(), ..Evidence::default() };
-            let decision = Decision { evidence, ..Decision::fail(told(&error)) };
+            let argv = check.argv.iter().map(|word| shop.scrub.scrub_text(word).into_owned());
+            let evidence = Evidence { argv: argv.collect(), ..Evidence::default() };
+            let not_run = !is_of_the_work(&error, &check.argv, shop.root);
+            let reason = shop.scrub.scrub_text(&told(&error)).into_owned();
+            let decision = Decision { evidence, not_run, ..Decision::fail(reason) };
             return Some(Ran::bare(decision));
         }
     };
@@ -84,7 +87,8 @@ pub(crate) async fn run(
     let judged =
         tokio::task::spawn_blocking(move || judge(&check, timeout, finished, &*scrub)).await;
     // A task that blocks is neither cancelled nor does it panic.
-    let judged = judged.unwrap_or_else(|_| (Decision::fail("its output could not be read"), None));
+    let judged =
+        judged.unwrap_or_else(|_| (Decision::not_run("its output could not be read"), None));
     let (decision, output) = judged;
     Some(Ran { decision, output, reached })
 }
@@ -126,7 +130,21 @@ fn judge(
             .then(|| Box::new(Known { failing: report.failing, state: None })),
         ..Evidence::default()
     };
-    (Decision { passed, reason, issues: report.issues, evidence }, Some(blob))
+    let issues = report.issues;
+    (Decision { passed, reason, issues, evidence, not_run: false }, Some(blob))
+}
+
+/// Tells whether a command could not be run for what the work made or left out: its program is named by a path in the
+/// workspace. All else is how things are set up.
+fn is_of_the_work(error: &Error, argv: &[String], root: &Path) -> bool {
+    let is_program = matches!(error, Error::ProgramNotFound { .. } | Error::NotStarted { .. });
+    let is_below = |program: &String| {
+        let path = Path::new(program);
+        let below = path.strip_prefix(root).unwrap_or(path);
+        let climbs = below.components().any(|part| part == std::path::Component::ParentDir);
+        program.contains('/') && below.is_relative() && !climbs
+    };
+    is_program && argv.first().is_some_and(is_below)
 }
 
 /// Reads a whole stream as text; of one too long to be kept, its beginning and end.

@@ -49,6 +49,8 @@ pub(crate) async fn hold(
     let (mut steps, mut issues) = (Vec::new(), Vec::new());
     let (mut outputs, mut reached) = (Vec::new(), Vec::new());
     let mut excerpt = String::new();
+    // Whether a proof could not be had, and which.
+    let (mut not_run, mut why) = (false, String::new());
     for requirement in &contract.requirements {
         for proof in &requirement.proofs {
             let decision = match &proof.kind {
@@ -65,6 +67,10 @@ pub(crate) async fn hold(
                 }
                 kind => looked(shop.root, kind, &known),
             };
+            if decision.not_run && !not_run {
+                not_run = true;
+                why = format!("; {} {}: {}", requirement.id, proof.kind, decision.reason);
+            }
             if !decision.passed {
                 issues.push(issue(contract, requirement, proof.line, &decision));
                 if excerpt.is_empty() {
@@ -86,9 +92,9 @@ pub(crate) async fn hold(
         1 if kept == 1 => "the requirement is kept".to_owned(),
         all if kept == all => format!("all {all} requirements are kept"),
         all => format!("{kept} of {all} requirements are kept"),
-    };
+    } + &why;
     let evidence = Evidence { excerpt, ..Evidence::default() };
-    let decision = Decision { passed: issues.is_empty(), reason, issues, evidence };
+    let decision = Decision { passed: issues.is_empty(), reason, issues, evidence, not_run };
     Some(Held { decision, steps, outputs, reached })
 }
 
@@ -167,7 +173,7 @@ fn looked(root: &Path, kind: &ProofKind, (changes, calls): &Known) -> Decision {
                 }
             }
         }
-        _ => Decision::fail("this version does not know such a proof"),
+        _ => Decision::not_run("this version does not know such a proof"),
     }
 }
 

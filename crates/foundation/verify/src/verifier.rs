@@ -56,6 +56,8 @@ pub(crate) struct Decision {
     pub(crate) reason: String,
     pub(crate) issues: Vec<Issue>,
     pub(crate) evidence: Evidence,
+    /// Whether it could not be run at all, through no fault of the work.
+    pub(crate) not_run: bool,
 }
 
 impl Decision {
@@ -65,11 +67,16 @@ impl Decision {
             reason: reason.into(),
             issues: Vec::new(),
             evidence: Evidence::default(),
+            not_run: false,
         }
     }
 
     pub(crate) fn fail(reason: impl Into<String>) -> Self {
         Self { passed: false, ..Self::pass(reason) }
+    }
+
+    pub(crate) fn not_run(reason: impl Into<String>) -> Self {
+        Self { not_run: true, ..Self::fail(reason) }
     }
 }
 
@@ -90,7 +97,7 @@ impl Verifier {
         &self.root
     }
 
-    /// Runs one check. Whatever keeps it from passing is its verdict.
+    /// Runs one check. Whatever keeps it from passing is its verdict, and whatever keeps it from being run.
     ///
     /// When `cancel` is raised, what it started is ended first.
     ///
@@ -155,16 +162,16 @@ impl Verifier {
                 (decision, None)
             }
             CheckKind::Agent(_) | CheckKind::Native(_) | CheckKind::Workflow(_) => {
-                (Decision::fail("such a check needs more than a workspace to run"), None)
+                (Decision::not_run("such a check needs more than a workspace to run"), None)
             }
-            _ => (Decision::fail("this version does not know such a check"), None),
+            _ => (Decision::not_run("this version does not know such a check"), None),
         };
         if decision.evidence.elapsed == Span::ZERO {
             decision.evidence.elapsed = Span::from(begun.elapsed());
         }
-        let Decision { passed, reason, issues, evidence } = decision;
+        let Decision { passed, reason, issues, evidence, not_run } = decision;
         let bare = Verdict::bare(&*spec.name, passed, reason);
-        let verdict = Verdict { issues, evidence, steps, ..bare };
+        let verdict = Verdict { issues, evidence, steps, not_run, ..bare };
         Ok(Checked { verdict, output, outputs, reached })
     }
 

@@ -9,7 +9,7 @@ use formwork_protocols::{
         Verdict,
     },
 };
-use formwork_sandbox::{Environment, Protection, Sandbox};
+use formwork_sandbox::{Environment, Limits, Protection, Sandbox};
 use formwork_verify::{Baseline, Error, Ground, Verifier};
 
 fn verifier(root: &Path) -> Verifier {
@@ -131,10 +131,47 @@ async fn a_program_that_is_not_there_and_a_time_that_is_over_are_verdicts() {
 
     let not_found = "program no-such-program was not found in /usr/bin:/bin";
     assert_eq!((missing.passed, missing.reason.as_str()), (false, not_found));
-    assert_eq!(missing.evidence.exit_code, None);
+    assert_eq!((missing.evidence.exit_code, missing.not_run), (None, true));
+    assert!(![&slow, &killed, &wrong_code].iter().any(|verdict| verdict.not_run));
     assert_eq!((slow.passed, slow.reason.as_str()), (false, "timed out after 50ms"));
     assert_eq!((killed.passed, killed.reason.as_str()), (false, "killed by signal 9"));
     assert_eq!((wrong_code.passed, wrong_code.reason.as_str()), (false, "exit code 3"));
+}
+
+#[tokio::test]
+async fn a_check_is_not_run_for_what_is_missing_around_the_work_and_fails_for_what_is_missing_in_it()
+ {
+    let root = tempfile::tempdir().expect("a folder can be made");
+    std::fs::write(root.path().join("suite"), "echo not executable\n").expect("it can be written");
+    let whole = root.path().join("none").to_string_lossy().into_owned();
+    let refusing = Verifier::new(
+        Arc::new(Sandbox::new(Environment::new([("PATH", "/usr/bin:/bin")]), std::env::temp_dir())),
+        root.path(),
+        Protection::Restricted(Limits::new([root.path()], [root.path()])),
+        Arc::new(NoSecrets),
+    );
+    let not_run = async |verifier: &Verifier, argv: &[&str]| {
+        let baseline = Baseline::default();
+        let ground = Ground { baseline: &baseline, changes: &() };
+        let spec = command(argv, None, Expect::Pass);
+        let checked = verifier.check(&spec, ground, &Cancel::new()).await.expect("nobody cancels");
+        assert!(!checked.verdict.passed, "{argv:?}");
+        checked.verdict.not_run
+    };
+
+    let own = verifier(root.path());
+    for argv in
+        [&["no-such-program"][..], &["/no/such/program"], &["../program"], &["/etc/passwd"], &[]]
+    {
+        assert!(not_run(&own, argv).await, "{argv:?}");
+    }
+    for argv in
+        [&["./suite"][..], &["tools/none", "--all"], &[whole.as_str()], &["sh", "-c", "no-such"]]
+    {
+        assert!(!not_run(&own, argv).await, "{argv:?}");
+    }
+    // No launcher confines it: that is nothing that the work could mend either.
+    assert!(not_run(&refusing, &["true"]).await);
 }
 
 #[tokio::test]

@@ -65,11 +65,11 @@ impl Natives {
         self.checks.keys().map(String::as_str)
     }
 
-    /// Has a function decide. One that is not there has not passed.
+    /// Has a function decide. One that is not there cannot be run.
     pub async fn check(&self, job: CheckJob, function: &str, cancel: &Cancel) -> Verdict {
         let name = job.check.name.clone();
         let Some(decide) = self.checks.get(function).cloned() else {
-            return Verdict::bare(name, false, format!("there is no native check {function:?}"));
+            return Verdict::not_run(name, format!("there is no native check {function:?}"));
         };
         Verdict { check: name, ..decide(job, cancel.clone()).await }
     }

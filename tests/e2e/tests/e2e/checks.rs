@@ -441,6 +441,59 @@ async fn pg_where_nobody_has_judged_nothing_is_mended() {
     on_postgres(nobody_judged).await;
 }
 
+async fn a_program_is_missing(world: World) {
+    world.agent("left", "one");
+    world.agent("right", "two");
+    let missing = |fix: &str| {
+        task(&format!(
+            "retries = {{ max = 3 }}\n[[tasks.postchecks]]\ncommand = [\"no-such-program\", \"--all\"]\n{fix}"
+        ))
+    };
+    let of_the_work =
+        task("retries = { max = 1 }\n[[tasks.postchecks]]\ncommand = [\"./suite.sh\"]\n");
+
+    // No model is asked to mend what none can; a command may set up what is missing.
+    let fixes = [
+        "",
+        "fix = { agent = \"right\", prompt = \"Mend it.\" }\n",
+        "fix = { command = [\"touch\", \"mended\"] }\n",
+    ];
+    for fix in fixes {
+        let workflow = world.workflow(&missing(fix));
+        let before = world.server.requests().len();
+        world.server.reply(&World::chat("one"), ends("It is there."));
+        let ended = world.run(["run", workflow]).await;
+
+        assert_eq!(ended.code, Some(3), "{ended:#?}");
+        let told = ended.last_line();
+        assert!(told.starts_with("setup: "), "{told}");
+        assert!(told.contains("check \"no-such-program --all\" could not be run: program no-such-program was not found in "), "{told}");
+        assert_eq!(world.server.requests().len() - before, 1, "{fix}");
+    }
+    assert!(world.path("mended").exists());
+    let found = verdicts(&world).await;
+    assert!(found.iter().all(|verdict| verdict["not_run"] == true), "{found:#?}");
+
+    // A program of the workspace is the work's own, and is asked for again.
+    let workflow = world.workflow(&of_the_work);
+    for _ in 0..2 {
+        world.server.reply(&World::chat("one"), ends("It is there."));
+    }
+    let ended = world.run(["run", workflow]).await;
+    assert_eq!(ended.code, Some(2), "{ended:#?}");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_check_whose_program_is_missing_ends_the_task_as_setup_and_asks_no_model() {
+    a_program_is_missing(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_check_whose_program_is_missing_ends_the_task_as_setup_and_asks_no_model() {
+    on_postgres(a_program_is_missing).await;
+}
+
 #[tokio::test]
 async fn the_time_of_a_check_is_that_of_all_its_parts_together() {
     let world = World::new().await;

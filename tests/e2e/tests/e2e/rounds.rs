@@ -276,7 +276,9 @@ async fn a_suite_that_is_no_program_ends_a_loop_before_anybody_is_paid() {
     let ended =
         world.run(["loop", "Make it whole.", "--test", "no-such-program -m unittest"]).await;
 
-    assert_eq!(ended.code, Some(2), "{ended:#?}");
+    assert_eq!(ended.code, Some(3), "{ended:#?}");
+    let told = ended.last_line();
+    assert!(told.contains("program no-such-program was not found in"), "{told}");
     assert_eq!(world.server.requests().len(), 0);
 }
 

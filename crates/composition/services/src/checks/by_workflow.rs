@@ -39,10 +39,8 @@ impl Workshop {
         let outcome = match ended {
             Ok(outcome) => outcome,
             Err(reason) => {
-                return Ok(bare(
-                    false,
-                    format!("workflow {} cannot be run: {reason}", check.workflow),
-                ));
+                let reason = format!("workflow {} cannot be run: {reason}", check.workflow);
+                return Ok(Verdict::not_run(&*job.check.name, reason));
             }
         };
         let passed = outcome.ending == Ending::Completed;
@@ -83,7 +81,14 @@ impl Workshop {
             let Some(ending) = &row.ending else { continue };
             let told = format!("task {}: {ending}", row.name);
             verdict.issues.push(Issue::new(Severity::Major, told));
-            // Whoever could not be asked has said nothing of the work.
+            // What could not be run has said nothing of the work.
+            verdict.not_run |= matches!(
+                ending,
+                Ending::Escalated {
+                    why: Escalation::CheckNotRun { .. } | Escalation::CannotBegin { .. }
+                }
+            );
+            // Nor has whoever could not be asked.
             verdict.unjudged |= matches!(
                 ending,
                 Ending::Escalated {

@@ -48,7 +48,10 @@ impl Workshop {
             let is_started =
                 evidence.output.is_some() && !matches!(evidence.exit_code, Some(126 | 127));
             let reason = format!("before the first edit: {}", verdict.reason);
-            return Ok(Verdict { passed: is_started, reason, ..verdict });
+            return Ok(Verdict { passed: is_started, not_run: !is_started, reason, ..verdict });
+        }
+        if verdict.not_run {
+            return Ok(verdict);
         }
         // As it was written: what is put into it may be other by now.
         let written = |at: Option<&CheckSpec>| match at.map(|spec| &spec.kind) {

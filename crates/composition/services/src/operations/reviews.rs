@@ -95,7 +95,8 @@ fn nothing(run: RunId) -> Review {
 fn review(run: RunId, row: CheckRow) -> Review {
     let verdict = row.verdict;
     let seen = verdict.evidence.review.map(|seen| *seen).unwrap_or_default();
-    let word = match (verdict.passed, verdict.unjudged, seen.approves) {
+    let is_silent = verdict.unjudged || verdict.not_run;
+    let word = match (verdict.passed, is_silent, seen.approves) {
         (true, ..) => Word::Approve,
         (_, true, _) => Word::None,
         (_, _, Some(_)) => Word::RequestChanges,

@@ -167,6 +167,7 @@ pub(super) fn story(run: RunId) -> Story {
         evidence: Evidence::default(),
         steps: Vec::new(),
         unjudged: false,
+        not_run: false,
     };
     let verdicts = [verdict(false), verdict(true)];
     let usage = Usage { input: 10, cache_read: 20, cache_write: 30, output: 40, reasoning: 50 };

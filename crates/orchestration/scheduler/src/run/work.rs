@@ -135,7 +135,7 @@ impl Drive {
     ) {
         let id = self.tree.state.id(task);
         let passed = verdict.passed;
-        let unjudged = verdict.unjudged.then(|| verdict.reason.clone());
+        let given_up = given_up(&verdict);
         let is_phase = matches!(phase, Phase::Entry | Phase::Exit);
         let is_mended = verdict.steps.iter().any(|step| step.what == StepKind::Fix);
         if is_phase {
@@ -153,9 +153,8 @@ impl Drive {
         } else if passed && (index as usize) + 1 < count {
             self.begin_check(task, phase, index + 1);
         } else {
-            if let Some(detail) = unjudged.filter(|_| !passed) {
-                // Nothing that the task could mend: another attempt would meet the same silence.
-                let why = Escalation::Unjudged { detail };
+            if let Some(why) = given_up {
+                // Nothing that the task could mend: another attempt would meet the same.
                 self.decide_late(Input::TimedOut { task, why });
             } else if !passed && phase == Phase::Exit {
                 self.tree.of_mut(task).count_failure(index);
@@ -232,6 +231,19 @@ impl Drive {
     }
 }
 
+/// Tells why a task is given up whose check said nothing of the work.
+fn given_up(verdict: &Verdict) -> Option<Escalation> {
+    let detail = || one_line(&verdict.reason);
+    match (verdict.passed, verdict.not_run, verdict.unjudged) {
+        (true, ..) | (_, false, false) => None,
+        (_, true, _) => {
+            let check = verdict.check.clone();
+            Some(Escalation::CheckNotRun { check, detail: detail() })
+        }
+        (_, _, true) => Some(Escalation::Unjudged { detail: verdict.reason.clone() }),
+    }
+}
+
 /// Waits until work that was asked to stop has had its time.
 async fn grace(cancel: &Cancel) {
     cancel.cancelled().await;
@@ -253,5 +265,6 @@ pub(super) fn failed_verdict(check: String, reason: &str) -> Verdict {
         evidence,
         steps: Vec::new(),
         unjudged: false,
+        not_run: false,
     }
 }

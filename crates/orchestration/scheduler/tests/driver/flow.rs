@@ -2,7 +2,7 @@
 
 use formwork_protocols::{
     Cancel, Claim, OutcomeCode,
-    check::{CheckKind, Phase},
+    check::{CheckKind, Phase, Verdict},
 };
 use formwork_scheduler::{AttemptJob, CheckJob, Natives, Signals};
 use serde_json::json;
@@ -20,6 +20,7 @@ on_both! {
     behaviour_10_a_hostile_number_of_items_is_refused_before_any_is_made,
     results_reach_tasks_at_every_level,
     a_result_of_the_wrong_form_gets_one_round_to_be_put_right,
+    a_check_that_cannot_be_run_ends_its_task_by_how_things_are_set_up_in_every_phase,
     behaviour_4_what_surrounds_attempts_is_run_and_recorded_with_its_evidence,
     behaviour_8_a_parent_does_without_a_failed_child_only_where_it_says_so,
 }
@@ -394,6 +395,36 @@ async fn behaviour_4_what_surrounds_attempts_is_run_and_recorded_with_its_eviden
         seen,
         [("exit", "tests"), ("retry", "clean"), ("exit", "tests"), ("success", "git tag done")]
     );
+}
+
+async fn a_check_that_cannot_be_run_ends_its_task_by_how_things_are_set_up_in_every_phase(
+    world: World,
+) {
+    let entered = format!("{SURROUNDED}  [[tasks.prechecks]]\n  command = [\"true\"]\n");
+    for phase in Phase::ALL {
+        let natives = Natives::new().with("only", done);
+
+        let report = world
+            .run(&entered, natives, move |job: &CheckJob| match job.phase {
+                here if here == phase => {
+                    Verdict::not_run(&*job.check.name, "program x was not found")
+                }
+                // Only what has failed is tried again.
+                Phase::Exit => verdict(job, phase != Phase::Retry),
+                _ => pass(job),
+            })
+            .await;
+
+        let told = &report.outcome.reason;
+        assert_eq!(report.outcome.code, OutcomeCode::Setup, "{phase:?}: {told}");
+        assert!(
+            told.contains("could not be run: program x was not found; no work mends"),
+            "{told}"
+        );
+        let kinds = world.kinds(report.outcome.run).await;
+        let attempts = kinds.iter().filter(|kind| *kind == "attempt.started").count();
+        assert_eq!(attempts, usize::from(phase != Phase::Entry), "{phase:?}");
+    }
 }
 
 async fn behaviour_8_a_parent_does_without_a_failed_child_only_where_it_says_so(world: World) {

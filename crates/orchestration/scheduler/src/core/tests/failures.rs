@@ -31,6 +31,7 @@ fn each_kind_of_failure_decides_what_happens_next() {
         Escalation::Refused { detail: detail() },
         Escalation::ProviderFailed { detail: detail() },
         Escalation::CannotBegin { detail: detail() },
+        Escalation::CheckNotRun { check: "suite".to_owned(), detail: detail() },
         Escalation::ChildFailed { child },
         Escalation::OutcomeUnknown { detail: detail() },
     ];
@@ -51,6 +52,7 @@ fn each_kind_of_failure_decides_what_happens_next() {
             "policy: why",
             "setup: model call failed: why",
             "setup: why",
+            "setup: check \"suite\" could not be run: why; no work mends that: install what is missing, or set the check right",
             "child: task child failed",
             "unknown: outcome unknown: why",
         ]
