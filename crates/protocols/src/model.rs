@@ -103,6 +103,8 @@ pub enum StopReason {
     ContentFilter,
     /// The stream ended without saying why; the answer may be cut.
     Missing,
+    /// A part of it was lost on its way: an event that could not be read, or one that never came.
+    Gap,
     /// It wrote a call of an offered tool as text, which called nothing.
     ProseCall,
 }
@@ -247,6 +249,9 @@ pub enum ProviderFault {
     /// The answer went on and on, past what it may have: final, since a second one is likely to do the same and would
     /// be billed as well; another model may do.
     Endless,
+    /// The answer went on past its cap of output tokens, to which the server does not keep: final, as a second one would
+    /// do the same; another model may do.
+    Overrun,
     /// The call was cancelled.
     Cancelled,
 }
@@ -267,6 +272,7 @@ impl ProviderFault {
             | Self::Invalid
             | Self::ContextOverflow
             | Self::Endless
+            | Self::Overrun
             | Self::Cancelled => false,
         }
     }
@@ -277,7 +283,7 @@ impl ProviderFault {
     /// was cancelled is wanted from nobody.
     pub const fn concerns_one_model(self) -> bool {
         match self {
-            Self::Quota | Self::ModelNotFound | Self::Endless => true,
+            Self::Quota | Self::ModelNotFound | Self::Endless | Self::Overrun => true,
             Self::Auth | Self::Invalid | Self::ContextOverflow | Self::Cancelled => false,
             fault => fault.is_retryable(),
         }
@@ -298,6 +304,7 @@ impl ProviderFault {
             Self::ContextOverflow => "context_overflow",
             Self::Protocol => "protocol",
             Self::Endless => "endless",
+            Self::Overrun => "overrun",
             Self::Cancelled => "cancelled",
         }
     }

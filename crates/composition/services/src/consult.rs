@@ -159,6 +159,9 @@ impl Consult {
             SessionEnd::OverBudget(over) => {
                 Err(ToolError::new(ToolErrorKind::OverBudget, over.to_string()))
             }
+            SessionEnd::Overrun(error) => {
+                Err(ToolError::new(ToolErrorKind::OverBudget, format!("{agent}: {error}")))
+            }
             end => Err(failed(format!("{agent} gave no answer: {}", escalation(end)))),
         }
     }

@@ -1081,6 +1081,7 @@ pub(crate) fn escalation(end: SessionEnd) -> Escalation {
         SessionEnd::ProviderFailed(error) | SessionEnd::ContextOverflow(error) => {
             Escalation::ProviderFailed { detail: error.to_string() }
         }
+        SessionEnd::Overrun(error) => Escalation::BudgetExhausted { detail: error.to_string() },
         SessionEnd::RoundsExhausted { rounds } => Escalation::BudgetExhausted {
             detail: format!("the agent's {rounds} model calls are used up"),
         },

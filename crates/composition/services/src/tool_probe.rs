@@ -128,6 +128,10 @@ fn judged(answer: &Completion) -> (ToolOutcome, String) {
         let found = format!("its answer was cut at its limit before the call was whole: {said}");
         return (ToolOutcome::Cut, found);
     }
+    if answer.stop == StopReason::Gap {
+        let found = format!("a part of its answer was lost on its way: {said}");
+        return (ToolOutcome::Malformed, found);
+    }
     if let Some(call) = calls.iter().find(|call| call.name == TOOL) {
         return match &call.arguments {
             Arguments::Malformed { error, text } => {

@@ -3,8 +3,8 @@
 use std::{ops::ControlFlow, pin::pin};
 
 use formwork_protocols::{
-    Blob, Cancel, Claim, EventBody, Message, NewEvent, Part, Role, SessionId, StuckPattern, TaskId,
-    ToolClass,
+    Blob, Cancel, Claim, EventBody, Message, NewEvent, Part, ProviderFault, Role, SessionId,
+    StuckPattern, TaskId, ToolClass,
     event::{InstructionsLoaded, SessionEnded, SessionStarted},
     model::{StopReason, ToolCalls},
 };
@@ -397,8 +397,9 @@ impl Session {
                 return Ok(ControlFlow::Break(SessionEnd::Refused { detail }));
             }
             // A call may be cut so that it still parses: it is never carried out.
-            StopReason::Length => return self.take_cut(open),
-            StopReason::Missing if calls > 0 => return self.take_cut(open),
+            StopReason::Length | StopReason::Missing | StopReason::Gap => {
+                return self.take_cut(open, reason);
+            }
             StopReason::ProseCall if calls == 0 => return self.take_prose(open),
             _ => self.cut = 0,
         }
@@ -423,26 +424,54 @@ impl Session {
     }
 
     /// Tells the model that its answer was cut, and ends the session when that does not help.
-    fn take_cut(&mut self, open: OpenTurn) -> Result<ControlFlow<SessionEnd>, Error> {
+    fn take_cut(
+        &mut self,
+        open: OpenTurn,
+        reason: StopReason,
+    ) -> Result<ControlFlow<SessionEnd>, Error> {
         self.cut = self.cut.saturating_add(1);
         let limit = self.max_output();
         let called = open.unanswered().count() > 0;
-        self.leave(
-            open,
-            &format!(
-                "not called: your answer was cut before its end, at {limit} tokens at the most. \
-                 Make the call again, whole, in smaller pieces."
+        let (of_calls, of_words) = match reason {
+            StopReason::Gap => (
+                "not called: a part of your answer was lost on its way, and it may have been a part of the call. \
+                 Make the call again."
+                    .to_owned(),
+                "A part of your answer was lost on its way. Give it again, whole.".to_owned(),
             ),
-        )?;
+            StopReason::Missing => (
+                "not called: your answer came without its end, so the call may be cut. Make the call again, whole."
+                    .to_owned(),
+                "Your answer came without its end. Give it again, whole.".to_owned(),
+            ),
+            _ => (
+                format!(
+                    "not called: your answer was cut before its end, at {limit} tokens at the most. \
+                     Make the call again, whole, in smaller pieces."
+                ),
+                format!("Your answer was cut at {limit} tokens. Go on from there, in smaller steps."),
+            ),
+        };
+        self.leave(open, &of_calls)?;
         if self.cut >= MAX_CUT {
-            let detail = format!("{} answers in a row were cut before their end", self.cut);
-            let pattern = StuckPattern::CutAnswers;
-            return Ok(ControlFlow::Break(SessionEnd::Stuck { pattern, detail }));
+            let cut = self.cut;
+            return Ok(ControlFlow::Break(match reason {
+                // It is not the model that cannot be brief.
+                StopReason::Gap | StopReason::Missing => {
+                    let what = if reason == StopReason::Gap { "a part" } else { "the end" };
+                    let told = format!(
+                        "of the last {cut} answers, none came whole: {what} of it is missing"
+                    );
+                    SessionEnd::ProviderFailed(self.provider_error(ProviderFault::Protocol, &told))
+                }
+                _ => {
+                    let detail = format!("{cut} answers in a row were cut before their end");
+                    SessionEnd::Stuck { pattern: StuckPattern::CutAnswers, detail }
+                }
+            }));
         }
         if !called {
-            self.put_user(&format!(
-                "Your answer was cut at {limit} tokens. Go on from there, in smaller steps."
-            ))?;
+            self.put_user(&of_words)?;
         }
         Ok(ControlFlow::Continue(()))
     }

@@ -126,6 +126,8 @@ pub enum SessionEnd {
     ProseCalls { answers: u32 },
     /// The next call may cost more than a budget on the path to the root still holds. It was not sent.
     OverBudget(OverBudget),
+    /// An answer went on past the cap of its tokens, to which its server does not keep, and was read no further.
+    Overrun(ProviderError),
     /// The model could not be reached or would not answer.
     ProviderFailed(ProviderError),
     /// The conversation no longer fits the model's window.

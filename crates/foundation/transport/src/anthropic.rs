@@ -33,6 +33,9 @@ pub(crate) struct MessagesReader {
     thinking: Option<Thinking>,
     /// The places of the blocks that are calls; the deltas of others are not theirs.
     calls: BTreeSet<i64>,
+    /// The places of the blocks that have begun and not ended, and the place of the next one.
+    open: BTreeSet<i64>,
+    next: i64,
 }
 
 /// The block of reasoning that is being read.
@@ -51,17 +54,26 @@ impl Reader for MessagesReader {
         Ok(match event.kind.as_deref().unwrap_or(name) {
             "error" => return Err(Fault::of_answer(None, data)),
             _ if event.error.is_some() => return Err(Fault::of_answer(None, data)),
-            "content_block_delta" => match self.take(event.index, &event.block, draft) {
-                // What else stands in such a block, its kind does not look at.
-                Heard::Progress if event.block.is_words() => Heard::Words,
-                heard => heard,
-            },
+            "content_block_delta" => {
+                if event.index.is_some_and(|index| !self.open.contains(&index)) {
+                    draft.lose("a block grows that has not begun");
+                }
+                match self.take(event.index, &event.block, draft) {
+                    // What else stands in such a block, its kind does not look at.
+                    Heard::Progress if event.block.is_words() => Heard::Words,
+                    heard => heard,
+                }
+            }
             "content_block_start" => {
                 self.seal(draft);
+                self.begin(event.index, draft);
                 self.take(event.index, &event.block, draft)
             }
             "content_block_stop" => {
                 self.seal(draft);
+                if event.index.is_some_and(|index| !self.open.remove(&index)) {
+                    draft.lose("a block ends that has not begun");
+                }
                 Heard::Nothing
             }
             "message_start" => {
@@ -78,6 +90,9 @@ impl Reader for MessagesReader {
                 self.seal(draft);
                 self.count(event.usage, draft);
                 if let Some(reason) = event.block.stop_reason {
+                    if !self.open.is_empty() {
+                        draft.lose("a block has not ended");
+                    }
                     draft.stop = Some(stop_reason(&reason));
                 }
                 Heard::Progress
@@ -110,6 +125,16 @@ impl Reader for MessagesReader {
 }
 
 impl MessagesReader {
+    /// Takes note of a block that begins: they do so one by one, in their order.
+    fn begin(&mut self, index: Option<i64>, draft: &mut Draft) {
+        let Some(index) = index else { return };
+        if index != self.next {
+            draft.lose("a block is left out, or begins twice");
+        }
+        self.next = index.saturating_add(1);
+        self.open.insert(index);
+    }
+
     fn end(&mut self, draft: &mut Draft) -> Heard {
         self.seal(draft);
         draft.ended = true;

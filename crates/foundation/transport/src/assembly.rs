@@ -44,7 +44,7 @@ pub enum Ended {
     ForLength,
     /// It ended without saying that it was whole.
     WithoutMarker,
-    /// A part of it could not be read, which may have been a part of a call.
+    /// A part of it was lost or could not be read, which may have been a part of a call.
     WithLoss,
 }
 
@@ -87,6 +87,12 @@ impl Assembly {
     /// Returns how many calls have begun.
     pub const fn len(&self) -> usize {
         self.calls.len()
+    }
+
+    /// Returns the arguments of the newest call at an index, as far as they came.
+    pub(crate) fn arguments(&self, index: Option<i64>) -> Option<&str> {
+        let found = self.calls.iter().rfind(|call| call.index == index);
+        found.map(|call| call.arguments.as_str())
     }
 
     /// Takes a piece, and returns the index of the call that it belongs to and what is to be told of it.
@@ -157,7 +163,7 @@ impl Assembly {
                 ),
                 Ended::WithLoss => malformed(
                     call.arguments,
-                    "an event of the answer could not be read, so the call may lack a part",
+                    "a part of the answer was lost on its way, so the call may lack a part",
                 ),
                 Ended::Whole if call.name.is_empty() => {
                     malformed(call.arguments, "the call names no tool")

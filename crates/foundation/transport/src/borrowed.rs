@@ -56,6 +56,13 @@ impl Deref for Str<'_> {
 #[derive(Debug)]
 pub(crate) struct Lenient<'a>(Option<Cow<'a, str>>);
 
+impl Lenient<'_> {
+    /// Tells whether a text stands there.
+    pub(crate) const fn is_text(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
 impl Deref for Lenient<'_> {
     type Target = str;
 

@@ -164,11 +164,14 @@ impl Answer {
             match self.reader.event(&event.name, &event.data, &mut self.draft) {
                 Ok(Heard::Progress | Heard::Words | Heard::Nothing) => {}
                 Ok(Heard::Undecodable) => self.undecodable = self.undecodable.saturating_add(1),
-                Ok(Heard::End) => {
-                    self.is_over = true;
-                    return Ok(());
-                }
+                Ok(Heard::End) => self.is_over = true,
                 Err(fault) => return Err(self.error(fault)),
+            }
+            if let Err(fault) = limit::overrun(&mut self.draft, &self.request) {
+                return Err(self.error(fault));
+            }
+            if self.is_over {
+                return Ok(());
             }
         }
     }

@@ -36,8 +36,12 @@ pub(crate) struct Draft {
     pub(crate) stop: Option<StopReason>,
     /// Whether the wire's own end marker came.
     pub(crate) ended: bool,
-    /// Whether an event could not be read.
-    pub(crate) lost: bool,
+    /// What shows that a part of it was lost, if anything does.
+    lost: Option<&'static str>,
+    /// The number of the last event, where the server counts them.
+    number: Option<u64>,
+    /// Whether more came than the request asked for.
+    overran: bool,
     usage: Option<Usage>,
     /// The model, as the server names it.
     pub(crate) model: Option<String>,
@@ -94,7 +98,9 @@ impl Draft {
             count: None,
             stop: None,
             ended: false,
-            lost: false,
+            lost: None,
+            number: None,
+            overran: false,
             usage: None,
             model: None,
             id: None,
@@ -112,6 +118,52 @@ impl Draft {
             }
             Told::Call(Step::Grew { index, text }) => ModelEvent::ToolCallDelta { index, text },
         })
+    }
+
+    /// Takes note that a part of the answer is missing, and of what shows it.
+    pub(crate) const fn lose(&mut self, why: &'static str) {
+        if self.lost.is_none() {
+            self.lost = Some(why);
+        }
+    }
+
+    /// Returns what shows that a part of the answer is missing.
+    pub(crate) const fn lost(&self) -> Option<&'static str> {
+        self.lost
+    }
+
+    /// Returns the number that the next event of a server that counts them has.
+    #[inline]
+    pub(crate) const fn next_number(&self) -> Option<u64> {
+        match self.number {
+            Some(number) => number.checked_add(1),
+            None => None,
+        }
+    }
+
+    /// Takes the number of an event. A server that gives each the same does not count them.
+    #[inline]
+    pub(crate) fn numbered(&mut self, number: u64) {
+        if self.next_number().is_some_and(|next| number > next) {
+            self.lose("the number of an event is left out");
+        }
+        self.number = Some(number);
+    }
+
+    /// Returns how many bytes of the answer came: words, reasoning and calls.
+    #[inline]
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes note that more came than the request asked for: what the server counts of it is not believed any more.
+    pub(crate) const fn overrun(&mut self) {
+        self.overran = true;
+    }
+
+    /// Returns the arguments of the call at an index, as far as they came.
+    pub(crate) fn arguments(&self, index: Option<i64>) -> Option<&str> {
+        self.calls.arguments(index)
     }
 
     /// Returns how often anything was added.
@@ -171,6 +223,10 @@ impl Draft {
         };
         let mut used = Used { usage: told.unwrap_or_default(), estimated: uncounted > 0 };
         used.usage.output = used.usage.output.saturating_add(usage::tokens(uncounted));
+        let received = usage::tokens(self.bytes).saturating_sub(used.usage.reasoning);
+        if self.overran && used.usage.output < received {
+            (used.usage.output, used.estimated) = (received, true);
+        }
         if used.usage.total_input() == 0 {
             used.usage.input = usage::estimate_input(request);
             used.estimated = true;
@@ -269,20 +325,29 @@ impl Draft {
         let stop = match stop {
             StopReason::EndTurn if self.refused => StopReason::Refusal,
             StopReason::EndTurn if !self.calls.is_empty() => StopReason::ToolUse,
-            StopReason::ToolUse if self.calls.is_empty() => StopReason::EndTurn,
             stop => stop,
         };
+        let is_withheld = matches!(stop, StopReason::Refusal | StopReason::ContentFilter);
+        if self.parts.is_empty() && !is_withheld {
+            if let Some(why) = self.lost {
+                let message = format!("no part of the answer could be read: {why}");
+                return Err(Fault::new(ProviderFault::Protocol, message));
+            }
+            if stop != StopReason::Length {
+                return Err(Fault::new(ProviderFault::Protocol, "the answer is empty"));
+            }
+        }
+        if stop == StopReason::ToolUse && self.calls.is_empty() {
+            self.lose("it ended for its calls, and none came");
+        }
         let stop = match stop {
+            stop if is_withheld => stop,
+            _ if self.lost.is_some() => StopReason::Gap,
             StopReason::EndTurn if self.writes_a_call(request) => StopReason::ProseCall,
             stop => stop,
         };
-        if self.parts.is_empty()
-            && matches!(stop, StopReason::EndTurn | StopReason::ToolUse | StopReason::Missing)
-        {
-            return Err(Fault::new(ProviderFault::Protocol, "the answer is empty"));
-        }
         let ended = match stop {
-            _ if self.lost => Ended::WithLoss,
+            _ if self.lost.is_some() => Ended::WithLoss,
             StopReason::EndTurn | StopReason::ToolUse | StopReason::ProseCall => Ended::Whole,
             StopReason::Length => Ended::ForLength,
             _ => Ended::WithoutMarker,

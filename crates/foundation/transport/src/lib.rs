@@ -58,6 +58,7 @@
 //! | `Auth`, `Quota` | a person: the key or the account |
 //! | `ModelNotFound` | another model |
 //! | `Endless` | another model, or a smaller limit of tokens: the answer went on past what it may have ([`limit`]) |
+//! | `Overrun` | another server: this one does not keep to the cap of output tokens that it was given ([`limit`]) |
 //! | `ContextOverflow` | a shorter conversation; the same one fails again |
 //! | `Invalid` | a corrected request; the server's words are in the message and the body. An image or a document that does not fit ([`media`]) is refused before anything is sent |
 //! | `Cancelled` | nothing: it was asked for |
@@ -68,7 +69,7 @@
 //!
 //! They have one owner, the client: whoever calls it does not loop. [`RetryPolicy`] bounds tries and waits (full jitter);
 //! what a server asks for is the floor of a wait. A connection that is refused is tried three times within a second, an
-//! answer that cannot be understood twice. [`Clocks`] bound the connection, the first token, and the time from content
+//! answer that cannot be understood twice, and so is one of which a part was lost before any word of it was handed over. [`Clocks`] bound the connection, the first token, and the time from content
 //! to content, which pings do not stretch; there is none for a whole answer, whose bytes are bounded instead ([`limit`]).
 //! Waits end at once on cancel.
 //!

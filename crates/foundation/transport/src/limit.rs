@@ -1,12 +1,13 @@
-//! How large an answer may become before it is taken for one without end.
+//! How large an answer may become before it is read no further.
 //!
 //! A server that streams for ever would fill the memory, and hold a run up for as long as its words keep coming: no clock
-//! ends it, because there is progress. Honest servers stop at the limit of tokens that the request names, so a multiple
-//! of what these take on a wire tells the two apart.
+//! ends it, because there is progress. Honest servers stop at the cap of tokens that the request names, so a multiple
+//! of what these take tells the two apart: [`BYTES_PER_WORD`] for what the model says, and [`BYTES_PER_TOKEN`] for all that
+//! comes over the wire.
 
 use formwork_protocols::{ModelRequest, ProviderFault};
 
-use crate::{fault::Fault, usage};
+use crate::{draft::Draft, fault::Fault, usage};
 
 /// What any answer may have in bytes: comments and pings of a long wait, signatures, reasoning that only its provider
 /// can read.
@@ -21,6 +22,34 @@ pub const TOKENS: u32 = 64 * 1024;
 
 /// What each token of the request may take in bytes: OpenAI's Responses repeats its rules and tools three times.
 const BYTES_PER_INPUT_TOKEN: u64 = 16;
+
+/// What each token of what a model says may have in bytes before the answer is past its cap: words, reasoning and calls.
+/// Prose has 4 to 5, the scripts for which tokens are longest have 9, so that an answer which keeps to its cap stays below.
+pub const BYTES_PER_WORD: u64 = 16;
+
+/// What any answer may say besides, in bytes: runs of blanks and lines of dashes are a token for up to a hundred.
+pub const SLACK: u64 = 4 * 1024;
+
+/// Returns how many bytes of words, reasoning and calls are read of an answer whose tokens are capped.
+pub(crate) fn said(request: &ModelRequest) -> usize {
+    let Some(cap) = request.max_output_tokens else { return usize::MAX };
+    let most = u64::from(cap).saturating_mul(BYTES_PER_WORD).saturating_add(SLACK);
+    usize::try_from(most).unwrap_or(usize::MAX)
+}
+
+/// Says that an answer went on past the cap of its tokens, if it did, and that what its server counts is not believed.
+pub(crate) fn overrun(draft: &mut Draft, request: &ModelRequest) -> Result<(), Fault> {
+    let most = said(request);
+    if draft.bytes() <= most {
+        return Ok(());
+    }
+    draft.overrun();
+    let cap = request.max_output_tokens.unwrap_or_default();
+    let message = format!(
+        "the server does not keep to the cap of {cap} output tokens: more than {most} bytes of words came, and no more was read"
+    );
+    Err(Fault::new(ProviderFault::Overrun, message))
+}
 
 /// Returns how many of the next bytes of an answer are read, of which so many came before: fewer than there are only where
 /// it passes its limit, which it does at the same byte however it was cut.

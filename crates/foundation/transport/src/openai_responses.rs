@@ -4,7 +4,7 @@
 
 mod request;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use formwork_protocols::{ProviderFault, Usage, model::StopReason};
 use serde::de::{IgnoredAny, MapAccess};
@@ -14,7 +14,7 @@ pub(crate) use request::outgoing;
 
 use crate::{
     assembly::Delta,
-    borrowed::{Fields, Lenient, Str, read, sensible, skip},
+    borrowed::{Count, Fields, Lenient, Str, read, sensible, skip},
     draft::Draft,
     fault::Fault,
     wire::{Heard, Reader, is_done},
@@ -24,8 +24,12 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct ResponsesReader {
     items: Vec<Item>,
-    /// The parts of items that came in pieces, so that their whole form is not added again.
-    streamed: BTreeSet<(usize, i64)>,
+    /// The parts of items that came in pieces, so that their whole form is not added again, and how many bytes of each came.
+    streamed: BTreeMap<(usize, i64), usize>,
+    /// The part that grew last. Words that are read by the shape of their event alone are its own.
+    grows: Option<(usize, i64)>,
+    /// How many bytes of the answer had come when an event was read last.
+    seen: usize,
 }
 
 /// An item of the answer as far as it is known. Servers name items by id, by place, or not at all.
@@ -50,6 +54,7 @@ struct Event<'a> {
     item: Option<&'a RawValue>,
     response: Option<&'a RawValue>,
     error: Option<IgnoredAny>,
+    number: Option<u64>,
 }
 
 impl<'de> Fields<'de> for Event<'de> {
@@ -68,11 +73,15 @@ impl<'de> Fields<'de> for Event<'de> {
             "item" => self.item = map.next_value()?,
             "response" => self.response = map.next_value()?,
             "error" => self.error = map.next_value()?,
+            NUMBER => self.number = map.next_value::<Count>()?.0,
             _ => skip(map)?,
         }
         Ok(())
     }
 }
+
+/// The key under which servers count their events.
+const NUMBER: &str = "sequence_number";
 
 impl Reader for ResponsesReader {
     fn event(&mut self, name: &str, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
@@ -80,60 +89,20 @@ impl Reader for ResponsesReader {
             draft.ended = true;
             return Ok(Heard::End);
         }
-        let Ok(event) = read::<Event<'_>>(data) else { return Ok(Heard::Undecodable) };
-        let kind = event.kind.as_deref().unwrap_or(name);
-        if kind == "error" || event.error.is_some() {
-            return Err(Fault::of_answer(None, data));
+        if let Some(part) = self.grows.take() {
+            *self.streamed.entry(part).or_default() += draft.bytes().saturating_sub(self.seen);
         }
-        if let Some(response) = event.response {
-            let Ok(response) = serde_json::from_str(response.get()) else {
-                return Ok(Heard::Undecodable);
-            };
-            return self.response(kind, &response, draft);
-        }
-        Ok(match kind {
-            "response.output_text.delta" => match self.text(&event, &event.delta, draft) {
-                Heard::Progress => Heard::Words,
-                heard => heard,
-            },
-            "response.output_text.done" if !self.has_streamed(&event) => {
-                self.text(&event, &event.text, draft)
-            }
-            "response.refusal.delta" => self.refusal(&event, &event.delta, draft),
-            "response.refusal.done" if !self.has_streamed(&event) => {
-                self.refusal(&event, &event.refusal, draft)
-            }
-            "response.function_call_arguments.delta" => self.arguments(&event, &event.delta, draft),
-            "response.function_call_arguments.done" if !self.has_streamed(&event) => {
-                self.arguments(&event, &event.arguments, draft)
-            }
-            "response.reasoning_summary_part.added" if event.summary_index > Some(0) => {
-                draft.add_reasoning("\n\n");
-                Heard::Progress
-            }
-            "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
-                let text = str(&event.delta);
-                self.mark(&event, text);
-                draft.add_reasoning(text);
-                if text.is_empty() { Heard::Nothing } else { Heard::Words }
-            }
-            "response.output_item.added" | "response.output_item.done" => {
-                let Some(item) = event.item else { return Ok(Heard::Nothing) };
-                let Ok(item) = serde_json::from_str(item.get()) else {
-                    return Ok(Heard::Undecodable);
-                };
-                match kind {
-                    "response.output_item.added" => self.begin(&item, event.output_index, draft),
-                    _ => self.end(&item, event.output_index, draft),
-                }
-            }
-            // What only repeats the pieces, and whatever a later version adds.
-            _ => Heard::Nothing,
-        })
+        let heard = self.take(name, data, draft);
+        self.seen = draft.bytes();
+        heard
     }
 
     fn unread(&self) -> &'static [&'static str] {
-        &["sequence_number", "obfuscation"]
+        &["obfuscation"]
+    }
+
+    fn numbered(&self) -> Option<&'static str> {
+        Some(NUMBER)
     }
 
     fn whole(&mut self, body: &str, draft: &mut Draft) -> Result<(), Fault> {
@@ -160,6 +129,83 @@ fn count(response: &Value, draft: &mut Draft) {
 }
 
 impl ResponsesReader {
+    fn take(&mut self, name: &str, data: &str, draft: &mut Draft) -> Result<Heard, Fault> {
+        let Ok(event) = read::<Event<'_>>(data) else { return Ok(Heard::Undecodable) };
+        if let Some(number) = event.number {
+            draft.numbered(number);
+        }
+        let kind = event.kind.as_deref().unwrap_or(name);
+        if kind == "error" || event.error.is_some() {
+            return Err(Fault::of_answer(None, data));
+        }
+        if let Some(response) = event.response {
+            let Ok(response) = serde_json::from_str(response.get()) else {
+                return Ok(Heard::Undecodable);
+            };
+            return self.response(kind, &response, draft);
+        }
+        Ok(match kind {
+            "response.output_text.delta"
+            | "response.refusal.delta"
+            | "response.function_call_arguments.delta"
+            | "response.reasoning_summary_text.delta"
+            | "response.reasoning_text.delta"
+                if event.delta.as_ref().is_some_and(|delta| !delta.is_text()) =>
+            {
+                Heard::Undecodable
+            }
+            "response.output_text.delta" => match self.text(&event, &event.delta, draft) {
+                Heard::Progress => Heard::Words,
+                heard => heard,
+            },
+            "response.output_text.done" if !self.has_streamed(&event) => {
+                self.text(&event, &event.text, draft)
+            }
+            "response.output_text.done" => {
+                self.compare(self.part(&event), str(&event.text), draft);
+                Heard::Nothing
+            }
+            "response.refusal.delta" => self.refusal(&event, &event.delta, draft),
+            "response.refusal.done" if !self.has_streamed(&event) => {
+                self.refusal(&event, &event.refusal, draft)
+            }
+            "response.refusal.done" => {
+                self.compare(self.part(&event), str(&event.refusal), draft);
+                Heard::Nothing
+            }
+            "response.function_call_arguments.delta" => self.arguments(&event, &event.delta, draft),
+            "response.function_call_arguments.done" if !self.has_streamed(&event) => {
+                self.arguments(&event, &event.arguments, draft)
+            }
+            "response.function_call_arguments.done" => {
+                compare_arguments(self.at(&event), str(&event.arguments), draft);
+                Heard::Nothing
+            }
+            "response.reasoning_summary_part.added" if event.summary_index > Some(0) => {
+                draft.add_reasoning("\n\n");
+                Heard::Progress
+            }
+            "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
+                let text = str(&event.delta);
+                self.mark(&event, text);
+                draft.add_reasoning(text);
+                if text.is_empty() { Heard::Nothing } else { Heard::Words }
+            }
+            "response.output_item.added" | "response.output_item.done" => {
+                let Some(item) = event.item else { return Ok(Heard::Nothing) };
+                let Ok(item) = serde_json::from_str(item.get()) else {
+                    return Ok(Heard::Undecodable);
+                };
+                match kind {
+                    "response.output_item.added" => self.begin(&item, event.output_index, draft),
+                    _ => self.end(&item, event.output_index, draft),
+                }
+            }
+            // What only repeats the pieces, and whatever a later version adds.
+            _ => Heard::Nothing,
+        })
+    }
+
     /// Takes the state of the whole answer, which is its end unless it is still being made.
     fn response(
         &mut self,
@@ -189,10 +235,17 @@ impl ResponsesReader {
             _ => return Ok(Heard::Nothing),
         };
         // An answer in one piece, and the streams of servers that send no more than its end.
-        if self.items.is_empty() {
-            let output = response.get("output").and_then(Value::as_array);
-            for (index, item) in (0..).zip(output.map_or(&[][..], Vec::as_slice)) {
-                self.end(item, Some(index), draft);
+        let is_new = self.items.is_empty();
+        let output = response.get("output").and_then(Value::as_array);
+        for (index, item) in (0..).zip(output.map_or(&[][..], Vec::as_slice)) {
+            let known = self.find(item.get("id").and_then(Value::as_str), None);
+            match known {
+                _ if is_new => {
+                    self.end(item, Some(index), draft);
+                }
+                Some(at) => self.compare_item(at, item, draft),
+                // Servers give an item another name at its end; which of them it is, nobody can tell then.
+                None => {}
             }
         }
         count(response, draft);
@@ -210,8 +263,8 @@ impl ResponsesReader {
             return Heard::Nothing;
         }
         let arguments = text("arguments").filter(|text| !text.is_empty());
-        if arguments.is_some() {
-            self.streamed.insert((at, 0));
+        if let Some(arguments) = arguments {
+            self.streamed.insert((at, 0), arguments.len());
         }
         draft.add_call(Delta {
             index: index(at),
@@ -230,23 +283,22 @@ impl ResponsesReader {
         if known.is_none() {
             self.begin(item, output_index, draft);
         }
+        self.compare_item(at, item, draft);
         match text("type") {
-            Some("function_call") if self.streamed.insert((at, 0)) => draft.add_call(Delta {
-                index: index(at),
-                arguments: text("arguments"),
-                ..Delta::default()
-            }),
+            Some("function_call") if !self.streamed.contains_key(&(at, 0)) => {
+                let arguments = text("arguments");
+                self.streamed.insert((at, 0), arguments.map_or(0, str::len));
+                draft.add_call(Delta { index: index(at), arguments, ..Delta::default() });
+            }
             Some("message") => {
-                let parts = item.get("content").and_then(Value::as_array);
-                for (place, part) in (0..).zip(parts.map_or(&[][..], Vec::as_slice)) {
-                    if !self.streamed.insert((at, place)) {
+                for (place, kind, said) in spoken(item) {
+                    if self.streamed.contains_key(&(at, place)) {
                         continue;
                     }
-                    let said =
-                        |key: &str| part.get(key).and_then(Value::as_str).unwrap_or_default();
-                    match said("type") {
-                        "refusal" => draft.add_refusal(said("refusal")),
-                        _ => draft.add_text(said("text")),
+                    self.streamed.insert((at, place), said.len());
+                    match kind {
+                        "refusal" => draft.add_refusal(said),
+                        _ => draft.add_text(said),
                     }
                 }
             }
@@ -260,7 +312,7 @@ impl ResponsesReader {
     fn reasoning(&mut self, at: usize, item: &Value, draft: &mut Draft) {
         let list =
             |key: &str| item.get(key).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let mut shown = self.streamed.iter().any(|(item, _)| *item == at);
+        let mut shown = self.streamed.keys().any(|(item, _)| *item == at);
         if !shown {
             let texts = list("summary").iter().chain(list("content"));
             let texts: Vec<_> =
@@ -313,7 +365,7 @@ impl ResponsesReader {
     ) -> Heard {
         let text = str(text);
         let at = self.at(event);
-        self.streamed.insert((at, 0));
+        *self.streamed.entry((at, 0)).or_default() += text.len();
         draft.add_call(Delta { index: index(at), arguments: Some(text), ..Delta::default() });
         grown(text)
     }
@@ -321,13 +373,42 @@ impl ResponsesReader {
     /// Notes that a part has come in pieces.
     fn mark(&mut self, event: &Event<'_>, text: &str) {
         if !text.is_empty() {
-            let at = self.at(event);
-            self.streamed.insert((at, event.content_index.unwrap_or(0)));
+            let part = self.part(event);
+            *self.streamed.entry(part).or_default() += text.len();
+            self.grows = Some(part);
         }
     }
 
     fn has_streamed(&self, event: &Event<'_>) -> bool {
-        self.streamed.contains(&(self.at(event), event.content_index.unwrap_or(0)))
+        self.streamed.contains_key(&self.part(event))
+    }
+
+    /// Holds the whole form of an item against the pieces in which it came.
+    fn compare_item(&self, at: usize, item: &Value, draft: &mut Draft) {
+        match item.get("type").and_then(Value::as_str) {
+            Some("message") => {
+                for (place, _, said) in spoken(item) {
+                    self.compare((at, place), said, draft);
+                }
+            }
+            Some("function_call") if self.streamed.contains_key(&(at, 0)) => {
+                let arguments = item.get("arguments").and_then(Value::as_str);
+                compare_arguments(at, arguments.unwrap_or_default(), draft);
+            }
+            _ => {}
+        }
+    }
+
+    /// Holds the whole words of a part against the pieces in which it came. Servers may trim them, and add nothing.
+    fn compare(&self, part: (usize, i64), whole: &str, draft: &mut Draft) {
+        if self.streamed.get(&part).is_some_and(|came| *came < whole.trim().len()) {
+            draft.lose("its whole text is longer than its pieces");
+        }
+    }
+
+    /// Returns the part that an event is of.
+    fn part(&self, event: &Event<'_>) -> (usize, i64) {
+        (self.at(event), event.content_index.unwrap_or(0))
     }
 
     /// Returns the place of the item that an event is of: the newest where it does not say.
@@ -343,6 +424,30 @@ impl ResponsesReader {
             let index = Some(output_index?);
             self.items.iter().rposition(|item| item.output_index == index)
         })
+    }
+}
+
+/// Returns what a whole message says, part by part: its place, its kind and its words.
+fn spoken(item: &Value) -> impl Iterator<Item = (i64, &str, &str)> {
+    let parts = item.get("content").and_then(Value::as_array);
+    (0..).zip(parts.map_or(&[][..], Vec::as_slice)).map(|(place, part)| {
+        let said = |key: &str| part.get(key).and_then(Value::as_str).unwrap_or_default();
+        match said("type") {
+            "refusal" => (place, "refusal", said("refusal")),
+            kind => (place, kind, said("text")),
+        }
+    })
+}
+
+/// Holds the whole arguments of a call against the pieces in which they came. Servers may write them in other words.
+fn compare_arguments(at: usize, whole: &str, draft: &mut Draft) {
+    let value = |text: &str| serde_json::from_str::<Value>(text).ok();
+    let came = draft.arguments(index(at)).unwrap_or_default();
+    // What does not parse is no call to be made, which needs no other reason.
+    let differ =
+        came != whole && value(came).zip(value(whole)).is_some_and(|(came, whole)| came != whole);
+    if differ {
+        draft.lose("the whole arguments of a call differ from their pieces");
     }
 }
 

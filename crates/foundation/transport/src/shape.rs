@@ -42,7 +42,10 @@ impl Shaped {
         data: &str,
         draft: &mut Draft,
     ) -> Result<Heard, Fault> {
-        if let Some(words) = self.shape.words(name, data) {
+        if let Some((words, number)) = self.shape.words(name, data, draft.next_number()) {
+            if let Some(number) = number {
+                draft.numbered(number);
+            }
             match self.shape.kind {
                 Words::Text => draft.add_text(words),
                 Words::Reasoning => draft.add_reasoning(words),
@@ -55,11 +58,17 @@ impl Shaped {
             self.shape.tries = 0;
             return Ok(Heard::Progress);
         }
+        // Servers keep a connection alive by events of nothing as well.
+        if data.trim().is_empty() {
+            return Ok(Heard::Nothing);
+        }
         draft.count_now();
         let before = draft.changes();
         let heard = self.wire.event(name, data, draft)?;
         if heard != Heard::Words {
-            draft.lost |= heard == Heard::Undecodable;
+            if heard == Heard::Undecodable {
+                draft.lose("an event could not be read");
+            }
             self.shape.is_known = false;
             return Ok(heard);
         }
@@ -119,30 +128,42 @@ enum What {
     Text,
     /// A whole number that is not read, or only if it is the last.
     Number,
+    /// The number of the event, which is one more than that of the last.
+    Next,
 }
 
 impl Shape {
-    /// Returns the words of an event that has this shape.
+    /// Returns the words of an event that has this shape, and its number where it has one.
     #[inline]
-    fn words<'a>(&self, name: &str, data: &'a str) -> Option<&'a str> {
+    fn words<'a>(
+        &self,
+        name: &str,
+        data: &'a str,
+        next: Option<u64>,
+    ) -> Option<(&'a str, Option<u64>)> {
         if !self.is_known || name != self.name {
             return None;
         }
-        let (mut words, mut rest, mut from) = ("", data, 0);
+        let (mut words, mut rest, mut from, mut counted) = ("", data, 0, None);
         for gap in &self.gaps {
             rest = rest.strip_prefix(self.fixed.get(from..gap.at)?)?;
             from = gap.at;
             let length = match gap.what {
                 What::Words | What::Text => plain(rest),
-                What::Number => number(rest)?,
+                What::Number | What::Next => number(rest)?,
             };
             let (found, after) = rest.split_at_checked(length)?;
             rest = after;
-            if gap.what == What::Words {
-                words = found;
+            match gap.what {
+                What::Words => words = found,
+                // One that is out of its order is for the rules to judge.
+                What::Next => counted = Some(found.parse::<u64>().ok()?),
+                What::Text | What::Number => {}
             }
         }
-        (!words.is_empty() && rest == self.fixed.get(from..)?).then_some(words)
+        let is_in_order = counted.is_none() || counted == next;
+        (!words.is_empty() && is_in_order && rest == self.fixed.get(from..)?)
+            .then_some((words, counted))
     }
 
     /// Takes note of an event whose words were just added to the draft and that did nothing else.
@@ -160,6 +181,9 @@ impl Shape {
         }
         let mut gaps = vec![(at, What::Words)];
         gaps.extend(wire.unread().iter().filter_map(|key| value_of(key, data)));
+        let number = wire.numbered().and_then(|key| value_of(key, data));
+        let number = number.filter(|(_, what)| *what == What::Number);
+        gaps.extend(number.map(|(at, _)| (at, What::Next)));
         let unread = gaps.len();
         self.count = wire.counted().and_then(|counted| {
             let values = counted.keys.iter().filter_map(|key| value_of(key, data));

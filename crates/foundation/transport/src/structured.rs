@@ -82,6 +82,8 @@ impl OutputSchema {
         let text = answer.message.to_text();
         let value = match answer.stop {
             StopReason::Length => Err("the answer was cut at the limit of its tokens".to_owned()),
+            StopReason::Gap => Err("a part of the answer was lost on its way".to_owned()),
+            StopReason::Missing => Err("the answer ended without its end marker".to_owned()),
             _ => json_in(&text),
         };
         let value = value.map_err(|problem| self.mismatch(vec![problem]))?;

@@ -73,6 +73,11 @@ pub(crate) trait Reader: Send {
         &[]
     }
 
+    /// Names the key under which a server counts its events, if it does.
+    fn numbered(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Names the keys under which each event counts the whole answer so far, so that only the last of them hold, and how
     /// they are read. No other key of the wire may have one of these names.
     fn counted(&self) -> Option<Counted> {

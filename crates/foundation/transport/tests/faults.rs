@@ -261,12 +261,23 @@ async fn a_refusal_and_a_filter_are_told_apart_from_an_answer() {
 }
 
 #[tokio::test]
-async fn an_event_that_cannot_be_read_is_counted_and_left_out() {
+async fn an_event_that_cannot_be_read_is_counted_and_left_out_and_the_answer_is_not_whole() {
     let stream = format!("data: {{\"cut\n\n{}", hello());
 
     let answer = answered_by(Reply::sse(stream)).await.unwrap();
 
     assert_eq!((answer.undecodable, answer.message.to_text().as_str()), (1, "hello"));
+    // Words of it were handed over, so that it is not asked for again unsaid.
+    assert_eq!((answer.stop, answer.tries), (StopReason::Gap, 1));
+}
+
+#[tokio::test]
+async fn events_of_nothing_are_no_loss() {
+    let stream = format!("data:\n\ndata: \n\n{}", hello());
+
+    let answer = answered_by(Reply::sse(stream)).await.unwrap();
+
+    assert_eq!((answer.undecodable, answer.stop), (0, StopReason::EndTurn));
 }
 
 #[tokio::test]
@@ -322,7 +333,8 @@ async fn no_call_is_executable_from_an_answer_of_which_an_event_could_not_be_rea
 
     let arguments = &answer.message.tool_calls().next().unwrap().arguments;
     assert!(matches!(arguments, Arguments::Malformed { .. }), "{arguments:?}");
-    assert_eq!(answer.undecodable, 1);
+    // Nothing of it was shown to anybody, so that it was asked for once more.
+    assert_eq!((answer.undecodable, answer.stop, answer.tries), (1, StopReason::Gap, 2));
 }
 
 #[tokio::test]

@@ -275,8 +275,7 @@ fn flood(event: &str) -> Reply {
 
 #[tokio::test]
 async fn an_endless_answer_is_ended_at_its_limit_and_not_asked_for_again() {
-    let words = format!("data: {}\n\n", says("and so on "));
-    for event in [words.as_str(), ": ping\n\n", "data: {}\n\n", "x", "event: y\n", "\r"] {
+    for event in [": ping\n\n", "data: {}\n\n", "x", "event: y\n", "\r"] {
         let server = server([flood(event), flood(event)]).await;
         let mut asked = request();
         asked.max_output_tokens = Some(1);
@@ -294,8 +293,84 @@ async fn an_endless_answer_is_ended_at_its_limit_and_not_asked_for_again() {
             error.message,
             "the answer has no end: more than 4198480 bytes came, which is the most for 1 tokens"
         );
-        assert_eq!(error.used.is_some(), event == words, "{event:?}");
+        assert_eq!(error.used, None, "{event:?}");
     }
+}
+
+#[tokio::test]
+async fn an_answer_that_goes_on_past_its_cap_is_read_no_further_and_counted_by_what_came() {
+    let reasons =
+        json!({ "choices": [{ "index": 0, "delta": { "reasoning_content": "and so on " } }] });
+    let function = json!({ "name": "", "arguments": "and so on " });
+    let calls = json!({ "choices": [{ "index": 0, "delta": { "tool_calls": [{ "index": 0, "function": function }] } }] });
+    // A server that keeps to no cap may count as it likes as well.
+    let lies = counted("and so on ", 5, 1);
+    for event in [says("and so on "), reasons, calls, lies] {
+        let words = format!("data: {event}\n\n");
+        let server = server([flood(&words), flood(&words)]).await;
+        let mut asked = request();
+        asked.max_output_tokens = Some(100);
+
+        let error = client(&server, ProviderKind::OpenAi, 3)
+            .complete(asked, Cancel::new())
+            .await
+            .unwrap_err();
+
+        assert_eq!(
+            (error.fault, error.tries, server.requests().len()),
+            (ProviderFault::Overrun, 1, 1)
+        );
+        assert_eq!(
+            error.message,
+            "the server does not keep to the cap of 100 output tokens: more than 5696 bytes of words came, and no more was read"
+        );
+        // 5,700 bytes at three for a token.
+        let used = used(Usage { input: ASKED, output: 1_900, ..Usage::default() }, true);
+        assert_eq!(error.used, used, "{event}");
+        server.wait_for_closed(1).await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_past_its_cap_is_cut_off_on_each_wire_and_in_one_piece() {
+    let long = "and so on ".repeat(600);
+    let delta = json!({ "type": "response.output_text.delta", "item_id": "i", "content_index": 0, "delta": long });
+    let block = json!({
+        "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": long },
+    });
+    let chunk = json!({ "candidates": [{ "content": { "parts": [{ "text": long }] }, "finishReason": "STOP" }] });
+    let line = format!("{}\n", json!({ "message": { "content": long }, "done": true }));
+    let lines = Reply::new(200).header("content-type", "application/x-ndjson").chunk(line);
+    let whole = json!({ "choices": [{ "index": 0, "message": { "content": long }, "finish_reason": "stop" }] });
+    for (kind, reply) in [
+        (ProviderKind::OpenAi, Reply::sse(sse(&[says(&long)]))),
+        (ProviderKind::OpenAi, Reply::json(200, &whole.to_string())),
+        (ProviderKind::OpenAiResponses, Reply::sse(sse(&[delta]))),
+        (ProviderKind::Anthropic, Reply::sse(sse(&[block]))),
+        (ProviderKind::Google, Reply::sse(sse(&[chunk]))),
+        (ProviderKind::Ollama, lines),
+    ] {
+        let server = server([reply]).await;
+        let mut asked = request();
+        asked.max_output_tokens = Some(100);
+        let error = client(&server, kind, 1).complete(asked, Cancel::new()).await.unwrap_err();
+
+        assert_eq!(error.fault, ProviderFault::Overrun, "{kind}: {error}");
+        assert_eq!(error.used.map(|used| used.usage.output), Some(2_000), "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_within_the_margin_of_its_cap_is_an_answer() {
+    let long = "x".repeat(usize::try_from(100 * limit::BYTES_PER_WORD + limit::SLACK).unwrap());
+    let stop = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "length" }] });
+    let server = server([Reply::sse(sse(&[says(&long), stop]))]).await;
+    let mut asked = request();
+    asked.max_output_tokens = Some(100);
+
+    let answer = client(&server, ProviderKind::OpenAi, 1).complete(asked, Cancel::new()).await;
+
+    assert_eq!(answer.unwrap().message.to_text().len(), long.len());
 }
 
 #[tokio::test]
@@ -318,13 +393,18 @@ fn an_endless_answer_is_ended_without_the_clients_http_too() {
         Endpoint::new("test".parse().unwrap(), ProviderKind::Ollama, "http://127.0.0.1:1");
     let mut asked = request();
     asked.max_output_tokens = Some(1);
-    let mut answer = decode::Answer::new(&endpoint, asked);
+    let mut answer = decode::Answer::new(&endpoint, asked.clone());
     let line = format!("{}\n", json!({ "message": { "content": "and so on" } }));
 
     let error = (0..200_000).find_map(|_| answer.push(line.as_bytes()).err()).unwrap();
 
+    assert_eq!(error.fault, ProviderFault::Overrun);
+    assert_eq!(error.used.map(|used| (used.usage.output, used.estimated)), Some((1_371, true)));
+
+    let mut answer = decode::Answer::new(&endpoint, asked);
+    let lines = "{}\n".repeat(1_000);
+    let error = (0..10_000).find_map(|_| answer.push(lines.as_bytes()).err()).unwrap();
     assert_eq!(error.fault, ProviderFault::Endless);
-    assert!(error.used.is_some_and(|used| used.usage.output > 100_000 && used.estimated));
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     answers::{captured, ends, saying},
-    world::{Ended, World},
+    world::{Ended, World, on_postgres},
 };
 
 /// Within which a person is told that nobody answers. It ends at once; a busy machine has its share.
@@ -173,4 +173,93 @@ async fn an_answer_of_a_real_server_is_told_as_it_is() {
     let shown = world.shown().await;
     let usage = &shown["run"]["usage"];
     assert!(usage["input"].as_u64() > Some(0) && usage["output"].as_u64() > Some(0), "{usage}");
+}
+
+/// Answers in words, one event of which cannot be read.
+fn torn(text: &str) -> Reply {
+    let stream = saying(text);
+    let lost = stream.split("\n\n").nth(3).unwrap();
+    Reply::sse(stream.replace(lost, &lost[..lost.len() / 2]))
+}
+
+async fn a_part_is_lost(world: World) {
+    let torn = torn("It is not so that all is well here.");
+
+    let asked = ask(&world, [torn.clone(), ends("I have thought.")]).await;
+
+    assert_eq!(asked.ended.code, Some(0), "{:#?}", asked.ended);
+    assert!(asked.ended.stdout.contains("I have thought."), "{:#?}", asked.ended);
+    let told = world.server.requests()[1].text();
+    assert!(told.contains("A part of your answer was lost on its way."), "{told}");
+    let stops = world.events("model.completed").await;
+    let stops: Vec<&Value> = stops.iter().map(|event| &event["data"]["stop"]).collect();
+    assert_eq!(stops, ["gap", "tool_use"]);
+
+    // Where it goes on like that, it is the provider that fails, and nothing of it is a result.
+    let asked = ask(&world, [torn.clone(), torn.clone(), torn]).await;
+
+    assert_eq!(asked.ended.code, Some(1), "{:#?}", asked.ended);
+    let told = asked.ended.last_line();
+    assert!(told.contains("of the last 3 answers, none came whole"), "{told}");
+}
+
+#[tokio::test]
+async fn an_answer_of_which_a_part_was_lost_is_asked_for_again_and_is_no_result() {
+    a_part_is_lost(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_an_answer_of_which_a_part_was_lost_is_asked_for_again_and_is_no_result() {
+    on_postgres(a_part_is_lost).await;
+}
+
+#[tokio::test]
+async fn an_answer_without_its_reason_is_no_result() {
+    let world = World::new().await;
+    let endless =
+        saying("All is well.").replace("\"finish_reason\":\"stop\"", "\"finish_reason\":null");
+
+    let asked = ask(&world, [Reply::sse(endless), ends("I have thought.")]).await;
+
+    assert_eq!(asked.ended.code, Some(0), "{:#?}", asked.ended);
+    let told = world.server.requests()[1].text();
+    assert!(told.contains("Your answer came without its end."), "{told}");
+}
+
+async fn no_cap_is_kept_to(world: World) {
+    let word = saying("and ").split_inclusive("\n\n").nth(1).unwrap().to_owned();
+    let flood = || Reply::event_stream().chunk(word.repeat(10_000)).stall();
+
+    let asked = ask(&world, [flood()]).await;
+
+    assert_eq!(asked.ended.code, Some(2), "{:#?}", asked.ended);
+    let told = asked.ended.last_line();
+    assert!(
+        told.starts_with("refused") && told.contains("the cap of 1000 output tokens"),
+        "{told}"
+    );
+    assert_eq!((&asked.failed[..], asked.requests), (&["overrun".to_owned()][..], 1));
+    // 20,100 bytes came, at three for a token by estimate, and no more of the 40,000 was waited for.
+    let settled = world.events("budget.settled").await;
+    assert_eq!(settled[0]["data"]["usage"]["output"], 6_700, "{settled:#?}");
+    world.server.wait_for_closed(1).await;
+}
+
+#[tokio::test]
+async fn a_server_that_keeps_to_no_cap_ends_the_run_as_budget() {
+    no_cap_is_kept_to(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_server_that_keeps_to_no_cap_ends_the_run_as_budget() {
+    on_postgres(no_cap_is_kept_to).await;
+}
+
+#[tokio::test]
+async fn a_server_that_keeps_to_no_cap_ends_the_run_as_budget_where_the_window_is_unknown() {
+    let world = World::new().await;
+    let config = world.providers(&world.server.url()).replace("context_tokens = 100000\n", "");
+    std::fs::write(world.config_file(), config).unwrap();
+
+    no_cap_is_kept_to(world).await;
 }

@@ -772,6 +772,33 @@ async fn a_call_of_a_cut_answer_is_never_made() {
 }
 
 #[tokio::test]
+async fn what_a_part_is_missing_of_is_neither_called_nor_claimed() {
+    for (stop, what) in [(StopReason::Gap, "a part"), (StopReason::Missing, "the end")] {
+        let writer = note();
+        let noted = Arc::clone(&writer.called);
+        let whole = call("1", "note", json!({ "text": "half" }));
+        let answers = [
+            Answer::Says(vec![whole], stop),
+            Answer::Says(vec![text("It is done.")], stop),
+            Answer::Says(vec![text("It is done.")], stop),
+        ];
+        let world = World::new(answers, vec![writer]).await;
+        let mut session = world.start();
+
+        let end = world.run(&mut session).await;
+
+        let SessionEnd::ProviderFailed(error) = end else { panic!("{end:?}") };
+        let told = format!("of the last 3 answers, none came whole: {what} of it is missing");
+        assert_eq!((error.fault, error.message), (ProviderFault::Protocol, told));
+        assert_eq!(noted.load(Ordering::SeqCst), 0);
+        assert!(results(&session)[0].0.starts_with("not called: "), "{stop:?}");
+        let last = world.asked().last().unwrap().last().unwrap().to_text();
+        assert!(last.contains("Give it again, whole."), "{last}");
+        world.assert_sound().await;
+    }
+}
+
+#[tokio::test]
 async fn unknown_tools_and_unreadable_arguments_go_back_to_the_model() {
     let malformed = Part::ToolCall(ToolCall {
         id: "2".to_owned(),

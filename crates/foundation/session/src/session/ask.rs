@@ -145,6 +145,7 @@ impl Session {
                         return Ok(None);
                     }
                     ProviderFault::ContextOverflow => SessionEnd::ContextOverflow(error),
+                    ProviderFault::Overrun => SessionEnd::Overrun(error),
                     ProviderFault::Invalid if may_be_content(&error) && self.mask_next() => {
                         return Ok(None);
                     }

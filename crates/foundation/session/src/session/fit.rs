@@ -15,6 +15,7 @@ use formwork_protocols::{
     canonical,
     event::{SessionEnded, SessionStarted},
     message::Arguments,
+    model::StopReason,
     tool::named_paths,
 };
 
@@ -308,7 +309,13 @@ impl Session {
                 let answer = canonical::to_string(&answer)
                     .map_err(|source| Error::UnwritableMessage { session, source })?;
                 self.settle(&completion, sent, hold, Some(Blob::new(answer.into_bytes())));
-                Ok(ControlFlow::Continue(if words.is_empty() { without } else { words }))
+                // Nobody could tell later what is missing in it.
+                let is_whole = !matches!(completion.stop, StopReason::Gap | StopReason::Missing);
+                Ok(ControlFlow::Continue(if is_whole && !words.is_empty() {
+                    words
+                } else {
+                    without
+                }))
             }
             Err(broken) => {
                 let error = self.fail(broken, sent, hold);

@@ -383,6 +383,7 @@ impl Found {
                 | StopReason::Refusal
                 | StopReason::ContentFilter
                 | StopReason::Missing
+                | StopReason::Gap
                 | StopReason::ProseCall => true,
                 _ => false,
             };

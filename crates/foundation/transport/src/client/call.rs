@@ -9,7 +9,8 @@ use std::{
 
 use formwork_protocols::{
     Cancel, Completion, ModelEvent, ModelRequest, ProviderError, ProviderFault,
-    message::Provenance, model::ServedBy,
+    message::Provenance,
+    model::{ServedBy, StopReason},
 };
 use futures::{FutureExt as _, Stream, future::BoxFuture};
 use tokio::time::{Instant, Sleep};
@@ -166,6 +167,17 @@ impl Call {
                 self.fail(failure)
             }
             Ok(finished) => {
+                if finished.stop == StopReason::Gap && !reading.is_shown() {
+                    let why = reading.draft.lost().unwrap_or_default();
+                    let message = format!("a part of the answer was lost: {why}");
+                    let failure = reading.failure(Fault::new(ProviderFault::Protocol, message));
+                    let used = reading.draft.used(&self.request);
+                    let failure = Failure { used, ..failure };
+                    // Once no try is left, what there is of it is better than nothing: it says itself what it is.
+                    if let Next::Wait(wait) = self.next(&failure) {
+                        return Ok(self.wait(failure, wait));
+                    }
+                }
                 let completion = Completion {
                     message: finished.message,
                     stop: finished.stop,
@@ -189,29 +201,36 @@ impl Call {
         if let Phase::Read(mut reading) = std::mem::replace(&mut self.phase, Phase::Over) {
             failure.used = reading.draft.used(&self.request);
         }
-        let asked = failure.asked;
-        let next = if failure.fault.fault.is_retryable() {
-            let rng = &*self.inner.seams.rng;
-            retry::next(&self.inner.endpoint.retry, failure.after, self.tries, asked, rng)
-        } else {
-            Next::Spent
-        };
-        match next {
-            Next::Wait(wait) => {
-                // A server of which only a recording is left needs no patience.
-                let pause = if self.inner.tape.is_replay() { Duration::ZERO } else { wait };
-                self.phase = Phase::Wait(Box::pin(tokio::time::sleep(pause)));
-                let error = Box::new(self.inner.error(failure, self.tries));
-                Ok(ModelEvent::Retrying { attempt: self.tries, wait, error })
-            }
+        match self.next(&failure) {
+            Next::Wait(wait) => Ok(self.wait(failure, wait)),
             Next::TooLong => {
-                let (asked, cap) = (asked.unwrap_or_default(), self.inner.endpoint.retry.cap);
+                let asked = failure.asked.unwrap_or_default();
+                let cap = self.inner.endpoint.retry.cap;
                 failure.fault.message +=
                     &format!("; it asks to wait {}, the cap is {cap}", span(asked));
                 Err(self.inner.error(failure, self.tries))
             }
             Next::Spent => Err(self.inner.error(failure, self.tries)),
         }
+    }
+
+    /// Decides what follows a try that failed.
+    fn next(&self, failure: &Failure) -> Next {
+        if !failure.fault.fault.is_retryable() {
+            return Next::Spent;
+        }
+        let rng = &*self.inner.seams.rng;
+        let policy = &self.inner.endpoint.retry;
+        retry::next(policy, failure.after, self.tries, failure.asked, rng)
+    }
+
+    /// Waits before another try.
+    fn wait(&mut self, failure: Failure, wait: Duration) -> ModelEvent {
+        // A server of which only a recording is left needs no patience.
+        let pause = if self.inner.tape.is_replay() { Duration::ZERO } else { wait };
+        self.phase = Phase::Wait(Box::pin(tokio::time::sleep(pause)));
+        let error = Box::new(self.inner.error(failure, self.tries));
+        ModelEvent::Retrying { attempt: self.tries, wait, error }
     }
 }
 

@@ -43,6 +43,8 @@ pub(super) struct Reading {
     undecodable: u32,
     /// How many bytes of the body came.
     received: u64,
+    /// Whether words of it were handed over.
+    shown: bool,
 }
 
 /// How the body is cut into events.
@@ -85,6 +87,7 @@ impl Reading {
             over: false,
             undecodable: 0,
             received: 0,
+            shown: false,
             body: answer.body,
             inner,
         }
@@ -96,6 +99,11 @@ impl Reading {
 
     pub(super) const fn undecodable(&self) -> u32 {
         self.undecodable
+    }
+
+    /// Tells whether words of it were handed over, which somebody may have read by now.
+    pub(super) const fn is_shown(&self) -> bool {
+        self.shown
     }
 
     pub(super) fn first_token(&self, begun: Instant) -> Option<Duration> {
@@ -129,7 +137,9 @@ impl Reading {
         if self.over {
             self.draft.flush();
         }
-        self.draft.pop_event()
+        let event = self.draft.pop_event();
+        self.shown |= matches!(event, Some(ModelEvent::Text { .. } | ModelEvent::Reasoning { .. }));
+        event
     }
 
     /// Reads what comes next, within the clocks.
@@ -146,7 +156,7 @@ impl Reading {
             Some(Ok(bytes)) => {
                 let room = limit::room(self.received, bytes.len(), request);
                 self.received = self.received.saturating_add(bytes.len() as u64);
-                let taken = self.take(bytes.get(..room).unwrap_or_default());
+                let taken = self.take(bytes.get(..room).unwrap_or_default(), request);
                 match taken {
                     Ok(()) if room == bytes.len() || self.over => Ok(()),
                     // What comes behind the end of an answer is no part of it.
@@ -167,7 +177,7 @@ impl Reading {
                 ProviderFault::Transport,
                 format!("the connection was cut in the middle of the answer: {error}"),
             ))),
-            None => self.end(),
+            None => self.end(request),
         })
     }
 
@@ -206,7 +216,7 @@ impl Reading {
         Err(self.failure(Fault::new(ProviderFault::Timeout, message)))
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    fn take(&mut self, bytes: &[u8], request: &ModelRequest) -> Result<(), Failure> {
         if matches!(self.framing, Framing::Unknown) {
             let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
             self.framing = match first {
@@ -227,10 +237,10 @@ impl Reading {
             Framing::Frames(frames) => frames.push(bytes),
             Framing::Unknown => {}
         }
-        self.take_events()
+        self.take_events(request)
     }
 
-    fn take_events(&mut self) -> Result<(), Failure> {
+    fn take_events(&mut self, request: &ModelRequest) -> Result<(), Failure> {
         let Framing::Frames(frames) = &mut self.framing else { return Ok(()) };
         let mut progressed = false;
         let mut outcome = Ok(());
@@ -260,7 +270,13 @@ impl Reading {
                     break;
                 }
             }
+            outcome = limit::overrun(&mut self.draft, request);
+            if outcome.is_err() {
+                break;
+            }
         }
+        // The event with which it ends may be the one with which it goes too far.
+        let outcome = outcome.and_then(|()| limit::overrun(&mut self.draft, request));
         if progressed {
             self.last_content = Instant::now();
             if self.first_content.is_none() {
@@ -278,10 +294,10 @@ impl Reading {
     }
 
     /// Takes the end of the body.
-    fn end(&mut self) -> Result<(), Failure> {
+    fn end(&mut self, request: &ModelRequest) -> Result<(), Failure> {
         if let Framing::Frames(frames) = &mut self.framing {
             frames.finish();
-            self.take_events()?;
+            self.take_events(request)?;
         }
         self.over = true;
         let body = match std::mem::replace(&mut self.framing, Framing::Unknown) {
@@ -297,7 +313,8 @@ impl Reading {
             let page = Fault::of_answer(Some(200), &body);
             Some(Fault { fault: ProviderFault::Protocol, ..page })
         } else {
-            self.reader.whole(&body, &mut self.draft).err()
+            let read = self.reader.whole(&body, &mut self.draft);
+            read.and_then(|()| limit::overrun(&mut self.draft, request)).err()
         };
         if let Some(fault) = fault {
             return Err(self.failure(fault));

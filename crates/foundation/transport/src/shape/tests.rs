@@ -21,7 +21,9 @@ fn both_ways(kind: ProviderKind, events: &[(&str, String)]) -> [String; 2] {
             heard.push(match read(name, data, &mut draft) {
                 Ok(Heard::Words) => Ok(Heard::Progress),
                 Ok(heard) => {
-                    draft.lost |= heard == Heard::Undecodable;
+                    if heard == Heard::Undecodable {
+                        draft.lose("an event could not be read");
+                    }
                     Ok(heard)
                 }
                 Err(fault) => Err(fault.message),
@@ -243,6 +245,11 @@ proptest! {
     }
 }
 
+/// Returns the words of an event, where the shape of the last one is enough to find them.
+fn words<'a>(shaped: &Shaped, draft: &Draft, name: &str, data: &'a str) -> Option<&'a str> {
+    shaped.shape.words(name, data, draft.next_number()).map(|(words, _)| words)
+}
+
 #[test]
 fn an_event_of_the_last_ones_shape_is_known_and_another_one_is_not() {
     for kind in KINDS {
@@ -252,13 +259,13 @@ fn an_event_of_the_last_ones_shape_is_known_and_another_one_is_not() {
         shaped.event(name, &first, &mut draft).unwrap();
 
         let (_, second) = event(kind, 0, " two");
-        assert_eq!(shaped.shape.words(name, &second), Some(" two"), "{kind}");
+        assert_eq!(words(&shaped, &draft, name, &second), Some(" two"), "{kind}");
         for text in ["", "\"", "\\", "\n"] {
             let (_, other) = event(kind, 0, text);
-            assert_eq!(shaped.shape.words(name, &other), None, "{kind}: {text:?}");
+            assert_eq!(words(&shaped, &draft, name, &other), None, "{kind}: {text:?}");
         }
-        assert_eq!(shaped.shape.words("other", &second), None, "{kind}");
-        assert_eq!(shaped.shape.words(name, &second.replace(['0', 'm'], "x")), None, "{kind}");
+        assert_eq!(words(&shaped, &draft, "other", &second), None, "{kind}");
+        assert_eq!(words(&shaped, &draft, name, &second.replace(['0', 'm'], "x")), None, "{kind}");
     }
 }
 
@@ -273,14 +280,35 @@ fn an_event_is_known_although_its_server_numbers_dates_or_pads_it() {
 
             let (_, second) = event(kind, 0, " two");
             let numbered = marked(kind, &second, mark, 10);
-            assert_eq!(shaped.shape.words(name, &numbered), Some(" two"), "{kind}: {numbered}");
+            assert_eq!(words(&shaped, &draft, name, &numbered), Some(" two"), "{kind}: {numbered}");
             for odd in ["010", "10.0", "-10", "\"10\"", "", "1e1", "null"] {
                 let odd = numbered.replace("10", odd);
-                let words = shaped.shape.words(name, &odd);
-                assert_eq!(words, None, "{kind}: {odd}");
+                let found = words(&shaped, &draft, name, &odd);
+                assert_eq!(found, None, "{kind}: {odd}");
             }
         }
     }
+}
+
+#[test]
+fn an_event_that_was_left_out_is_missed_whatever_reads_the_others() {
+    let kind = ProviderKind::OpenAiResponses;
+    let lost = |numbers: &[u32]| {
+        let mut shaped = Shaped::new(wire::by_rules(kind));
+        let mut draft = Draft::new(&replay::request(), ToolNames::default());
+        for number in numbers {
+            let (name, data) = event(kind, 0, "one");
+            shaped.event(name, &marked(kind, &data, 1, *number), &mut draft).unwrap();
+        }
+        draft.lost()
+    };
+
+    assert_eq!(lost(&[0, 1, 2, 3, 4]), None);
+    assert_eq!(lost(&[7, 8, 9]), None);
+    assert_eq!(lost(&[0, 0, 0]), None);
+    assert!(lost(&[0, 1, 3, 4]).is_some());
+    assert!(lost(&[0, 2]).is_some());
+    assert!(lost(&[0, 1, 2, 3, 12]).is_some());
 }
 
 #[test]
