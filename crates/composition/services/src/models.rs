@@ -55,9 +55,10 @@ impl Keys {
             let Some(source) = &settings.api_key else { continue };
             let named = SecretName::parse(format!("provider-{provider}"));
             let read = named.and_then(|name| {
-                let key = source.resolve(&name, &lookup, base)?;
-                // It is scrubbed wherever it turns up, and no tool is given it.
-                registry.insert_apart(name, key.clone())?;
+                let key = source.resolve_key(&name, &lookup, base)?;
+                // It is scrubbed wherever it turns up, and no tool is given it. One that cannot be is not used.
+                let taken = registry.insert_apart(name, key.clone());
+                taken.map_err(|why| source.unusable(why))?;
                 Ok(key)
             });
             match read {

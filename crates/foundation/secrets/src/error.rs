@@ -32,6 +32,12 @@ pub enum Error {
     /// The value is part of a name, and would be found in what the scrubber writes.
     #[error("secret {name} is part of the name {other}")]
     PartOfName { name: SecretName, other: SecretName },
+    /// The value cannot stand in a header, for which it is wanted.
+    #[error("secret {name} holds {what}, which no header may hold")]
+    NoHeader { name: SecretName, what: &'static str },
+    /// The value that came from there cannot be used, as `source` says.
+    #[error("what comes from {origin} cannot be used")]
+    Unusable { origin: String, source: Box<Self> },
     /// A secret of that name is there already.
     #[error("secret {name} is declared twice")]
     Duplicate { name: SecretName },

@@ -32,7 +32,8 @@ impl Registry {
     /// Reads every secret from its source; relative paths begin at `base`.
     ///
     /// # Errors
-    /// Why each of those failed that did, all at once; see [`Source::resolve`] and [`Registry::insert`].
+    /// Why each of those failed that did, all at once; see [`Source::resolve`], and [`Registry::insert`] within
+    /// [`Error::Unusable`].
     pub fn resolve<'a>(
         sources: impl IntoIterator<Item = (&'a SecretName, &'a Source)>,
         environment: &dyn Environment,
@@ -41,9 +42,10 @@ impl Registry {
         let mut registry = Self::default();
         let mut errors = Vec::new();
         for (name, source) in sources {
-            let done = source
-                .resolve(name, environment, base)
-                .and_then(|value| registry.insert(name.clone(), value));
+            let done = source.resolve(name, environment, base).and_then(|value| {
+                let taken = registry.insert(name.clone(), value);
+                taken.map_err(|why| source.unusable(why))
+            });
             errors.extend(done.err());
         }
         if errors.is_empty() { Ok(registry) } else { Err(errors) }

@@ -1,5 +1,6 @@
 //! Where a secret comes from.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -35,7 +36,7 @@ impl<F: Fn(&str) -> Option<String>> Environment for F {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Source {
-    /// A variable of the environment.
+    /// A variable of the environment. A last newline is no part of the secret.
     Env(String),
     /// A file that holds the secret and perhaps a last newline; relative to the file that names it.
     File(PathBuf),
@@ -60,9 +61,13 @@ impl Source {
         base: &Path,
     ) -> Result<SecretString, Error> {
         match self {
-            Self::Env(variable) => environment.variable(variable).ok_or_else(|| {
-                Error::NoVariable { name: name.clone(), variable: variable.clone() }
-            }),
+            Self::Env(variable) => {
+                let value = environment.variable(variable).ok_or_else(|| Error::NoVariable {
+                    name: name.clone(),
+                    variable: variable.clone(),
+                })?;
+                Ok(SecretString::from(without_newline(value.expose_secret())))
+            }
             Self::File(path) => {
                 let path = base.join(path);
                 let bytes = regular(&path)
@@ -85,6 +90,58 @@ fn regular(path: &Path) -> io::Result<File> {
     }
 }
 
+impl Source {
+    /// Reads a secret that is to stand in a header, such as the key of a provider: newlines at its end are no part of it.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve); [`Error::NoHeader`] within [`Error::Unusable`] where no header may hold it.
+    pub fn resolve_key(
+        &self,
+        name: &SecretName,
+        environment: &dyn Environment,
+        base: &Path,
+    ) -> Result<SecretString, Error> {
+        let value = self.resolve(name, environment, base)?;
+        let key = value.expose_secret().trim_end_matches(['\r', '\n']);
+        match no_header(key) {
+            None => Ok(SecretString::from(key)),
+            Some(what) => Err(self.unusable(Error::NoHeader { name: name.clone(), what })),
+        }
+    }
+
+    /// Says of a value that came from here that it cannot be used.
+    #[must_use]
+    pub fn unusable(&self, why: Error) -> Error {
+        Error::Unusable { origin: self.to_string(), source: Box::new(why) }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Env(variable) => write!(f, "the environment variable {variable:?}"),
+            Self::File(path) => write!(f, "the file {path:?}"),
+            Self::Keyring(entry) => write!(f, "the entry {entry:?} of the keyring"),
+            Self::Command(argv) => {
+                write!(f, "the command {:?}", argv.first().map_or("", String::as_str))
+            }
+        }
+    }
+}
+
+/// Says what of a text keeps it from being the value of a header, if anything does.
+fn no_header(text: &str) -> Option<&'static str> {
+    if text.trim_matches([' ', '\t']) != text {
+        return Some("a blank at its beginning or end");
+    }
+    text.chars().find_map(|it| match it {
+        '\n' | '\r' => Some("a line break"),
+        it if it.is_control() => Some("a control character"),
+        it if !it.is_ascii() => Some("a character that is not ASCII"),
+        _ => None,
+    })
+}
+
 /// Reads a byte more than a secret may have, so that a longer one is noticed.
 fn read_bounded(file: impl Read) -> io::Result<SecretSlice<u8>> {
     let mut bytes = Vec::new();
@@ -96,8 +153,12 @@ fn read_bounded(file: impl Read) -> io::Result<SecretSlice<u8>> {
 fn text(name: &SecretName, bytes: &SecretSlice<u8>) -> Result<SecretString, Error> {
     let text = std::str::from_utf8(bytes.expose_secret())
         .map_err(|_| Error::NotText { name: name.clone() })?;
+    Ok(SecretString::from(without_newline(text)))
+}
+
+fn without_newline(text: &str) -> &str {
     let text = text.strip_suffix('\n').unwrap_or(text);
-    Ok(SecretString::from(text.strip_suffix('\r').unwrap_or(text)))
+    text.strip_suffix('\r').unwrap_or(text)
 }
 
 fn run(name: &SecretName, argv: &[String], base: &Path) -> Result<SecretSlice<u8>, Error> {

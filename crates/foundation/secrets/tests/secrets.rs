@@ -8,6 +8,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use formwork_protocols::Scrub;
 use formwork_secrets::{Environment, Error, Registry, SecretName, Source};
 use proptest::prelude::*;
+use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 fn name(text: &str) -> SecretName {
@@ -173,7 +174,7 @@ fn nothing_shows_a_secret_that_is_printed_for_debugging() {
 fn secrets_come_from_the_environment_from_files_and_from_commands() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("token"), "from-a-file\r\n").unwrap();
-    let environment = |variable: &str| (variable == "TOKEN").then(|| "from-the-env".to_owned());
+    let environment = |variable: &str| (variable == "TOKEN").then(|| "from-the-env\n".to_owned());
     let sources = [
         (name("ENV"), Source::Env("TOKEN".into())),
         (name("FILE"), Source::File("token".into())),
@@ -217,6 +218,56 @@ fn every_source_that_fails_is_named_with_its_reason() {
             "secret E comes from the keyring, which is not yet supported; env, file and command are",
         ]
     );
+}
+
+/// Returns an error with its causes, in a line.
+fn told(error: &Error) -> String {
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    causes.fold(error.to_string(), |told, cause| format!("{told}: {cause}"))
+}
+
+#[test]
+fn a_secret_that_cannot_be_used_is_named_with_where_it_comes_from_and_never_shown() {
+    let environment = |_: &str| Some("zq7".to_owned());
+    let source = Source::Env("TOKEN".into());
+
+    let errors =
+        Registry::resolve([(&name("A"), &source)], &environment, Path::new("/")).unwrap_err();
+
+    let said: Vec<String> = errors.iter().map(told).collect();
+    assert_eq!(
+        said,
+        [
+            "what comes from the environment variable \"TOKEN\" cannot be used: secret A has 3 bytes: scrubbing needs \
+             at least 8 to tell it from ordinary text"
+        ]
+    );
+}
+
+#[test]
+fn a_key_for_a_header_has_no_newline_and_nothing_that_no_header_may_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let read = |value: &str| {
+        std::fs::write(folder.path().join("key"), value).unwrap();
+        let source = Source::File("key".into());
+        let key = source.resolve_key(&name("K"), &|_: &str| None, folder.path());
+        key.map(|key| key.expose_secret().to_owned()).map_err(|error| told(&error))
+    };
+    let refused = |what: &str| {
+        Err(format!(
+            "what comes from the file \"key\" cannot be used: secret K holds {what}, which no header may hold"
+        ))
+    };
+
+    for whole in ["sk-zq7", "sk-zq7\n", "sk-zq7\r\n", "sk-zq7\n\n\n"] {
+        assert_eq!(read(whole), Ok("sk-zq7".to_owned()), "{whole:?}");
+    }
+    assert_eq!(read("one two"), Ok("one two".to_owned()));
+    assert_eq!(read(" sk-zq7"), refused("a blank at its beginning or end"));
+    assert_eq!(read("sk-zq7 \n"), refused("a blank at its beginning or end"));
+    assert_eq!(read("sk-\nzq7"), refused("a line break"));
+    assert_eq!(read("sk-\u{1}zq7"), refused("a control character"));
+    assert_eq!(read("sk-zq\u{fc}"), refused("a character that is not ASCII"));
 }
 
 #[test]

@@ -86,7 +86,7 @@ impl Client {
     /// Makes a client. Nothing is sent before the first call.
     ///
     /// # Errors
-    /// [`Error::BaseUrl`] and [`Error::Header`] when the endpoint cannot be used as it is configured,
+    /// [`Error::BaseUrl`], [`Error::Header`] and [`Error::ApiKey`] when the endpoint cannot be used as it is configured,
     /// [`Error::HttpClient`] when the machine's certificates cannot be read.
     pub fn new(endpoint: Endpoint, seams: Seams) -> Result<Self, Error> {
         let tape = endpoint.record.clone().map_or(Tape::Off, Tape::Record);
@@ -95,6 +95,10 @@ impl Client {
 
     pub(crate) fn with_tape(endpoint: Endpoint, seams: Seams, tape: Tape) -> Result<Self, Error> {
         let base = endpoint.url()?;
+        wire::auth(&endpoint).map_err(|fault| Error::ApiKey {
+            provider: endpoint.name.clone(),
+            reason: fault.message,
+        })?;
         install_crypto();
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("formwork/", env!("CARGO_PKG_VERSION")))

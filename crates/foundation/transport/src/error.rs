@@ -15,6 +15,9 @@ pub enum Error {
     /// A header cannot be sent; its value is not shown, for it may be a secret.
     #[error("provider {provider}: header {name:?} cannot be sent: {reason}")]
     Header { provider: ProviderName, name: String, reason: String },
+    /// The key cannot be sent; it is not shown.
+    #[error("provider {provider}: its key cannot be sent: {reason}")]
+    ApiKey { provider: ProviderName, reason: String },
     /// The HTTP client could not be made.
     #[error("provider {provider}: no HTTP client could be made: {reason}")]
     HttpClient { provider: ProviderName, reason: String },

@@ -117,7 +117,8 @@ pub(crate) fn auth(endpoint: &Endpoint) -> Result<Vec<(HeaderName, HeaderValue)>
             _ => (AUTHORIZATION, format!("Bearer {key}")),
         };
         let mut value = HeaderValue::try_from(value).map_err(|_| {
-            Fault::new(ProviderFault::Auth, "the key holds a character that no header may hold")
+            let told = "it holds a line break or another character that no header may hold";
+            Fault::new(ProviderFault::Auth, told)
         })?;
         value.set_sensitive(true);
         headers.push((name, value));

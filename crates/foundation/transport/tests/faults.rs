@@ -296,6 +296,21 @@ async fn a_whole_answer_to_a_request_for_a_stream_is_taken() {
     assert_eq!(answer.usage, Usage { input: 1, cache_read: 436, output: 34, ..Usage::default() });
 }
 
+#[tokio::test]
+async fn a_key_that_no_header_may_hold_is_refused_before_any_call_and_not_shown() {
+    let server = Server::start().await.unwrap();
+    let mut endpoint = endpoint(&server);
+    endpoint.api_key = Some("sk-zq7\n".into());
+
+    let error = Client::new(endpoint, Seams::default()).unwrap_err();
+
+    assert_eq!(
+        error.to_string(),
+        "provider test: its key cannot be sent: it holds a line break or another character that no header may hold"
+    );
+    assert!(!format!("{error:?}").contains("zq7"));
+}
+
 // Calls that are not to be executed.
 
 async fn only_call(choices: &[Value]) -> Arguments {

@@ -63,6 +63,49 @@ async fn secrets_stay_where_they_belong(world: World) {
     world.assert_sound().await;
 }
 
+#[tokio::test]
+async fn a_key_that_could_not_be_kept_out_of_the_log_or_sent_is_refused_with_where_it_comes_from() {
+    let world = World::new().await;
+    let config = std::fs::read_to_string(world.config_file()).unwrap();
+    let keyed = "[providers.one]\napi_key = { env = \"ONE_KEY\" }\n";
+    std::fs::write(world.config_file(), config.replace("[providers.one]\n", keyed)).unwrap();
+    let run = async |key: &str| {
+        let mut command = world.formwork(["run", "-m", "Think about it."]);
+        command.env("ONE_KEY", key);
+        end_of(command.spawn().unwrap()).await
+    };
+
+    for (key, why) in [
+        ("zq7", "has 3 bytes"),
+        ("", "has 0 bytes"),
+        (" sk-zq7zq7zq7", "a blank at its beginning or end"),
+        ("sk-zq7\nzq7zq7", "a line break"),
+    ] {
+        let ended = run(key).await;
+
+        assert_eq!(ended.code, Some(3), "{ended:#?}");
+        let told = &ended.stderr;
+        assert!(
+            told.contains("the environment variable \"ONE_KEY\"") && told.contains(why),
+            "{told}"
+        );
+        assert!(!told.contains("zq7") && !ended.stdout.contains("zq7"), "{ended:#?}");
+    }
+    assert_eq!(world.server.requests().len(), 0);
+
+    // A newline at its end is no part of it, where it is sent and where it is looked for.
+    world.server.reply(&World::chat("one"), ends(&format!("The key is {KEY}, is it not?")));
+    let ended = run(&format!("{KEY}\n")).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let asked = world.server.requests();
+    assert_eq!(asked[0].header("authorization"), Some(format!("Bearer {KEY}").as_str()));
+    assert_holds_no_secret("standard output", ended.stdout.as_bytes());
+    for file in files(&world.state()) {
+        assert_holds_no_secret(&file.display().to_string(), &std::fs::read(&file).unwrap());
+    }
+}
+
 #[track_caller]
 fn assert_holds_no_secret(place: &str, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
