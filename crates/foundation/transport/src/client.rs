@@ -169,6 +169,9 @@ impl Client {
             if !answer.is_success() {
                 return Err(inner.refusal(answer).await);
             }
+            if let Some(failure) = inner.encoded(&answer) {
+                return Err(failure);
+            }
             let status = Some(answer.status);
             let body = read(answer, WHOLE_READ).await;
             serde_json::from_str(&body).map_err(|_| {
@@ -279,6 +282,9 @@ impl Inner {
     /// Says why no answer began.
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
         let cause = root_cause(error);
+        if let Some(message) = self.no_http(&cause) {
+            return Failure::new(Fault::new(ProviderFault::Protocol, message));
+        }
         if !error.is_connect() {
             return Failure::new(Fault::new(
                 ProviderFault::Transport,
@@ -292,6 +298,42 @@ impl Inner {
             Fault::new(ProviderFault::Transport, format!("no connection: {cause}"))
         };
         Failure { after: retry::After::NoConnection, ..Failure::new(fault) }
+    }
+
+    /// Says what was found in place of an answer over HTTP, by the words of those who looked for one.
+    fn no_http(&self, cause: &str) -> Option<String> {
+        let provider = &self.endpoint.name;
+        let is_tls = self.base.scheme() == "https";
+        let other = if is_tls { "http" } else { "https" };
+        if is_tls && cause.contains("InvalidContentType") {
+            return Some(format!(
+                "the server does not speak TLS; if it speaks plain HTTP, begin base_url of provider {provider} with {other}://"
+            ));
+        }
+        if cause.starts_with("message head is too large") {
+            return Some("the head of the answer is too large to be read".to_owned());
+        }
+        let is_foreign = cause.starts_with("invalid HTTP") || cause.starts_with("invalid header");
+        is_foreign.then(|| {
+            format!(
+                "the server does not answer in HTTP ({cause}); if it speaks {}, begin base_url of provider {provider} with {other}://",
+                if is_tls { "plain HTTP" } else { "TLS" },
+            )
+        })
+    }
+
+    /// Refuses an answer in an encoding that nobody asked for: nothing could be read from it.
+    fn encoded(&self, answer: &Answer) -> Option<Failure> {
+        let encoding = answer.headers.get(reqwest::header::CONTENT_ENCODING)?.to_str().ok()?;
+        if encoding.trim().eq_ignore_ascii_case("identity") {
+            return None;
+        }
+        let encoding = self.named(encoding);
+        let message = format!(
+            "the answer is encoded as {encoding}, which was not asked for; whatever stands before the server is to leave answers as they are"
+        );
+        let fault = Fault::new(ProviderFault::Protocol, message);
+        Some(Failure { status: Some(answer.status), ..Failure::new(fault) })
     }
 
     /// Reads an answer with an error status.

@@ -197,6 +197,16 @@ pub struct Endpoint {
     pub record: Option<PathBuf>,
 }
 
+/// What the wires add to a base address for a call.
+const CALLS: [&str; 6] = [
+    "/chat/completions",
+    "/responses",
+    "/messages",
+    "/api/chat",
+    ":streamGenerateContent",
+    ":generateContent",
+];
+
 impl Endpoint {
     /// Makes an endpoint without a key, with default clocks and retries.
     pub fn new(name: ProviderName, kind: ProviderKind, base_url: impl Into<String>) -> Self {
@@ -233,13 +243,17 @@ impl Endpoint {
     /// Parses the base address.
     ///
     /// # Errors
-    /// [`Error::BaseUrl`] when it is none, is not HTTP, or holds credentials, which belong into the key.
+    /// [`Error::BaseUrl`] when it is none, is not HTTP, holds credentials, which belong into the key, or is the whole
+    /// address of a call.
     pub(crate) fn url(&self) -> Result<Url, Error> {
         let wrong = |reason: &str| Error::BaseUrl {
             provider: self.name.clone(),
             text: text::address(&self.base_url).into_owned(),
             reason: reason.to_owned(),
         };
+        if !self.base_url.contains("://") {
+            return Err(wrong("it has no scheme; begin it with http:// or https://"));
+        }
         let mut url = Url::parse(&self.base_url).map_err(|error| wrong(&error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(wrong("expected http:// or https://"));
@@ -250,6 +264,11 @@ impl Endpoint {
         url.set_query(None);
         url.set_fragment(None);
         let path = url.path().trim_end_matches('/').to_owned();
+        if let Some(call) = CALLS.iter().find(|call| path.ends_with(**call)) {
+            return Err(wrong(&format!(
+                "it ends with {call}, which is added to it; leave that out"
+            )));
+        }
         url.set_path(&path);
         Ok(url)
     }
@@ -292,6 +311,32 @@ mod tests {
 
         assert!(!["hunter2", "sk-1", "t0ken"].iter().any(|secret| text.contains(secret)), "{text}");
         assert!(text.contains("x-token"), "{text}");
+    }
+
+    #[test]
+    fn an_address_that_is_none_says_what_is_wrong_and_what_to_write() {
+        let told = |url: &str| endpoint(url).url().map_err(|error| error.to_string());
+        for (url, reason) in [
+            ("127.0.0.1:8080/v1", "it has no scheme; begin it with http:// or https://"),
+            ("localhost:11434", "it has no scheme; begin it with http:// or https://"),
+            ("", "it has no scheme; begin it with http:// or https://"),
+            ("ftp://127.0.0.1/v1", "expected http:// or https://"),
+            ("http://", "empty host"),
+            (
+                "http://127.0.0.1/v1/chat/completions/",
+                "it ends with /chat/completions, which is added to it; leave that out",
+            ),
+            (
+                "http://127.0.0.1/v1/messages",
+                "it ends with /messages, which is added to it; leave that out",
+            ),
+        ] {
+            let wanted = format!("provider local: {url:?} is not a base address: {reason}");
+            assert_eq!(told(url), Err(wanted));
+        }
+        for url in ["http://127.0.0.1/v1", "http://127.0.0.1/v1/", "http://127.0.0.1/v1//?a=b#c"] {
+            assert_eq!(told(url).unwrap().as_str(), "http://127.0.0.1/v1", "{url}");
+        }
     }
 
     #[test]

@@ -3,7 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::print_stdout, reason = "what was measured is told")]
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    io::{Read as _, Write as _},
+    sync::Arc,
+    time::Duration,
+};
 
 use formwork_protocols::{
     Cancel, Completion, Message, ModelEvent, ModelRequest, Part, Provider as _, ProviderError,
@@ -224,8 +229,121 @@ async fn an_html_page_is_no_answer() {
         let (requests, error) = refused_by(reply).await;
 
         assert_eq!((requests, error.fault), (2, ProviderFault::Protocol));
-        assert_eq!(error.message, "the server answered with an HTML page titled \"Sign in\"");
+        assert_eq!(
+            error.message,
+            "the server answered with an HTML page titled \"Sign in\": base_url of provider test may lead to a website \
+             and not to its API"
+        );
     }
+}
+
+#[tokio::test]
+async fn an_answer_in_an_encoding_that_nobody_asked_for_says_so() {
+    let gzip = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 0, 0, 255, 255];
+    let encoded = Reply::new(200).header("content-encoding", "br").body(b"\x0b\x02\x80hello\x03");
+    let (requests, error) = refused_by(encoded).await;
+    let (again, silent) = refused_by(Reply::event_stream().chunk(gzip)).await;
+
+    assert_eq!((requests, error.fault, error.status), (2, ProviderFault::Protocol, Some(200)));
+    assert_eq!(
+        error.message,
+        "the answer is encoded as br, which was not asked for; whatever stands before the server is to leave answers as \
+         they are"
+    );
+    assert_eq!((again, silent.fault), (2, ProviderFault::Protocol));
+    assert_eq!(silent.message, "the answer is compressed and does not say so");
+}
+
+#[tokio::test]
+async fn a_length_that_lies_leaves_no_answer_that_is_taken_for_whole() {
+    let head = |length: usize| {
+        format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {length}\r\n\r\n"
+        )
+    };
+    let part = format!("data: {}\n\n", json!({ "choices": [says("hel")] }));
+    let whole = part.clone() + &hello();
+    let short = head(part.len()) + &whole;
+    let long = head(whole.len() + 10) + &part;
+
+    for (reply, told) in [
+        (short, "the stream ended before the answer was whole"),
+        (long, "the connection was cut in the middle of the answer: "),
+    ] {
+        let (requests, error) = refused_by(Reply::captured(reply)).await;
+
+        assert_eq!((requests, error.fault), (3, ProviderFault::Transport));
+        assert!(error.message.starts_with(told), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_answer_over_http_says_what_to_look_at() {
+    let flood =
+        (0..20_000).fold(Reply::new(200), |reply, n| reply.header("x-more", &n.to_string()));
+    let (_, flooded) = refused_by(flood.body("{}")).await;
+    let (_, foreign) = refused_by(Reply::captured(b"\x15\x03\x01\x00\x02\x02\x16")).await;
+
+    assert_eq!(flooded.fault, ProviderFault::Protocol);
+    assert_eq!(flooded.message, "the head of the answer is too large to be read");
+    assert_eq!(foreign.fault, ProviderFault::Protocol);
+    assert!(
+        foreign.message.starts_with("the server does not answer in HTTP (")
+            && foreign
+                .message
+                .ends_with("; if it speaks TLS, begin base_url of provider test with https://"),
+        "{foreign}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_told_of_with_what_to_write() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // What servers of plain HTTP say to the first bytes of TLS.
+    let refusing = std::thread::spawn(move || {
+        for stream in listener.incoming().take(2) {
+            let mut stream = stream.unwrap();
+            stream.read_exact(&mut [0; 16]).unwrap();
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").unwrap();
+        }
+    });
+    let (name, kind) = ("test".parse().unwrap(), ProviderKind::OpenAiCompatible);
+    let mut endpoint = Endpoint::new(name, kind, format!("https://{address}/v1"));
+    endpoint.retry = RetryPolicy { tries: 3, base: Span::ZERO, cap: Span::ZERO };
+
+    let error = client(endpoint).complete(request(), Cancel::new()).await.unwrap_err();
+
+    assert_eq!((error.fault, error.tries), (ProviderFault::Protocol, 2), "{error}");
+    assert_eq!(
+        error.message,
+        "the server does not speak TLS; if it speaks plain HTTP, begin base_url of provider test with http://"
+    );
+    refusing.join().unwrap();
+}
+
+#[tokio::test]
+async fn no_credentials_follow_a_redirect_to_another_host_whatever_is_asked() {
+    let (server, other) = (Server::start().await.unwrap(), Server::start().await.unwrap());
+    for path in [CHAT, "/v1/models"] {
+        server.reply_always(
+            path,
+            Reply::new(307).header("location", &format!("{}{path}", other.url())).body(""),
+        );
+        other.reply_always(path, Reply::sse(hello()));
+    }
+    let mut endpoint = endpoint(&server);
+    endpoint.api_key = Some("sk-very-secret".into());
+    let client = client(endpoint);
+
+    let call = client.complete(request(), Cancel::new()).await.unwrap_err();
+    let list = client.list_models().await.unwrap_err();
+
+    for error in [call, list] {
+        assert_eq!((error.fault, error.status), (ProviderFault::Invalid, Some(307)));
+        assert!(error.message.contains("where nothing was sent"), "{error}");
+    }
+    assert_eq!((server.requests().len(), other.requests().len()), (2, 0));
 }
 
 #[tokio::test]

@@ -251,5 +251,11 @@ async fn open(inner: Arc<Inner>, outgoing: Arc<Outgoing>) -> Result<Answer, Fail
             Failure::new(Fault::new(ProviderFault::Timeout, message))
         },
     )??;
-    if answer.is_success() { Ok(answer) } else { Err(inner.refusal(answer).await) }
+    if !answer.is_success() {
+        return Err(inner.refusal(answer).await);
+    }
+    match inner.encoded(&answer) {
+        Some(failure) => Err(failure),
+        None => Ok(answer),
+    }
 }

@@ -26,6 +26,9 @@ use crate::{
 /// The largest event that is read; an image in base64 fits.
 const EVENT_LIMIT: usize = 32 * 1024 * 1024;
 
+/// What a compressed body begins with.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
 pub(super) struct Reading {
     inner: Arc<Inner>,
     body: BoxStream<'static, Result<Bytes, String>>,
@@ -154,6 +157,11 @@ impl Reading {
         };
         Poll::Ready(match chunk {
             Some(Ok(bytes)) => {
+                if self.received == 0 && bytes.starts_with(&GZIP) {
+                    let message = "the answer is compressed and does not say so";
+                    let fault = Fault::new(ProviderFault::Protocol, message);
+                    return Poll::Ready(Err(self.failure(fault)));
+                }
                 let room = limit::room(self.received, bytes.len(), request);
                 self.received = self.received.saturating_add(bytes.len() as u64);
                 let taken = self.take(bytes.get(..room).unwrap_or_default(), request);
@@ -311,7 +319,11 @@ impl Reading {
             Some(Fault::new(ProviderFault::Protocol, "the answer is empty"))
         } else if is_html(&body) {
             let page = Fault::of_answer(Some(200), &body);
-            Some(Fault { fault: ProviderFault::Protocol, ..page })
+            let message = format!(
+                "{}: base_url of provider {} may lead to a website and not to its API",
+                page.message, self.inner.endpoint.name
+            );
+            Some(Fault { fault: ProviderFault::Protocol, message, ..page })
         } else {
             let read = self.reader.whole(&body, &mut self.draft);
             read.and_then(|()| limit::overrun(&mut self.draft, request)).err()
