@@ -319,7 +319,7 @@ async fn an_answer_without_its_reason_or_of_which_a_part_is_lost_follows_no_sche
     let value = says(kind, "{\"a\":1}");
 
     let (whole, _) = answer(kind, &[&[value.clone()][..], &ends(kind)].concat()).await;
-    let (endless, _) = answer(kind, &[value.clone()]).await;
+    let (endless, _) = answer(kind, std::slice::from_ref(&value)).await;
     let (gap, _) = answer(kind, &[&[value, json!("{\"cut")][..], &ends(kind)].concat()).await;
 
     assert_eq!(schema.read(&whole), Ok(json!({ "a": 1 })));
