@@ -5,7 +5,7 @@
 //! write the whole database, the heads included, can still make another history that agrees with itself: that is
 //! found by a checkpoint that was kept elsewhere.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use formwork_protocols::{
     Attachment, BlobHash, EventBody, Position, RunId, StoreError, TaskId, Timestamp,
@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::{
     archive::{self, Archived, Mark},
     checkpoint::{Checkpoint, Tree},
-    database::Database,
+    database::{Database, Engine},
     read::{self, Stored},
 };
 
@@ -42,6 +42,8 @@ pub struct StoreAudit {
     pub missing: i64,
     /// The checkpoints, oldest first.
     pub checkpoints: Vec<Compared>,
+    /// What keeps rows from being changed and removed, and is gone: the names of triggers.
+    pub unguarded: Vec<&'static str>,
 }
 
 /// A checkpoint, compared with the log.
@@ -123,6 +125,48 @@ async fn checked(
 /// Counts the events that are missing, by one statement so that it holds while others write.
 pub(crate) const MISSING: &str = "SELECT COALESCE(MAX(position), 0) - COUNT(*) - \
     (SELECT CAST(COALESCE(SUM(events), 0) AS BIGINT) FROM archived) FROM events";
+
+/// The triggers that refuse what nobody does, by the engine that has them, and how to ask which are there.
+const GUARDS: [(Engine, [&str; 6], &str); 2] = [
+    (
+        Engine::Sqlite,
+        [
+            "blobs_are_not_changed",
+            "blobs_are_not_deleted",
+            "checkpoints_are_not_changed",
+            "checkpoints_are_not_deleted",
+            "events_are_not_changed",
+            "events_are_not_deleted",
+        ],
+        "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND sql LIKE '%RAISE(ABORT%'",
+    ),
+    (
+        Engine::Postgres,
+        [
+            "blobs_are_not_changed",
+            "blobs_are_not_emptied",
+            "checkpoints_are_not_changed",
+            "checkpoints_are_not_emptied",
+            "events_are_not_changed",
+            "events_are_not_emptied",
+        ],
+        "SELECT tgname::text FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D' AND tgrelid IN \
+         ('events'::regclass, 'blobs'::regclass, 'checkpoints'::regclass)",
+    ),
+];
+
+/// Returns the triggers that are not there.
+async fn unguarded(database: &Database) -> Result<Vec<&'static str>, StoreError> {
+    let engine = database.engine;
+    let mut gone = Vec::new();
+    for (_, names, ask) in GUARDS.into_iter().filter(|(of, ..)| *of == engine) {
+        let rows = database.fetch(ask, vec![]).await?;
+        let there: Result<HashSet<String>, _> = rows.iter().map(|row| row.text(0)).collect();
+        let there = there.map_err(|error| database.failed(&error))?;
+        gone.extend(names.into_iter().filter(|name| !there.contains(*name)));
+    }
+    Ok(gone)
+}
 
 /// Audits the whole store, with the checkpoints that it keeps and those that were kept elsewhere.
 pub(crate) async fn store(
@@ -209,7 +253,8 @@ async fn store_once(database: &Database, kept: &[Checkpoint]) -> Result<StoreAud
         Compared { checkpoint, fault }
     });
     let checkpoints = compared.collect();
-    Ok(StoreAudit { audits, archived: gone, missing, checkpoints })
+    let unguarded = unguarded(database).await?;
+    Ok(StoreAudit { audits, archived: gone, missing, checkpoints, unguarded })
 }
 
 /// Returns what the store remembers of a run's end.

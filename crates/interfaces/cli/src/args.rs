@@ -968,6 +968,9 @@ pub enum Audit {
         /// The public key of another machine whose checkpoints are known. May be repeated.
         #[arg(long = "key", value_name = "HEX", conflicts_with = "run")]
         keys: Vec<PublicKey>,
+        /// The folder where the archives are by now, if it is not where they were put.
+        #[arg(long, value_name = "DIR", conflicts_with = "run")]
+        archives: Option<PathBuf>,
     },
     /// Sign what the whole log is now, so that what is removed later is missed.
     Checkpoint,

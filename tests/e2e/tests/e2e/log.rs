@@ -1,5 +1,7 @@
 //! The log as a whole: moved, archived, verified, signed.
 
+use std::path::PathBuf;
+
 use formwork_protocols::{
     Append, Clock as _, EventBody, EventStore as _, NewEvent, Principal, RunId, SystemClock,
     SystemRng,
@@ -114,6 +116,22 @@ async fn looked_after(world: World) {
     assert_eq!(verified["sound"], true, "{verified:#}");
     assert_eq!(verified["log"]["archived"][0]["run"], json!(first));
     assert_eq!(world.json(["runs", "list"]).await["runs"].as_array().unwrap().len(), 1);
+
+    // Where the archive is not what was written, or is not there, nobody knows of its runs.
+    let file = PathBuf::from(left["file"].as_str().unwrap());
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&file, b"another").unwrap();
+    let changed = world.run(["audit", "verify"]).await;
+    std::fs::remove_file(&file).unwrap();
+    let gone = world.run(["audit", "verify"]).await;
+    let moved = world.path("moved");
+    std::fs::create_dir(&moved).unwrap();
+    std::fs::write(moved.join(file.file_name().unwrap()), &bytes).unwrap();
+    let found = world.run(["audit", "verify", "--archives", moved.to_str().unwrap()]).await;
+    std::fs::write(&file, &bytes).unwrap();
+    assert_eq!((changed.code, gone.code, found.code), (Some(2), Some(2), Some(0)), "{found:#?}");
+    assert!(changed.stdout.contains("is said to be in the archive"), "{changed:#?}");
+    assert!(gone.stdout.contains("cannot be read: No such file"), "{gone:#?}");
 
     let back = world.json(["runs", "import", left["file"].as_str().unwrap()]).await;
     assert_eq!((&back["restored"], &back["imported"]), (&json!([first]), &json!([])));

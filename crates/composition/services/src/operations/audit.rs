@@ -1,8 +1,13 @@
 //! `audit.*`: whether the log is what was written.
 
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
 use async_trait::async_trait;
 use formwork_protocols::{RunId, store::Audit};
-use formwork_trace::{Checkpoint, CheckpointFault, PublicKey, StoreAudit};
+use formwork_trace::{Archived, Checkpoint, CheckpointFault, PublicKey, StoreAudit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +27,8 @@ pub struct VerifyParams {
     pub kept: Vec<Checkpoint>,
     /// Keys of others whose checkpoints are known to be theirs, besides this machine's own.
     pub keys: Vec<PublicKey>,
+    /// The folder in which the archives are by now; where they were put where absent.
+    pub archives: Option<PathBuf>,
 }
 
 /// What was found.
@@ -40,6 +47,9 @@ pub struct Verified {
     /// How many checkpoints are remembered of other logs. They were not compared.
     #[serde(default)]
     pub elsewhere: usize,
+    /// What keeps rows of the log from being changed and removed, and is gone: the names of triggers.
+    #[serde(default)]
+    pub unguarded: Vec<String>,
 }
 
 /// A run that is in an archive.
@@ -53,6 +63,9 @@ pub struct ArchivedRun {
     pub file: String,
     /// The BLAKE3 hash of the file.
     pub digest: String,
+    /// What is wrong with the file, in words.
+    #[serde(default)]
+    pub fault: Option<String>,
 }
 
 /// A checkpoint, compared with the log.
@@ -84,9 +97,15 @@ impl Operation for Verify {
             Some(run) => {
                 let audit = formwork.store().audit(run).await?;
                 let sound = audit.faults.is_empty();
-                let (archived, checkpoints) = (Vec::new(), Vec::new());
-                let audits = vec![audit];
-                Ok(Verified { sound, audits, archived, missing: 0, checkpoints, elsewhere: 0 })
+                Ok(Verified {
+                    sound,
+                    audits: vec![audit],
+                    archived: Vec::new(),
+                    missing: 0,
+                    checkpoints: Vec::new(),
+                    elsewhere: 0,
+                    unguarded: Vec::new(),
+                })
             }
             None => verified(formwork, params).await,
         }
@@ -95,12 +114,13 @@ impl Operation for Verify {
 
 /// Checks the whole log.
 pub(super) async fn verified(formwork: &Formwork, params: VerifyParams) -> Result<Verified, Error> {
-    let VerifyParams { mut kept, mut keys, .. } = params;
+    let VerifyParams { mut kept, mut keys, archives, .. } = params;
     let (trace, seals) = (formwork.trace(), Seals { state: formwork.state() });
     let (remembered, elsewhere) = seals.remembered(&Log::of(trace).await?)?;
     kept.extend(remembered);
     keys.extend(seals.key()?.map(|key| key.public()));
-    let StoreAudit { audits, archived, missing, checkpoints } = trace.audit_store(kept).await?;
+    let found = trace.audit_store(kept).await?;
+    let StoreAudit { audits, archived, missing, checkpoints, unguarded } = found;
     let checkpoints: Vec<_> = checkpoints
         .into_iter()
         .map(|compared| VerifiedCheckpoint {
@@ -109,19 +129,44 @@ pub(super) async fn verified(formwork: &Formwork, params: VerifyParams) -> Resul
             checkpoint: compared.checkpoint,
         })
         .collect();
-    let archived = archived
-        .into_iter()
-        .map(|gone| ArchivedRun {
-            run: gone.run,
-            events: gone.events,
-            file: gone.file,
-            digest: gone.digest.to_string(),
-        })
-        .collect();
+    let looked = tokio::task::spawn_blocking(move || in_archives(archived, archives.as_deref()));
+    let archived = looked.await.map_err(|error| Error::Panicked {
+        what: "a look at the archives",
+        reason: error.to_string(),
+    })?;
+    let unguarded: Vec<String> = unguarded.into_iter().map(str::to_owned).collect();
     let sound = missing == 0
         && audits.iter().all(|audit| audit.faults.is_empty())
-        && checkpoints.iter().all(|checked| checked.fault.is_none());
-    Ok(Verified { sound, audits, archived, missing, checkpoints, elsewhere })
+        && checkpoints.iter().all(|checked| checked.fault.is_none())
+        && archived.iter().all(|gone| gone.fault.is_none())
+        && unguarded.is_empty();
+    Ok(Verified { sound, audits, archived, missing, checkpoints, elsewhere, unguarded })
+}
+
+/// Compares the archives with what is remembered of them, each once. A run that is said to be in a file which is not
+/// there may be nowhere.
+fn in_archives(archived: Vec<Archived>, folder: Option<&Path>) -> Vec<ArchivedRun> {
+    let mut digests = BTreeMap::new();
+    let compared = archived.into_iter().map(|gone| {
+        let named = Path::new(&gone.file);
+        let place = match (folder, named.file_name()) {
+            (Some(folder), Some(name)) => folder.join(name),
+            _ => named.to_owned(),
+        };
+        let found = digests.entry(place).or_insert_with_key(|place| {
+            formwork_trace::digest(place)
+                .map(|(digest, _)| digest)
+                .map_err(|error| error.to_string())
+        });
+        let fault = match found {
+            Ok(digest) if *digest == gone.digest => None,
+            Ok(digest) => Some(format!("its hash is {digest}, it was {}", gone.digest)),
+            Err(reason) => Some(format!("it cannot be read: {reason}")),
+        };
+        let (file, digest) = (gone.file, gone.digest.to_string());
+        ArchivedRun { run: gone.run, events: gone.events, file, digest, fault }
+    });
+    compared.collect()
 }
 
 fn tell(checkpoint: &Checkpoint, fault: CheckpointFault) -> String {

@@ -49,6 +49,7 @@ async fn of_run(trace: &Trace, run: RunId) -> Vec<Event> {
 
 async fn assert_sound(trace: &Trace) {
     let audit = trace.audit_store(vec![]).await.unwrap();
+    assert!(audit.unguarded.is_empty(), "{:?}", audit.unguarded);
     for audit in &audit.audits {
         assert_eq!(audit.faults, [], "{}", audit.run);
     }

@@ -29,6 +29,7 @@ pub(crate) async fn a_run_that_was_removed_whole_is_found(place: &Place) {
     remove(place, runs[1]).await;
     let middle = trace.audit_store(vec![]).await.unwrap();
     assert_eq!(middle.missing, 20);
+    assert!(middle.unguarded.contains(&"events_are_not_changed"), "{:?}", middle.unguarded);
     assert_eq!(middle.checkpoints[0].fault, Some(CheckpointFault::Runs { found: 2 }));
     assert!(middle.audits.iter().all(|audit| audit.faults.is_empty()));
 

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
-use formwork_protocols::{OutcomeCode, RunId, store::AuditFault};
+use formwork_protocols::{OutcomeCode, store::AuditFault};
 use formwork_services::{
-    Checkpoint, PublicKey,
+    Checkpoint,
     operations::audit::{Seal, SealParams, Verified, Verify, VerifyParams},
 };
 use serde::Deserialize;
@@ -23,12 +23,12 @@ pub(super) fn audit(
     args: Audit,
 ) -> Result<OutcomeCode, Fault> {
     match args {
-        Audit::Verify { run, checkpoints, keys } => {
+        Audit::Verify { run, checkpoints, keys, archives } => {
             let mut kept = Vec::new();
             for file in &checkpoints {
                 kept.extend(read(file)?);
             }
-            verify(global, terminal, run, kept, keys)
+            verify(global, terminal, VerifyParams { run, kept, keys, archives })
         }
         Audit::Checkpoint => checkpoint(global, terminal),
     }
@@ -37,12 +37,10 @@ pub(super) fn audit(
 fn verify(
     global: &Global,
     terminal: &Terminal,
-    run: Option<RunId>,
-    kept: Vec<Checkpoint>,
-    keys: Vec<PublicKey>,
+    params: VerifyParams,
 ) -> Result<OutcomeCode, Fault> {
     super::reading(global, Need::Look, async |formwork, caller, _| {
-        let found = formwork.call::<Verify>(&caller, VerifyParams { run, kept, keys }).await?;
+        let found = formwork.call::<Verify>(&caller, params).await?;
         terminal.result(&found, || told(&found))?;
         Ok(if found.sound { OutcomeCode::Completed } else { OutcomeCode::Refused })
     })
@@ -137,6 +135,22 @@ pub(super) fn told(found: &Verified) -> String {
             }
             None => holding += 1,
         }
+    }
+    for gone in &found.archived {
+        if let Some(fault) = &gone.fault {
+            faults += 1;
+            text.push_str(&format!(
+                "✗ run {} is said to be in the archive {}: {fault}; --archives names the folder where it is\n",
+                gone.run, gone.file
+            ));
+        }
+    }
+    if !found.unguarded.is_empty() {
+        faults += 1;
+        text.push_str(&format!(
+            "✗ what keeps the log from being changed is gone: {}\n",
+            found.unguarded.join(", ")
+        ));
     }
     if !found.archived.is_empty() {
         let runs = super::counted(found.archived.len() as u64, "run");
