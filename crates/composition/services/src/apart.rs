@@ -83,7 +83,7 @@ impl Workshop {
         if let Some(known) = apart.get(&task) {
             return Ok(Some(Arc::clone(known)));
         }
-        self.settled.get_or_try_init(|| self.baselines.settle(run, token)).await?;
+        self.settle(run, token).await?;
         // What the run began with is in the run's workspace.
         self.baselines.keep(run, token).await?;
         let state = self.temporary.parent().unwrap_or(&self.temporary).to_owned();

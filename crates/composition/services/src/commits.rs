@@ -26,16 +26,20 @@ use crate::{
     capability::Caller,
     changes::{Changes, Ground, Net},
     error::chain,
-    operations::{runs::Work, undo::acquire},
+    operations::runs::Work,
 };
 
 /// Who commits where neither the environment nor git's settings say who works here.
 const NOBODY: (&str, &str) = ("Formwork", "formwork@localhost");
 
+/// The trailer that names the run of a commit.
+const RUN: &str = "Formwork-Run";
+
 /// How long the subject of a commit is at the most, as git's own tools show it whole.
 const SUBJECT_BYTES: usize = 72;
 
 /// Makes commits of a run's own changes and records them.
+#[derive(Clone)]
 pub(crate) struct Committer {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) ground: Ground,
@@ -66,8 +70,9 @@ impl Committer {
         let Purpose { run, task, call, text } = purpose;
         scan(&*self.scrub, None, text.as_bytes())
             .map_err(|reason| Error::UncleanMessage { reason })?;
+        self.finish(run).await?;
         let changes = Changes::of(&*self.store, &self.ground, run).await?;
-        let mut trailers = vec![("Formwork-Run".to_owned(), run.to_string())];
+        let mut trailers = vec![(RUN.to_owned(), run.to_string())];
         trailers.extend(task.map(|task| ("Formwork-Task".to_owned(), task.to_string())));
         let at = self.clock.now().as_millis() / 1_000;
         let (ground, scrub) = (self.ground.clone(), Arc::clone(&self.scrub));
@@ -78,21 +83,75 @@ impl Committer {
             let git = ReadOnlyGit::open(&top)?;
             let identity = identity(&environment, &top);
             let message = Message { text, trailers, identity, at };
-            let done = git.commit(&ground.snapshots, &deltas, &message, &|_, old, bytes| {
-                scan(&*scrub, old, bytes)
-            })?;
-            Ok(below(done, &prefix))
-        })
-        .await?;
+            let scan = |_: &RelPath, old: Option<&[u8]>, bytes: &[u8]| scan(&*scrub, old, bytes);
+            let (done, remembered) = git.commit(&ground.snapshots, &deltas, &message, &scan)?;
+            Ok((below(done, &prefix), remembered))
+        });
+        let (done, remembered) = done.await?;
+        let made = self.made(done, call);
+        self.record(run, task, &made).await?;
+        drop(remembered);
+        Ok(made)
+    }
+
+    /// Finishes what commits of the run left that a process died over: the index follows, and the log tells of them.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] when the repository cannot be looked at; [`Error::Store`].
+    pub(crate) async fn finish(&self, run: RunId) -> Result<(), Error> {
+        let ground = self.ground.clone();
+        let finished = blocking(move || {
+            let (top, prefix) = top(ground.root.path());
+            // Where there is no repository, there is nothing to finish.
+            let Ok(git) = ReadOnlyGit::open(&top) else { return Ok(Vec::new()) };
+            let finished = git.finish_commits((RUN, &run.to_string()))?;
+            let below = |(done, remembered)| (below(done, &prefix), remembered);
+            Ok(finished.into_iter().map(below).collect())
+        });
+        for (done, _remembered) in finished.await? {
+            let made = self.made(done, None);
+            if !self.knows(run, &made.commit).await? {
+                self.record(run, None, &made).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells whether the log knows of a commit of the run.
+    async fn knows(&self, run: RunId, commit: &str) -> Result<bool, Error> {
+        let kinds = vec!["commit.made".to_owned()];
+        let selection = Selection { run: Some(run), task: None, kinds };
+        let mut after = Position::default();
+        loop {
+            let events = self.store.read(after, &selection, 1_000).await?;
+            let Some(last) = events.last() else { return Ok(false) };
+            after = last.position;
+            let is_it = |body: &EventBody| matches!(body, EventBody::CommitMade(made) if made.commit == commit);
+            if events.iter().any(|event| is_it(&event.body)) {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Says what was committed, as the log does.
+    fn made(&self, done: Committed, call: Option<CallId>) -> CommitMade {
         let Committed { id, paths, left, index_left } = done;
         let told = |text: String| self.scrub.scrub_text(&text).into_owned();
-        let made = CommitMade {
+        CommitMade {
             commit: id,
             paths: paths.iter().map(|path| told(path.to_string())).collect(),
             left: left.iter().map(|(path, reason)| told(format!("{path}: {reason}"))).collect(),
             index_left: index_left.map(told),
             call,
-        };
+        }
+    }
+
+    async fn record(
+        &self,
+        run: RunId,
+        task: Option<TaskId>,
+        made: &CommitMade,
+    ) -> Result<(), Error> {
         let event = NewEvent {
             task,
             principal: self.principal.clone(),
@@ -102,7 +161,7 @@ impl Committer {
         };
         let batch = Append { run, token: self.token, events: vec![event], blobs: Vec::new() };
         self.store.append(batch).await?;
-        Ok(made)
+        Ok(())
     }
 }
 
@@ -129,18 +188,11 @@ impl Commits for Committer {
 /// The commit at the end of a run, where one was asked for.
 pub(crate) struct LastCommit {
     committer: Committer,
-    state: PathBuf,
-    run: RunId,
     subject: Option<String>,
 }
 
 impl LastCommit {
-    pub(crate) fn new(
-        formwork: &Formwork,
-        caller: &Caller,
-        run: RunId,
-        subject: Option<String>,
-    ) -> Self {
+    pub(crate) fn new(formwork: &Formwork, caller: &Caller, subject: Option<String>) -> Self {
         let inner = &formwork.inner;
         let committer = Committer {
             store: Arc::clone(&inner.store),
@@ -154,31 +206,26 @@ impl LastCommit {
             principal: caller.principal().clone(),
             token: None,
         };
-        Self { committer, state: inner.state.clone(), run, subject }
+        Self { committer, subject }
     }
 
-    /// Commits what a run has changed that has completed, and passes its outcome on, with what kept it from being
-    /// committed.
+    /// Commits what a run has changed that completes, and passes its outcome on, with what kept it from being
+    /// committed. `token` is of the run's lease.
     ///
     /// # Errors
-    /// [`Error::Workspace`] where a content or the words hold a secret; [`Error::Store`]. The run has completed
-    /// nonetheless, as the log says.
-    pub(crate) async fn after(self, outcome: RunOutcome) -> Result<RunOutcome, Error> {
-        let Self { mut committer, state, run, subject } = self;
-        let Some(subject) = subject.filter(|_| outcome.code == OutcomeCode::Completed) else {
-            return Ok(outcome);
-        };
-        let store = Arc::clone(&committer.store);
-        let text = match summary(&*store, run).await? {
+    /// [`Error::Workspace`] where a content or the words hold a secret; [`Error::Store`]. The run completes
+    /// nonetheless.
+    pub(crate) async fn of(&self, outcome: RunOutcome, token: u64) -> Result<RunOutcome, Error> {
+        let subject = self.subject.clone().filter(|_| outcome.code == OutcomeCode::Completed);
+        let (Some(subject), run) = (subject, outcome.run) else { return Ok(outcome) };
+        let committer = Committer { token: Some(token), ..self.committer.clone() };
+        let text = match summary(&*committer.store, run).await? {
             Some(summary) if summary.trim() != subject => {
                 format!("{subject}\n\n{}", summary.trim())
             }
             _ => subject,
         };
-        let lease = acquire(&*store, &state, run).await?;
-        committer.token = Some(lease.token);
         let made = committer.commit(Purpose { run, task: None, call: None, text }).await;
-        store.release(&lease).await?;
         match made {
             Ok(_) => Ok(outcome),
             Err(Error::Workspace { source }) => match *source {

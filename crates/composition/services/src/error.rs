@@ -328,7 +328,7 @@ impl Error {
             }
             Self::Checkpoint { .. } => "`formwork audit verify` tells what is wrong".to_owned(),
             Self::Store(StoreError::NotOwner { .. }) => {
-                "another process works on it; wait until that ends, or until its lease lapses half a minute after it died".to_owned()
+                "another process works on it; wait until that ends, or one that died on another machine is waited for until its lease lapses, for a minute at the most".to_owned()
             }
             Self::Store(StoreError::TooNew { .. }) => {
                 "use the version of Formwork that wrote it, or another --database-url".to_owned()

@@ -17,9 +17,9 @@ use formwork_context::outside;
 use formwork_policy::Grants;
 use formwork_protocols::{
     AgentName, Approver, Body, CallId, Cancel, Claim, Clock, Escalation, EventBody, Model,
-    PermissionMode, Position, Principal, ProviderFault, Rng, RunId, Scrub, SessionId, Span, Store,
-    StuckPattern, TaskId, TaskName, TaskSpec, TaskState, Tool, ToolClass, ToolName, ToolSpec,
-    Toolbox,
+    PermissionMode, Position, Principal, ProviderFault, Rng, RunId, RunOutcome, Scrub, SessionId,
+    Span, Store, StuckPattern, TaskId, TaskName, TaskSpec, TaskState, Tool, ToolClass, ToolName,
+    ToolSpec, Toolbox,
     check::{Phase, Verdict},
     model::ToolCalls,
     store::Selection,
@@ -54,6 +54,7 @@ use crate::{
     making::{self, Maker},
     models::Models,
     network::Whose,
+    operations::runs::Ending,
     outside, reading,
     repository::{self, LOAD_SKILL, LoadSkill, Repository},
     run_tests::{self, RUN_TESTS, RunTests},
@@ -139,6 +140,8 @@ pub(crate) struct Workshop {
     pub(crate) merging: Arc<tokio::sync::Mutex<()>>,
     /// The workspace of the run, where this is one of a task's own.
     pub(crate) home: Option<Arc<Home>>,
+    /// What is done once all tasks of the run have ended; nothing where a run is only carried out again.
+    pub(crate) ending: Option<Arc<Ending>>,
     /// What conversations have opened in browsers.
     pub(crate) browsers: Arc<Browsers>,
 }
@@ -274,18 +277,7 @@ impl Workshop {
             store: Arc::clone(&self.store) as _,
             control: Arc::clone(&job.control),
             clock: Arc::clone(&self.clock),
-            commits: Some(Arc::new(Committer {
-                store: Arc::clone(&self.store),
-                ground: crate::changes::Ground {
-                    snapshots: Arc::clone(&self.snapshots),
-                    root: Arc::clone(&self.root),
-                },
-                scrub: Arc::clone(&self.scrub),
-                clock: Arc::clone(&self.clock),
-                environment: self.environment.clone(),
-                principal: principal.clone(),
-                token: job.token,
-            })),
+            commits: Some(Arc::new(self.committer(principal.clone(), job.token))),
             makes: Some(Arc::new(maker)),
             http: setup::http(&config)?,
             look_at: reading::look_at,
@@ -390,6 +382,35 @@ impl Workshop {
             look_at: reading::look_at,
         })
         .map_err(tools)
+    }
+
+    /// Returns what commits in the name of `principal`.
+    fn committer(&self, principal: Principal, token: Option<u64>) -> Committer {
+        Committer {
+            store: Arc::clone(&self.store),
+            ground: crate::changes::Ground {
+                snapshots: Arc::clone(&self.snapshots),
+                root: Arc::clone(&self.root),
+            },
+            scrub: Arc::clone(&self.scrub),
+            clock: Arc::clone(&self.clock),
+            environment: self.environment.clone(),
+            principal,
+            token,
+        }
+    }
+
+    /// Finds out once what was left open by a process that died, before anything else of the run is done.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] when a file or the repository cannot be looked at; [`Error::Store`].
+    pub(crate) async fn settle(&self, run: RunId, token: Option<u64>) -> Result<(), Error> {
+        let settle = async || {
+            // What was committed has an end in the log before what else was changed is told.
+            self.committer(Principal::system("services"), token).finish(run).await?;
+            self.baselines.settle(run, token).await
+        };
+        self.settled.get_or_try_init(settle).await.copied()
     }
 
     /// Returns where programs are looked for: what lies in the workspace stands in for none.
@@ -880,8 +901,7 @@ impl Executor for Workshop {
         }
         self.look().await;
         let entered = async {
-            let settle = || self.baselines.settle(job.run, job.token);
-            self.settled.get_or_try_init(settle).await?;
+            self.settle(job.run, job.token).await?;
             self.baselines.enter(job.run, job.task, &job.spec, job.token).await.map(drop)
         };
         let done = match (entered.await, &job.spec.body) {
@@ -916,8 +936,7 @@ impl Executor for Workshop {
         }
         self.look().await;
         // Who takes a run up may have checks alone left to make.
-        let settle = || self.baselines.settle(job.run, job.token);
-        if let Err(error) = self.settled.get_or_try_init(settle).await {
+        if let Err(error) = self.settle(job.run, job.token).await {
             return Verdict::bare(&*job.check.name, false, crate::error::chain(&error));
         }
         let verdict = self.decided(&job, cancel).await;
@@ -937,6 +956,13 @@ impl Executor for Workshop {
         // What was said last is a sentence of ours, which can always be recorded.
         let (events, blobs) = session.retire(farewell).ok()?;
         Some(LastWords { events, blobs })
+    }
+
+    async fn ending(&self, outcome: RunOutcome, token: u64) -> RunOutcome {
+        match &self.ending {
+            Some(ending) => Box::pin(ending.of(outcome, token)).await,
+            None => outcome,
+        }
     }
 
     fn is_scripted(&self) -> bool {

@@ -6,7 +6,7 @@ mod linked; // Worktrees beside the workspace.
 mod staged; // What the next commit would bring.
 mod touched; // What differs from a commit.
 
-pub use commit::{Committed, Delta, Message, Scan, identity_of};
+pub use commit::{Committed, Delta, Message, Remembered, Scan, identity_of};
 pub(crate) use linked::Linked;
 pub use staged::Staged;
 pub use touched::{Place, Side, Touched};

@@ -52,8 +52,8 @@ pub use {
     edit::{Edit, Miss, Nearest, Occurrences, Patch, PatchedFile, Reason, diff, splice},
     error::{Error, Refusal, Writer},
     git::{
-        Committed, Delta, GitCommand, GitOutput, Message, Place, ReadOnlyGit, Scan, Side, Staged,
-        Touched, identity_of,
+        Committed, Delta, GitCommand, GitOutput, Message, Place, ReadOnlyGit, Remembered, Scan,
+        Side, Staged, Touched, identity_of,
     },
     isolated::{Isolated, Isolation, Kept, Means},
     ledger::{Hash, Reads, Session},

@@ -22,7 +22,7 @@ impl Root {
     pub fn sweep(&self, folder: &RelPath) -> Result<Vec<RelPath>, Error> {
         let mut swept = Vec::new();
         for entry in self.list(folder)? {
-            if !writer(&entry.name).is_some_and(is_gone) {
+            if !writer(&entry.name, TEMP_PREFIX).is_some_and(is_gone) {
                 continue;
             }
             let path = folder.join(&entry.name);
@@ -38,14 +38,14 @@ impl Root {
     }
 }
 
-/// Returns the process that a temporary name tells of.
-fn writer(name: &OsStr) -> Option<Pid> {
-    let rest = name.as_bytes().strip_prefix(TEMP_PREFIX.as_bytes())?;
+/// Returns the process that a temporary name tells of, behind its prefix.
+pub(crate) fn writer(name: &OsStr, prefix: &str) -> Option<Pid> {
+    let rest = name.as_bytes().strip_prefix(prefix.as_bytes())?;
     let digits = rest.split(|byte| *byte == b'-').next()?;
     Pid::from_raw(std::str::from_utf8(digits).ok()?.parse().ok()?)
 }
 
-fn is_gone(process: Pid) -> bool {
+pub(crate) fn is_gone(process: Pid) -> bool {
     test_kill_process(process) == Err(Errno::SRCH)
 }
 

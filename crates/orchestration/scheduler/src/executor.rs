@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    AttemptId, Blob, Cancel, Claim, Escalation, Ledger, NewEvent, RunId, SessionId, TaskId,
-    TaskName, TaskSpec, TaskState,
+    AttemptId, Blob, Cancel, Claim, Escalation, Ledger, NewEvent, RunId, RunOutcome, SessionId,
+    TaskId, TaskName, TaskSpec, TaskState,
     check::{CheckSpec, Phase, Verdict},
     tool::TaskControl,
 };
@@ -137,6 +137,15 @@ pub trait Executor: Send + Sync {
     /// recorded with the reason why. Nothing is returned of one that it does not know.
     fn leave(&self, _session: SessionId, _task: TaskState, _reason: &str) -> Option<LastWords> {
         None
+    }
+
+    /// Does what belongs to the end of a run, of which all tasks have ended, and returns the outcome that is recorded: the one
+    /// given, with what is to be told besides.
+    ///
+    /// Whoever takes up a run whose process died over this does it again, so that what was done before is to be found.
+    /// `token` is of the run's lease. A dropped future leaves it half done.
+    async fn ending(&self, outcome: RunOutcome, _token: u64) -> RunOutcome {
+        outcome
     }
 
     /// Tells whether any model that it asks is a script.

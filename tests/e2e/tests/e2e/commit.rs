@@ -1,10 +1,11 @@
 //! Commits hold what the run has changed, and nothing else.
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::{
     answers::{calls, ends, says},
-    world::{World, end_of},
+    world::{World, end_of, signal},
 };
 
 /// A repository with something staged, something changed and something new of the user's own.
@@ -170,4 +171,63 @@ async fn what_keeps_a_commit_from_being_made_is_told_with_the_outcome() {
     assert!(reason.contains("not committed: ") && reason.contains("lock"), "{reason}");
     assert!(told["outcome"]["run"].is_string(), "{told:#}");
     assert_eq!(world.repo.head().unwrap(), before);
+}
+
+/// Has a program commit while another git holds the index, and kills it once the branch has moved.
+async fn killed_before_the_index_follows(world: &World, arguments: &[&str]) -> String {
+    let before = world.repo.head().unwrap();
+    world.repo.write(".git/index.lock", "").unwrap();
+    let program = world.formwork(arguments).spawn().unwrap();
+    while world.repo.head().unwrap() == before {
+        tokio::task::yield_now().await;
+    }
+    signal(&program, Signal::KILL);
+    end_of(program).await;
+    std::fs::remove_file(world.path(".git/index.lock")).unwrap();
+    world.repo.head().unwrap()
+}
+
+/// Holds that everything is committed once, and nothing is staged back.
+async fn is_committed_once(world: &World, made: &str) {
+    assert_eq!(world.repo.head().unwrap(), made);
+    let status = world.repo.git(&["status", "--porcelain"]).unwrap();
+    assert_eq!(status.trim(), "M src/a.txt\nM  staged.txt\n?? mine.txt");
+    let told = world.events("commit.made").await;
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert_eq!(told[0]["data"]["commit"], made);
+    world.assert_sound().await;
+}
+
+async fn killed_over_the_last_commit(world: World) {
+    world.server.reply(&World::chat("one"), calls(&work()));
+    world.server.reply(&World::chat("one"), ends("Counted to 5."));
+    let asked = ["run", "-m", "Count to five.", "--commit"];
+    let made = killed_before_the_index_follows(&world, &asked).await;
+
+    let resumed = world.run(["runs", "resume"]).await;
+
+    assert_eq!(resumed.code, Some(0), "{resumed:#?}");
+    is_committed_once(&world, &made).await;
+}
+
+#[tokio::test]
+async fn what_is_owed_at_the_end_of_a_run_is_done_by_whoever_takes_it_up() {
+    killed_over_the_last_commit(in_the_midst().await).await;
+}
+
+#[tokio::test]
+async fn a_commit_of_an_agent_that_a_process_died_over_is_known_and_whole_afterwards() {
+    let world = in_the_midst().await;
+    world.agent("worker", "one");
+    let mut answer = work();
+    answer.push(("git.commit", json!({ "message": "five: count to it" })));
+    world.server.reply(&World::chat("one"), calls(&answer));
+    world.server.reply(&World::chat("one"), ends("Counted to 5."));
+    let asked = ["run", "-m", "Count to five.", "--agent", "worker"];
+    let made = killed_before_the_index_follows(&world, &asked).await;
+
+    let resumed = world.run(["runs", "resume"]).await;
+
+    assert_eq!(resumed.code, Some(0), "{resumed:#?}");
+    is_committed_once(&world, &made).await;
 }

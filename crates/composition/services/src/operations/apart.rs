@@ -10,7 +10,7 @@ use formwork_write_safety::{Isolated, Isolation, Merged, Root, Snapshots, WriteR
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{tasks::paths, undo::acquire};
+use super::{tasks::paths, undo::Held};
 use crate::{
     Error, Formwork,
     apart::FOLDER,
@@ -110,9 +110,9 @@ impl Operation for Merge {
         };
         super::runs::own(formwork, run, "merged from").await?;
         // Nobody takes the run up meanwhile, and what is merged stands in its log, to be taken back with it.
-        let lease = acquire(&*inner.store, &inner.state, run).await?;
-        let merged = merge(formwork, caller, &name, (run, lease.token)).await;
-        inner.store.release(&lease).await?;
+        let held = Held::acquire(&*inner.store, &inner.state, run).await?;
+        let merged = merge(formwork, caller, &name, (run, held.token())).await;
+        held.give_back(&*inner.store).await?;
         Ok(Brought { name, paths: merged? })
     }
 }

@@ -97,7 +97,8 @@ pub(crate) struct Course {
     before: Option<Verdict>,
     rounds: Vec<Round>,
     passed: bool,
-    is_over: bool,
+    /// Whether the suite passed in each round that it ran in, by the numbers of the rounds.
+    suites: BTreeMap<u32, bool>,
     taken_back: BTreeSet<String>,
 }
 
@@ -125,13 +126,15 @@ impl Course {
         match body {
             EventBody::RunCreated(created) => self.task = Some(created.root),
             EventBody::RunFinished(finished) => {
-                self.is_over = true;
                 self.passed = finished.outcome.code == OutcomeCode::Completed;
             }
-            EventBody::FileChanged(change) if self.is_over => {
+            // What a tool or a program changes is told with its call.
+            EventBody::FileChanged(change) if task.is_none() && change.call.is_none() => {
                 self.taken_back.insert(change.path);
             }
             EventBody::AttemptStarted(started) if task == self.task => {
+                // A rewind came before it goes on.
+                self.taken_back.clear();
                 let (number, checks) = (started.number, Vec::new());
                 let is_known = self.rounds.last().is_some_and(|last| last.number == number);
                 if !is_known {

@@ -5,12 +5,12 @@ mod attach; // Files that are shown with what is asked.
 mod call; // One call of a tool, by hand.
 mod control; // Stopping and steering, from any process.
 mod diff; // Where two runs part.
+mod ending; // What is done before the end is recorded.
 mod fork; // Going on from a point of another run.
 pub(super) mod goal; // A plan, its tasks done apart and merged.
 mod replay; // Once more, from what was answered.
 mod review; // A change that git knows, judged.
 mod rounds; // Edit, test, lint, review, until all of it passes.
-mod salvage; // The best of rounds that did not pass.
 mod turns; // What is said in a conversation, one after the other.
 
 use std::{
@@ -46,7 +46,7 @@ use crate::{
     Error, Formwork, approval,
     baseline::Baselines,
     capability::{Caller, Effect, Operation, Scope},
-    commits::{self, LastCommit},
+    commits,
     consult::CONSULT,
     custom, documents,
     executor::Workshop,
@@ -60,7 +60,6 @@ use crate::{
 };
 
 pub use crate::setup::Kind;
-use salvage::Salvage;
 pub use {
     answers::GateRow,
     call::Call,
@@ -72,6 +71,7 @@ pub use {
     rounds::Rounds,
     turns::{Chat, Chats, ChatsParams, List as ListChats, Said},
 };
+pub(crate) use ending::Ending;
 
 /// How many tasks run at once where nobody says otherwise: what one person's machine and account bear.
 const WIDTH: usize = 4;
@@ -203,7 +203,8 @@ impl Operation for Start {
         let headless = params.headless;
         let Prepared { plan, setup, commit, kind, workshop, observers, overridden, notes } =
             Box::pin(prepare(formwork, caller, params)).await?;
-        let workshop = Arc::new(workshop);
+        let ending = Arc::new(Ending::new(formwork, caller, kind, commit));
+        let workshop = Arc::new(Workshop { ending: Some(Arc::clone(&ending)), ..workshop });
         let (scheduler, present) = scheduler(formwork, Arc::clone(&workshop), setup.width)?;
         let scheduler = scheduler.headless(headless);
         let recorded = match serde_json::to_value(&setup) {
@@ -226,14 +227,12 @@ impl Operation for Start {
             .map_err(Error::from)?;
         let (run, signals) = (new.id(), Signals::default());
         let watched = signals.clone();
-        let last = LastCommit::new(formwork, caller, run, commit);
-        let salvage = Salvage::new(formwork, caller, run, kind);
         let observers = observers.begin(&workshop, run, Position::default()).await?;
         let shop = Arc::clone(&workshop);
         formwork.spawn(run, signals, async move {
             let done = async {
                 let outcome = ended(scheduler.run(new, &watched).await, present)?;
-                let outcome = last.after(salvage.after(outcome).await?).await?;
+                ending.failed()?;
                 shop.tidy_up(run).await?;
                 Ok(outcome)
             };
@@ -625,6 +624,7 @@ fn workshop(
         apart: Arc::default(),
         merging: Arc::default(),
         home: None,
+        ending: None,
         browsers: Browsers::new({
             let (environment, root) = (inner.environment.clone(), inner.root.path().to_owned());
             move || chromium(&environment, &root)
@@ -736,11 +736,10 @@ impl Operation for Resume {
         let setup = recorded(&*formwork.inner.store, run).await?;
         let (keys, models) = formwork.models(&setup.config)?;
         let (width, headless) = (setup.width, setup.headless);
-        let salvage = Salvage::new(formwork, caller, run, setup.kind);
-        let last = LastCommit::new(formwork, caller, run, setup.commit.clone());
+        let ending = Arc::new(Ending::new(formwork, caller, setup.kind, setup.commit.clone()));
         let workshop = workshop(formwork, setup, keys.registry, models)?;
         workshop.check_network().await?;
-        let workshop = Arc::new(workshop);
+        let workshop = Arc::new(Workshop { ending: Some(Arc::clone(&ending)), ..workshop });
         let (scheduler, present) = scheduler(formwork, Arc::clone(&workshop), width)?;
         let scheduler = scheduler.headless(headless);
         leftover::sweep(&*formwork.inner.store, &formwork.inner.root, run).await?;
@@ -752,7 +751,7 @@ impl Operation for Resume {
         formwork.spawn(run, signals, async move {
             let done = async {
                 let outcome = ended(scheduler.resume(run, &watched).await, present)?;
-                let outcome = last.after(salvage.after(outcome).await?).await?;
+                ending.failed()?;
                 shop.tidy_up(run).await?;
                 Ok(outcome)
             };

@@ -16,7 +16,7 @@ use crate::{
     baseline::blocking,
     capability::{Caller, Effect, Operation, Scope},
     changes::{self, Change, Changes, Ground, Net, is_alike},
-    presence,
+    presence::{self, Presence},
 };
 
 /// How long a run is held while it is taken back. It is given back when that is done.
@@ -85,25 +85,64 @@ impl Operation for Undo {
             return Err(Error::OtherWorkspace { run, workspace: row.workspace });
         }
         // Whoever works on it would go on changing what is being taken back.
-        let lease = acquire(&*formwork.inner.store, &formwork.inner.state, run).await?;
-        let undone = undo(formwork, caller, &lease, to.unwrap_or_default(), (force, dry_run)).await;
-        formwork.inner.store.release(&lease).await?;
+        let held = Held::acquire(&*formwork.inner.store, &formwork.inner.state, run).await?;
+        let by = (run, held.token());
+        let undone = undo(formwork, caller, by, to.unwrap_or_default(), (force, dry_run)).await;
+        held.give_back(&*formwork.inner.store).await?;
         undone
     }
 }
 
-/// Owns a run for a moment, if nobody works on it.
-pub(crate) async fn acquire(
-    store: &dyn Store,
-    state: &Path,
-    run: RunId,
-) -> Result<Lease, StoreError> {
-    let owner = format!("moment-{}-{:016x}", std::process::id(), SystemRng.next_u64());
-    match store.acquire(run, &owner, HELD).await {
-        Err(StoreError::NotOwner { owner: before, .. }) if presence::is_gone(&before, state) => {
-            store.take_over(run, &before, &owner, HELD).await
+/// A run that is owned for a moment. Whoever dies over it, or gives it up, is known to be gone.
+pub(crate) struct Held {
+    lease: Lease,
+    present: Option<Presence>,
+}
+
+impl Held {
+    /// Owns a run for a moment, if nobody works on it.
+    ///
+    /// # Errors
+    /// [`Error::Store`] where somebody does; [`Error::State`].
+    pub(crate) async fn acquire(
+        store: &dyn Store,
+        state: &Path,
+        run: RunId,
+    ) -> Result<Self, Error> {
+        let owner = format!("moment-{}-{:016x}", std::process::id(), SystemRng.next_u64());
+        let present = Presence::of(&owner, state)?;
+        let acquired = match store.acquire(run, &owner, HELD).await {
+            Err(StoreError::NotOwner { owner: before, .. })
+                if presence::is_gone(&before, state) =>
+            {
+                store.take_over(run, &before, &owner, HELD).await
+            }
+            acquired => acquired,
+        };
+        Ok(Self { lease: acquired?, present: Some(present) })
+    }
+
+    /// Returns what its writes are checked by.
+    pub(crate) const fn token(&self) -> u64 {
+        self.lease.token
+    }
+
+    /// Gives it back.
+    ///
+    /// # Errors
+    /// [`Error::Store`]; whoever wants it then is told that its owner is gone.
+    pub(crate) async fn give_back(mut self, store: &dyn Store) -> Result<(), Error> {
+        store.release(&self.lease).await?;
+        drop(self.present.take());
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(present) = self.present.take() {
+            present.end_without_giving_back();
         }
-        acquired => acquired,
     }
 }
 
@@ -123,14 +162,18 @@ struct Plan {
     left: Vec<Left>,
 }
 
-async fn undo(
+/// Takes back what came after `to`, of a run that is held by `token`.
+///
+/// # Errors
+/// [`Error::NotAsLeft`] without `force`; [`Error::Store`] and [`Error::Workspace`].
+pub(crate) async fn undo(
     formwork: &Formwork,
     caller: &Caller,
-    lease: &Lease,
+    (run, token): (RunId, u64),
     to: Position,
     (force, dry_run): (bool, bool),
 ) -> Result<Undone, Error> {
-    let (inner, run) = (&formwork.inner, lease.run);
+    let inner = &formwork.inner;
     let ground = Ground { snapshots: Arc::clone(&inner.snapshots), root: Arc::clone(&inner.root) };
     let changes = Changes::of(&*inner.store, &ground, run).await?;
     let (place, bin) = (ground.clone(), Arc::clone(&inner.trash));
@@ -165,7 +208,7 @@ async fn undo(
             idempotency_key: None,
         })
         .collect();
-    let batch = Append { run, token: Some(lease.token), events, blobs: Vec::new() };
+    let batch = Append { run, token: Some(token), events, blobs: Vec::new() };
     inner.store.append(batch).await?;
     let paths = paths.into_iter().filter(|path| left.iter().all(|left| left.path != *path));
     Ok(Undone { run, paths: paths.collect(), diff, left })
@@ -315,4 +358,50 @@ fn carry_out(
     }
     snapshots.revert(root, &come)?;
     Ok(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use formwork_protocols::{AgentName, Budget, PermissionMode, WorkflowName, check::Verdict};
+    use formwork_scheduler::{
+        CheckJob, NativeExecutor, Natives, Scheduler, Setup,
+        workflow::{Plan, SingleTask},
+    };
+    use formwork_trace::{Options, Trace};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_run_that_was_held_by_whoever_died_over_it_is_free_at_once() {
+        let state = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Store> =
+            Arc::new(Trace::open("sqlite::memory:", Options::default()).await.unwrap());
+        let task = SingleTask {
+            agent: AgentName::parse("coder").unwrap(),
+            prompt: "Do it.".to_owned(),
+            postchecks: Vec::new(),
+            retries: <_>::default(),
+            timeout: None,
+        };
+        let plan = Plan::single(WorkflowName::parse("one").unwrap(), task, Budget::default());
+        let passes = |job: &CheckJob| Verdict::bare(&*job.check.name, true, "");
+        let executor = Arc::new(NativeExecutor::new(Natives::new(), passes));
+        let setup = Setup {
+            workspace: "/w".to_owned(),
+            mode: PermissionMode::Edit,
+            principal: "user:ada".parse().unwrap(),
+            setup: <_>::default(),
+        };
+        let new = Scheduler::new(Arc::clone(&store), executor).create(&plan, setup).await.unwrap();
+        let hold = || Held::acquire(&*store, state.path(), new.id());
+
+        let dead = hold().await.unwrap();
+        let refused = hold().await;
+        drop(dead); // As when its process dies: nothing is given back, and the kernel unlocks.
+        let again = hold().await.unwrap();
+        again.give_back(&*store).await.unwrap();
+
+        assert!(matches!(refused, Err(Error::Store(StoreError::NotOwner { .. }))));
+        assert!(hold().await.is_ok());
+    }
 }

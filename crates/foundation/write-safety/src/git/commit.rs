@@ -1,5 +1,7 @@
 //! Commits without a checkout: a private index, a tree, and a reference that moves only if nobody moved it.
 
+mod scratch; // A folder of one commit's own, and what is to follow once the branch has moved.
+
 use super::{GitCommand, GitOutput, ReadOnlyGit, failed};
 use crate::{
     error::Error,
@@ -15,6 +17,8 @@ use std::{
     process::{Command, Stdio},
     time::Duration,
 };
+
+use scratch::{Intent, Scratch};
 
 /// How often the index is asked for again that another git holds, and how long in between.
 const LOCKED_TRIES: u32 = 50;
@@ -60,6 +64,13 @@ pub struct Committed {
     pub index_left: Option<String>,
 }
 
+/// What is known of a commit for whoever comes after a process that dies now, beside the repository. It is to be kept until
+/// whoever asked for the commit has written it down.
+#[derive(Debug)]
+pub struct Remembered {
+    _scratch: Scratch,
+}
+
 /// Judges a content that is about to be committed, beside the one that is committed at its path now.
 pub type Scan<'a> = &'a dyn Fn(&RelPath, Option<&[u8]>, &[u8]) -> Result<(), String>;
 
@@ -91,7 +102,7 @@ impl ReadOnlyGit {
         deltas: &[Delta],
         message: &Message,
         scan: Scan<'_>,
-    ) -> Result<Committed, Error> {
+    ) -> Result<(Committed, Remembered), Error> {
         for name in
             ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply"]
         {
@@ -102,7 +113,7 @@ impl ReadOnlyGit {
         let scratch = Scratch::new(&self.git_dir)?;
         for _ in 0..MOVED_TRIES {
             if let Some(done) = self.try_commit(&scratch, kept, deltas, message, scan)? {
-                return Ok(done);
+                return Ok((done, Remembered { _scratch: scratch }));
             }
         }
         Err(Error::Raced { path: "HEAD".to_owned() })
@@ -119,11 +130,7 @@ impl ReadOnlyGit {
     ) -> Result<Option<Committed>, Error> {
         let head = self.head()?;
         let private = [("GIT_INDEX_FILE", scratch.dir.join("index").into_os_string())];
-        match &head {
-            Some(head) => self.git(&["read-tree", head], b"", &private)?,
-            None => self.git(&["read-tree", "--empty"], b"", &private)?,
-        };
-        let committed = entries(&self.git(&["ls-files", "-s", "-z"], b"", &private)?.stdout);
+        let committed = self.committed(head.as_deref(), &private)?;
         let unwanted = self.unwanted(deltas, &committed)?;
         let (mut changed, mut left) = (Vec::new(), Vec::new());
         for delta in deltas {
@@ -169,6 +176,8 @@ impl ReadOnlyGit {
         self.update_index(&lines, &private)?;
         let tree = line(&self.git(&["write-tree"], b"", &private)?);
         let id = self.commit_tree(&tree, head.as_deref(), message)?;
+        // Whoever comes after a process that dies from here on brings the index along in its place.
+        scratch.intend(&Intent { id: &id, trailers: &message.trailers, lines: &lines })?;
         let none = "0".repeat(id.len());
         let old = head.as_deref().unwrap_or(&none);
         let subject = message.text.lines().next().unwrap_or_default();
@@ -186,6 +195,57 @@ impl ReadOnlyGit {
         let index_left =
             self.bring_index_along(scratch, &lines).unwrap_or_else(|error| Some(error.to_string()));
         Ok(Some(Committed { id, paths, left, index_left }))
+    }
+
+    /// Finishes the commits of processes that died between the move of the branch and the index: brings the user's index
+    /// along, which showed what was committed as staged back. Returns those that have the trailer `own`; of the
+    /// others it is remembered for whoever asks with theirs.
+    ///
+    /// # Errors
+    /// [`Error::Git`] and [`Error::Io`] when it cannot be told what is left or committed.
+    pub fn finish_commits(&self, own: (&str, &str)) -> Result<Vec<(Committed, Remembered)>, Error> {
+        let mut finished = Vec::new();
+        for mut left in Scratch::left(&self.git_dir) {
+            let Some((id, trailers, lines)) = left.intended() else { continue };
+            let is_made = self.raw(&["merge-base", "--is-ancestor", &id, "HEAD"], b"", &[])?;
+            if is_made.code != 0 {
+                continue; // The branch never moved, or was moved back since.
+            }
+            let paths = lines.iter().map(|(path, ..)| path.clone()).collect();
+            let index_left = match left.is_finished() {
+                true => None,
+                false => self.follow_late(lines).unwrap_or_else(|error| Some(error.to_string())),
+            };
+            if trailers.iter().any(|(name, value)| (name.as_str(), value.as_str()) == own) {
+                let done = Committed { id, paths, left: Vec::new(), index_left };
+                finished.push((done, Remembered { _scratch: left }));
+            } else {
+                left.finished()?;
+            }
+        }
+        Ok(finished)
+    }
+
+    /// Brings the index along as far as what was committed is still what is.
+    fn follow_late(&self, mut lines: Vec<Line>) -> Result<Option<String>, Error> {
+        let scratch = Scratch::new(&self.git_dir)?;
+        let private = [("GIT_INDEX_FILE", scratch.dir.join("index").into_os_string())];
+        let committed = self.committed(self.head()?.as_deref(), &private)?;
+        lines.retain(|(path, _, new)| committed.get(path) == new.as_ref());
+        self.bring_index_along(&scratch, &lines)
+    }
+
+    /// Reads a commit into the index that `private` names, and lists what it has.
+    fn committed(
+        &self,
+        head: Option<&str>,
+        private: &[(&str, OsString)],
+    ) -> Result<BTreeMap<RelPath, Entry>, Error> {
+        match head {
+            Some(head) => self.git(&["read-tree", head], b"", private)?,
+            None => self.git(&["read-tree", "--empty"], b"", private)?,
+        };
+        Ok(entries(&self.git(&["ls-files", "-s", "-z"], b"", private)?.stdout))
     }
 
     /// Returns the commit that is checked out; none before the first.
@@ -271,7 +331,8 @@ impl ReadOnlyGit {
             None => None,
         };
         let mixed = "it held changes before that are not committed, and these cannot be told apart";
-        if head == before {
+        // Where it is committed as it is, nothing is left to do.
+        if head == before || head == after {
             return Ok(Ok(after));
         }
         Ok(match (head, before, after) {
@@ -427,32 +488,6 @@ impl ReadOnlyGit {
         }
         let name = args.first().copied().unwrap_or_default();
         Err(failed(name, format!("exit code {}", output.code), &output.stderr))
-    }
-}
-
-/// A folder of one commit's own within the repository, gone with the value.
-struct Scratch {
-    dir: std::path::PathBuf,
-}
-
-impl Scratch {
-    fn new(git_dir: &Path) -> Result<Self, Error> {
-        use std::{
-            os::unix::fs::DirBuilderExt as _,
-            sync::atomic::{AtomicU64, Ordering},
-        };
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = git_dir.join(format!("formwork-commit-{}-{number}", std::process::id()));
-        let made = std::fs::DirBuilder::new().mode(0o700).create(&dir);
-        made.map_err(|e| Error::io(&dir.to_string_lossy(), "make", e))?;
-        Ok(Self { dir })
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 

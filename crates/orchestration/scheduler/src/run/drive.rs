@@ -326,15 +326,8 @@ impl Drive {
         self.ring();
         self.end_idle().await?;
         self.expire().await?;
-        let now = Instant::now();
-        if self.renewal <= now {
-            self.lease = self
-                .scheduler
-                .store
-                .renew(&self.lease, self.scheduler.lease)
-                .await
-                .map_err(|source| Error::Store { run: self.run, source })?;
-            self.renewal = now + self.scheduler.renewal();
+        if self.renewal <= Instant::now() {
+            self.renew().await?;
             // Whoever said that something was asked may not have reached this process.
             self.heed().await?;
         }
@@ -432,12 +425,35 @@ impl Drive {
         self.record(None, EventBody::RunFinished(finished));
         self.flush().await?;
         Ok(outcome)
+        let outcome = self.ending(outcome).await?;
     }
 
     async fn outcome(&self) -> Result<RunOutcome, Error> {
         let (code, reason) = self.tree.verdict();
         let row = self
             .scheduler
+    /// Has done what belongs to the end of the run, and goes on to show signs of life meanwhile.
+    async fn ending(&mut self, outcome: RunOutcome) -> Result<RunOutcome, Error> {
+        let executor = Arc::clone(&self.scheduler.executor);
+        let mut ending = executor.ending(outcome, self.lease.token);
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut ending => return Ok(outcome),
+                () = sleep_until(self.renewal) => self.renew().await?,
+            }
+        }
+    }
+
+    /// Shows a sign of life.
+    async fn renew(&mut self) -> Result<(), Error> {
+        let store = &self.scheduler.store;
+        let renewed = store.renew(&self.lease, self.scheduler.lease).await;
+        self.lease = renewed.map_err(|source| Error::Store { run: self.run, source })?;
+        self.renewal = Instant::now() + self.scheduler.renewal();
+        Ok(())
+    }
+
             .store
             .run(self.run)
             .await

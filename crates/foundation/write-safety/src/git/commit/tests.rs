@@ -75,7 +75,7 @@ impl Place {
             identity: ("Ada".to_owned(), "ada@example.org".to_owned()),
             at: 1_700_000_000,
         };
-        git.commit(&self.kept, deltas, &message, scan)
+        git.commit(&self.kept, deltas, &message, scan).map(|(done, _)| done)
     }
 }
 
@@ -292,4 +292,91 @@ fn commits_made_at_once_follow_each_other_and_lose_nothing() {
     let committed = place.git(&["ls-tree", "--name-only", "HEAD"]);
     assert_eq!(committed.lines().filter(|name| name.starts_with('f')).count(), done);
     assert!(done > 0);
+}
+
+/// Does what a process does that dies once the branch has moved.
+fn dies_before_the_index(place: &Place, deltas: &[Delta], run: &str) -> String {
+    let index = place.base.join("ws/.git/index");
+    let before = fs::read(&index).unwrap();
+    let git = ReadOnlyGit::open(place.base.join("ws")).unwrap();
+    let scratch = Scratch::new(&git.git_dir).unwrap();
+    let message = Message {
+        text: "work: half done".to_owned(),
+        trailers: vec![("Formwork-Run".to_owned(), run.to_owned())],
+        identity: ("Ada".to_owned(), "ada@example.org".to_owned()),
+        at: 1_700_000_000,
+    };
+    let done = git.try_commit(&scratch, &place.kept, deltas, &message, &|_, _, _| Ok(()));
+    fs::write(&index, before).unwrap();
+    scratch.stays_behind();
+    done.unwrap().unwrap().id
+}
+
+#[test]
+fn what_a_process_committed_that_died_before_the_index_followed_is_brought_along() {
+    let place = Place::new().with(&[("a", "1\n"), ("gone", "1\n"), ("staged", "1\n")]);
+    place.put("staged", "2\n");
+    place.git(&["add", "staged"]);
+    let deltas = [
+        place.work("a", Some("1\n"), Some("2\n")),
+        place.work("new\tone", None, Some("new\n")),
+        place.work("gone", Some("1\n"), None),
+    ];
+    let id = dies_before_the_index(&place, &deltas, "mine");
+    let status = || place.git(&["status", "--porcelain"]);
+    let left = status();
+    let git = ReadOnlyGit::open(place.base.join("ws")).unwrap();
+
+    let finish = |run: &str| {
+        let finished = git.finish_commits(("Formwork-Run", run)).unwrap();
+        finished.into_iter().map(|(done, _)| done).collect::<Vec<_>>()
+    };
+    let others = finish("another");
+    let followed = status();
+    let mine = finish("mine");
+    let again = finish("mine");
+
+    assert!(left.contains("D  \"new\\tone\"") && left.contains("?? \"new\\tone\""), "{left}");
+    assert_eq!((others, followed.as_str()), (Vec::new(), "M  staged\n"));
+    let finished = Committed {
+        id,
+        paths: deltas.iter().map(|delta| delta.path.clone()).collect(),
+        left: Vec::new(),
+        index_left: None,
+    };
+    assert_eq!((mine, again), (vec![finished], Vec::new()));
+    assert_eq!(status(), "M  staged\n");
+    // What it committed is no reason to leave anything out.
+    assert!(
+        matches!(place.commit(&deltas), Err(Error::NothingToCommit { left }) if left.is_empty())
+    );
+}
+
+#[test]
+fn what_somebody_has_committed_since_is_not_staged_back_by_a_late_index() {
+    let place = Place::new().with(&[("a", "1\n")]);
+    dies_before_the_index(&place, &[place.work("a", Some("1\n"), Some("2\n"))], "mine");
+    // The user commits what the index held.
+    place.git(&["commit", "-qm", "back"]);
+    let git = ReadOnlyGit::open(place.base.join("ws")).unwrap();
+
+    git.finish_commits(("Formwork-Run", "mine")).unwrap();
+
+    assert_eq!(place.git(&["diff", "--cached", "--name-only"]), "");
+    assert_eq!(place.git(&["show", "HEAD:a"]), "1\n");
+}
+
+#[test]
+fn a_commit_that_never_came_to_be_and_one_that_is_under_way_are_left_alone() {
+    let place = Place::new().with(&[("a", "1\n")]);
+    dies_before_the_index(&place, &[place.work("a", Some("1\n"), Some("2\n"))], "mine");
+    place.git(&["reset", "-q", "--soft", "HEAD~"]);
+    let git = ReadOnlyGit::open(place.base.join("ws")).unwrap();
+    let under_way = Scratch::new(&git.git_dir).unwrap();
+
+    let finished = git.finish_commits(("Formwork-Run", "mine")).unwrap();
+
+    assert!(finished.is_empty(), "{finished:?}");
+    assert_eq!(place.git(&["diff", "--cached", "--name-only"]), "");
+    assert!(under_way.dir.exists());
 }
