@@ -32,6 +32,11 @@ impl Phase {
     /// Every phase.
     pub const ALL: [Self; 4] = [Self::Entry, Self::Exit, Self::Success, Self::Retry];
 
+    /// Tells whether what runs in it does something, and not only looks: it is not run again unasked.
+    pub const fn has_effects(self) -> bool {
+        matches!(self, Self::Success | Self::Retry)
+    }
+
     /// Returns the phase's name, as it is stored and shown.
     pub const fn as_str(self) -> &'static str {
         match self {

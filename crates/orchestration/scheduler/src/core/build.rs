@@ -94,6 +94,8 @@ pub struct Standing {
     pub failed_check: u32,
     /// Whether what it handed over did not follow its schema once.
     pub repaired: bool,
+    /// Whether its exit checks have passed, and what follows was begun.
+    pub follows: bool,
     /// How many tries were granted to it beyond its own, and why it would be given up where nobody has decided about that yet.
     pub granted: u32,
     #[expect(missing_docs, reason = "said above")]
@@ -159,6 +161,7 @@ impl Builder {
         node.passing = standing.passing;
         node.failed_check = standing.failed_check;
         node.repaired = standing.repaired;
+        node.follows = standing.follows;
         let is_open = matches!(node.state, TaskState::Active | TaskState::PostcheckFailed);
         if standing.granted > 0 {
             self.state.granted.insert(task, standing.granted);

@@ -106,7 +106,8 @@ pub enum Command {
     Oversee { task: TaskIndex, why: Escalation },
     /// Begin to measure a task's time.
     Timer { task: TaskIndex },
-    /// Run the checks of a phase, one after the other, until one fails.
+    /// Run the checks of a phase, one after the other, until one fails. Commands that follow, or that come before another
+    /// attempt, go on behind what they had come to when the run was left.
     Check { task: TaskIndex, phase: Phase },
     /// Make an attempt; go on with the one that was left where `continues`.
     Attempt { task: TaskIndex, number: u32, continues: bool },

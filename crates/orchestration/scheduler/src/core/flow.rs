@@ -176,7 +176,8 @@ impl State {
                 }
             }
             TaskState::Prechecking => self.check(task, Phase::Entry, out),
-            TaskState::Postchecking if node.spec.postchecks.is_empty() => {
+            // What follows may have changed what the checks looked at.
+            TaskState::Postchecking if node.follows || node.spec.postchecks.is_empty() => {
                 self.check(task, Phase::Success, out);
             }
             TaskState::Postchecking => self.check(task, Phase::Exit, out),

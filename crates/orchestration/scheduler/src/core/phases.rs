@@ -18,6 +18,7 @@ impl State {
             return;
         }
         self.launch(task, Work::Checks);
+        self.node_mut(task).follows |= phase == Phase::Success;
         out.push(Command::Check { task, phase });
     }
 

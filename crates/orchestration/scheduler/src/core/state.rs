@@ -139,6 +139,8 @@ pub(super) struct Node {
     /// Whether it was let try again once because of the form of what it handed over.
     pub(super) repaired: bool,
     /// Whether the latest attempt has not ended.
+    /// Whether its exit checks have passed, and what follows has begun.
+    pub(super) follows: bool,
     pub(super) attempt_open: bool,
     /// Whether it occupies a place of the width.
     pub(super) holds_slot: bool,
@@ -373,6 +375,7 @@ impl State {
             is_last_round: false,
         });
         self.index.insert(id, place);
+            follows: false,
         if let Some(parent) = parent.get() {
             match self.node(parent).last_child.get() {
                 Some(last) => self.node_mut(last).next_sibling = place,

@@ -702,6 +702,7 @@ fn a_cancel_that_a_crash_cut_short_is_carried_on_and_the_parent_does_not_complet
         attempt_open: attempt > 0,
         failed_check: 0,
         repaired: false,
+        follows: false,
         granted: 0,
         overseen: None,
     };
@@ -938,6 +939,7 @@ fn items_that_a_crash_left_are_not_asked_for_again() {
         attempt_open: state == TaskState::Active,
         failed_check: 0,
         repaired: false,
+        follows: false,
         granted: 0,
         overseen: None,
     };

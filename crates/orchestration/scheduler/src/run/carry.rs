@@ -54,7 +54,7 @@ impl Drive {
                     progress.verdicts.clear();
                     progress.mended.clear();
                 }
-                self.begin_check(task, phase, 0);
+                self.begin_checks(task, phase);
             }
             Command::Attempt { task, number, continues } => {
                 self.begin_attempt(task, number, continues);
@@ -172,6 +172,20 @@ impl Drive {
         // A span that no clock can hold is none.
         if let Some(at) = Instant::now().checked_add(left.as_duration()) {
             self.timers.push(Reverse((at, task)));
+        }
+    }
+
+    /// Begins the checks of a phase, or goes on behind what a process before this one has made of them.
+    fn begin_checks(&mut self, task: TaskIndex, phase: Phase) {
+        let left = self.tree.of_mut(task).left.take().filter(|left| left.phase == phase);
+        let Some(left) = left else { return self.begin_check(task, phase, 0) };
+        let count = self.tree.state.spec(task).checks(phase).len();
+        if left.is_unknown() {
+            self.questions.push_back(Question::Lost { task, phase, index: left.index });
+        } else if (left.index as usize) < count {
+            self.begin_check(task, phase, left.index);
+        } else {
+            self.questions.push_back(Question::AllMade { task, phase });
         }
     }
 

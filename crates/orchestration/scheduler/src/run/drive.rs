@@ -384,6 +384,10 @@ impl Drive {
                 Question::Verdict { task, phase, index, verdict } => {
                     self.check_done(task, phase, index, *verdict);
                 }
+                Question::Lost { task, phase, index } => self.lost(task, phase, index),
+                Question::AllMade { task, phase } => {
+                    let _late = self.decide_once(Input::Checked { task, phase, failed: None });
+                }
                 Question::Failed { task, end } => self.attempt_done(task, end),
             }
         }
@@ -421,17 +425,13 @@ impl Drive {
 
     async fn finish(&mut self) -> Result<RunOutcome, Error> {
         let outcome = self.outcome().await?;
+        let outcome = self.ending(outcome).await?;
         let finished = RunFinished { outcome: outcome.clone() };
         self.record(None, EventBody::RunFinished(finished));
         self.flush().await?;
         Ok(outcome)
-        let outcome = self.ending(outcome).await?;
     }
 
-    async fn outcome(&self) -> Result<RunOutcome, Error> {
-        let (code, reason) = self.tree.verdict();
-        let row = self
-            .scheduler
     /// Has done what belongs to the end of the run, and goes on to show signs of life meanwhile.
     async fn ending(&mut self, outcome: RunOutcome) -> Result<RunOutcome, Error> {
         let executor = Arc::clone(&self.scheduler.executor);
@@ -454,6 +454,10 @@ impl Drive {
         Ok(())
     }
 
+    async fn outcome(&self) -> Result<RunOutcome, Error> {
+        let (code, reason) = self.tree.verdict();
+        let row = self
+            .scheduler
             .store
             .run(self.run)
             .await

@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use super::{
     mail::Mail,
-    tree::{Progress, Tree},
+    tree::{Left, Progress, Tree},
     work::{BROKEN_OFF, failed_body},
 };
 use crate::{
@@ -165,8 +165,12 @@ impl Folding {
             }
             EventBody::RunStarted(_) | EventBody::RunResumed(_) => {
                 (self.was_started, self.is_paused) = (true, false);
+                self.left(Left::lost);
             }
-            EventBody::RunPaused(_) => self.is_paused = true,
+            EventBody::RunPaused(_) => {
+                self.is_paused = true;
+                self.left(Left::stopped);
+            }
             EventBody::RunFinished(finished) => {
                 let outcome = finished.outcome.to_string();
                 return Err(Error::Ended { run: self.run, outcome });
@@ -201,6 +205,7 @@ impl Folding {
                     failed_check: 0,
                     repaired: false,
                     granted: 0,
+                    follows: false,
                     overseen: None,
                 });
             }
@@ -267,6 +272,11 @@ impl Folding {
     }
 
     /// Notes that what was to decide a check has decided it: the next run of the check begins anew.
+    /// Notes what became of the commands that surround attempts.
+    fn left(&mut self, note: fn(&mut Left)) {
+        self.progress.iter_mut().filter_map(|progress| progress.left.as_mut()).for_each(note);
+    }
+
     fn decided(&mut self, task: TaskIndex, decided: CheckPlace) {
         for (parent, place, child) in &self.deciding {
             if *parent == task
@@ -301,6 +311,7 @@ impl Folding {
         match body {
             EventBody::TaskMoved(moved) => {
                 standing.state = moved.to;
+                progress.left = None;
                 standing.ending = moved.ending;
                 if let Some(claim) = moved.claim {
                     progress.claim = Some(Box::new(claim));
@@ -315,6 +326,7 @@ impl Folding {
             }
             EventBody::AttemptStarted(started) => {
                 standing.attempt = started.number;
+                progress.left = None;
                 standing.attempt_open = true;
                 progress.attempt = Some(started.attempt);
                 progress.session = started.resumes;
@@ -355,15 +367,21 @@ impl Folding {
                 progress.verdicts.clear();
             }
             EventBody::CheckFinished(finished) => {
+            EventBody::CheckStarted(started) if started.phase.has_effects() => {
+                standing.follows |= started.phase == Phase::Success;
+                progress.left = Some(Left::begun(started.phase, started.index));
+            }
+            EventBody::CheckFinished(finished) if finished.phase.has_effects() => {
+                let next = Left::before(finished.phase, finished.index.saturating_add(1));
+                progress.left = finished.verdict.passed.then_some(next);
+            }
                 if finished.phase == Phase::Exit && !finished.verdict.passed {
                     standing.failed_check = finished.index;
                     progress.count_failure(finished.index);
                     standing.repaired |=
                         standing.attempt > 0 && self.outputs.contains(&(place, finished.index));
                 }
-                if matches!(finished.phase, Phase::Entry | Phase::Exit) {
-                    progress.verdicts.push(finished.verdict);
-                }
+                progress.verdicts.push(finished.verdict);
             }
             EventBody::FileChanged(change) => {
                 if let Some(id) = id

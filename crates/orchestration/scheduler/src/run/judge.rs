@@ -31,6 +31,10 @@ pub(super) enum Question {
     Wait { task: TaskIndex, round: u64 },
     /// A check that could not be begun.
     Verdict { task: TaskIndex, phase: Phase, index: u32, verdict: Box<Verdict> },
+    /// A command that surrounds attempts, and whose process has died over it.
+    Lost { task: TaskIndex, phase: Phase, index: u32 },
+    /// Such commands, all of which were made before.
+    AllMade { task: TaskIndex, phase: Phase },
     /// An attempt that could not be begun.
     Failed { task: TaskIndex, end: AttemptEnd },
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use formwork_protocols::{
     AttemptId, Body, Cancellation, Claim, Ending, Escalation, OutcomeCode, Position, SessionId,
     Span, TaskOutcome, Timestamp,
-    check::{AgentCheck, CheckKind, Fix, Verdict},
+    check::{AgentCheck, CheckKind, Fix, Phase, Verdict},
     overseer::Action,
     text,
 };
@@ -29,6 +29,8 @@ pub(crate) struct Progress {
     pub(super) verdicts: Vec<Verdict>,
     /// The checks of its last phase, by their places, whose fixes are used up in it.
     pub(super) mended: Vec<u32>,
+    /// Where a process before this one left the commands that surround attempts.
+    pub(super) left: Option<Left>,
     /// When it began and ended, in time that the run was carried out.
     pub(crate) began: Option<Span>,
     pub(super) ended: Option<Span>,
@@ -51,6 +53,54 @@ pub(crate) struct Progress {
     pub(super) advice: Option<String>,
     /// Whether they have given it up, and nobody else is asked.
     pub(super) is_settled: bool,
+}
+
+/// Where the commands were left that follow once a task has succeeded, or that come before another attempt. They have effects:
+/// what has ended is not made again, and neither is what nobody knows the outcome of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Left {
+    pub(super) phase: Phase,
+    /// The place of the next one among them.
+    pub(super) index: u32,
+    standing: Standing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Nothing of it has happened, or it was stopped by a pause.
+    Before,
+    Begun,
+    /// Its process has died over it.
+    Lost,
+}
+
+impl Left {
+    pub(super) const fn before(phase: Phase, index: u32) -> Self {
+        Self { phase, index, standing: Standing::Before }
+    }
+
+    pub(super) const fn begun(phase: Phase, index: u32) -> Self {
+        Self { phase, index, standing: Standing::Begun }
+    }
+
+    /// Takes note that somebody has taken the run up.
+    pub(super) fn lost(&mut self) {
+        if self.standing == Standing::Begun {
+            self.standing = Standing::Lost;
+        }
+    }
+
+    /// Takes note that the run was paused.
+    pub(super) fn stopped(&mut self) {
+        if self.standing == Standing::Begun {
+            self.standing = Standing::Before;
+        }
+    }
+
+    /// Tells whether nobody knows what came of it.
+    pub(super) fn is_unknown(self) -> bool {
+        self.standing != Standing::Before
+    }
 }
 
 impl Progress {

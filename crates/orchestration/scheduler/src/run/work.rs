@@ -165,6 +165,20 @@ impl Drive {
         }
     }
 
+    /// Gives up a task over a command that nobody knows the outcome of, and that is not made again unasked.
+    pub(super) fn lost(&mut self, task: TaskIndex, phase: Phase, index: u32) {
+        let check = self.tree.state.spec(task).checks(phase).get(index as usize);
+        let name = check.map_or_else(String::new, |check| check.name.clone());
+        let detail =
+            format!("the process ended while {name} ran; whether it took effect is unknown");
+        let verdict = failed_verdict(name, &detail);
+        let id = self.tree.state.id(task);
+        self.record(Some(id), EventBody::CheckFinished(CheckFinished { phase, index, verdict }));
+        let why = Escalation::OutcomeUnknown { detail };
+        self.decide_late(Input::TimedOut { task, why });
+        self.decide_late(Input::Checked { task, phase, failed: Some(index) });
+    }
+
     /// Tells the core that the check at `index`, which has failed, has failed as often as it may.
     pub(super) fn tell_last_round(&mut self, task: TaskIndex, index: u32) {
         let check = self.tree.state.spec(task).postchecks.get(index as usize);

@@ -8,5 +8,6 @@ mod overseer; // Who governs a run, and what they decide.
 mod property; // What holds whatever happens.
 mod runs; // Driven, broken off, and taken up again.
 mod stops; // What is to end while something begins, or comes whole.
+mod surroundings; // Commands around attempts, and the end of a run, where a process dies over them.
 mod waits; // Events from outside, and questions to people.
 mod world; // A store, a clock, a scheduler.
