@@ -42,7 +42,8 @@ pub struct Budget {
     /// The caps of the tree below.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<TreeCaps>,
-    /// What happens once dollars, tokens, model calls or tool calls are used up; `block_new` where absent.
+    /// What happens once dollars, tokens, model calls, tool calls or wall time are used up; `block_new` where absent. Where
+    /// the time is over, `block_new` ends the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_exhausted: Option<OnExhausted>,
 }
@@ -90,11 +91,12 @@ impl TreeCaps {
 
 impl Budget {
     /// Tells whether anything is capped that [`on_exhausted`](Self::on_exhausted) decides about.
-    pub const fn caps_calls(&self) -> bool {
+    pub const fn is_decided_about(&self) -> bool {
         self.usd.is_some()
             || self.tokens.is_some()
             || self.rounds.is_some()
             || self.tool_calls.is_some()
+            || self.wall.is_some()
     }
 
     /// Looks for a cap that lets nothing be done at all.

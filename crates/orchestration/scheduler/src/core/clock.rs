@@ -8,7 +8,12 @@ const GRACE: &str = ", and its grace is over";
 
 /// Says that the time of a budget is over.
 pub(super) fn wall_over(after: Span) -> Escalation {
-    Escalation::BudgetExhausted { detail: format!("{}{after}{}", WALL.0, WALL.1) }
+    Escalation::BudgetExhausted { detail: wall_told(after) }
+}
+
+/// Says what is over.
+pub(crate) fn wall_told(after: Span) -> String {
+    format!("{}{after}{}", WALL.0, WALL.1)
 }
 
 /// Says that the grace is over of a budget that was used up.
@@ -45,6 +50,7 @@ mod tests {
             Escalation::TimedOut { after: span },
             wall_over(span),
             grace_over("2 of 2 used"),
+            grace_over(&wall_told(span)),
             nothing_happened(span),
         ];
         let detail = "2 of 2 used".to_owned();

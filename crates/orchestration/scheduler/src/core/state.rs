@@ -7,7 +7,8 @@ use std::{
 };
 
 use formwork_protocols::{
-    Body, Ending, Escalation, Span, TaskId, TaskSpec, TaskState, spec::OnFailure,
+    Body, Ending, Escalation, Span, TaskId, TaskSpec, TaskState, budget::OnExhausted,
+    spec::OnFailure,
 };
 
 use super::{claims::Claims, clock, made::Join};
@@ -138,9 +139,9 @@ pub(super) struct Node {
     pub(super) woken: bool,
     /// Whether it was let try again once because of the form of what it handed over.
     pub(super) repaired: bool,
-    /// Whether the latest attempt has not ended.
     /// Whether its exit checks have passed, and what follows has begun.
     pub(super) follows: bool,
+    /// Whether the latest attempt has not ended.
     pub(super) attempt_open: bool,
     /// Whether it occupies a place of the width.
     pub(super) holds_slot: bool,
@@ -273,12 +274,21 @@ impl State {
         self.node(task).attempt
     }
 
-    /// Returns how long a task may take, and why it is given up then: by its own time or its budget's,
-    /// whichever is shorter.
+    /// Returns how long a task may take, and why it is given up then: by its own time or its budget's with what the budget
+    /// grants beyond it, whichever is shorter.
     pub fn deadline(&self, task: TaskIndex) -> Option<(Span, Escalation)> {
         let spec = self.spec(task);
         let timeout = spec.timeout.map(|after| (after, Escalation::TimedOut { after }));
-        let wall = spec.budget.wall.map(|after| (after, clock::wall_over(after)));
+        let wall = spec.budget.wall.and_then(|after| match spec.budget.on_exhausted {
+            Some(OnExhausted::Unlimited) => None,
+            Some(OnExhausted::Grace(grace)) => {
+                let why = clock::grace_over(&clock::wall_told(after));
+                Some((after.saturating_add(grace), why))
+            }
+            Some(OnExhausted::BlockNew | OnExhausted::CancelAll) | None => {
+                Some((after, clock::wall_over(after)))
+            }
+        });
         match (timeout, wall) {
             (Some(timeout), Some(wall)) => Some(if wall.0 < timeout.0 { wall } else { timeout }),
             (timeout, wall) => timeout.or(wall),
@@ -365,6 +375,7 @@ impl State {
             released: false,
             woken: false,
             repaired: false,
+            follows: false,
             limit,
             running: 0,
             next_child: TaskIndex::NONE,
@@ -375,7 +386,6 @@ impl State {
             is_last_round: false,
         });
         self.index.insert(id, place);
-            follows: false,
         if let Some(parent) = parent.get() {
             match self.node(parent).last_child.get() {
                 Some(last) => self.node_mut(last).next_sibling = place,

@@ -24,6 +24,8 @@ const LOOKED_AT: usize = 1_000;
 pub(super) enum Alarm {
     /// Four fifths of a task's wall time are over.
     WallWarning,
+    /// All of it is over, and the task goes on.
+    WallOver,
     /// It has rested after what may pass by itself.
     RestOver,
     /// It may have been without a sign of life for too long, from that place in the log on.
@@ -82,17 +84,40 @@ impl Drive {
         self.decide_late(Input::TimedOut { task, why: Escalation::BudgetExhausted { detail } });
     }
 
-    /// Has a warning come when four fifths of a task's wall time are over, where it has one.
+    /// Has a warning come when four fifths of a task's wall time are over, where it has one, and a notice when all of it is,
+    /// where it may go on then.
     pub(super) fn warn_of_wall(&mut self, task: TaskIndex) {
-        let Some(wall) = self.tree.state.spec(task).budget.wall else { return };
+        let budget = &self.tree.state.spec(task).budget;
+        let Some(wall) = budget.wall else { return };
+        let goes_on =
+            matches!(budget.on_exhausted, Some(OnExhausted::Grace(_) | OnExhausted::Unlimited));
         let began = self.tree.of(task).and_then(|progress| progress.began).unwrap_or_default();
         let used = self.worked_so_far().as_micros().saturating_sub(began.as_micros());
-        let warned = wall.as_micros() / 5 * 4;
-        // One that is past was told of by the process before.
-        if let Some(left) = warned.checked_sub(used)
-            && let Some(at) = Instant::now().checked_add(std::time::Duration::from_micros(left))
-        {
-            self.alarms.push(Reverse((at, task, Alarm::WallWarning)));
+        let warned = (wall.as_micros() / 5 * 4, Alarm::WallWarning);
+        let over = goes_on.then_some((wall.as_micros(), Alarm::WallOver));
+        for (after, alarm) in [warned].into_iter().chain(over) {
+            // One that is past was told of by the process before.
+            if let Some(left) = after.checked_sub(used)
+                && let Some(at) = Instant::now().checked_add(std::time::Duration::from_micros(left))
+            {
+                self.alarms.push(Reverse((at, task, alarm)));
+            }
+        }
+    }
+
+    /// Tells that the time of a budget is over, and does what its policy says.
+    fn wall_over(&mut self, task: TaskIndex) {
+        let budget = &self.tree.state.spec(task).budget;
+        let (Some(wall), policy) = (budget.wall, budget.on_exhausted) else { return };
+        let (id, detail) = (self.tree.state.id(task), clock::wall_told(wall));
+        let told = BudgetExhausted { task: id, cap: Cap::Wall, detail: detail.clone() };
+        self.record(Some(id), EventBody::BudgetExhausted(told));
+        if let Some(OnExhausted::Grace(span)) = policy {
+            // What else is used up in this grace begins none of its own.
+            let now = self.worked_so_far();
+            let since = &mut self.tree.of_mut(task).exhausted;
+            let (began, detail) = since.get_or_insert((now, detail)).clone();
+            self.end_grace(task, span, began, detail);
         }
     }
 
@@ -185,6 +210,7 @@ impl Drive {
                     self.tree.accounts.close(id);
                     self.decide_late(Input::TimedOut { task, why: clock::grace_over(&detail) });
                 }
+                Alarm::WallOver => self.wall_over(task),
                 Alarm::WallWarning => {
                     let Some(wall) = self.tree.state.spec(task).budget.wall else { continue };
                     let began = self.tree.of(task).and_then(|progress| progress.began);

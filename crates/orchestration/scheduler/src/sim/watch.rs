@@ -240,9 +240,11 @@ impl Watch {
                     && seen.children.is_empty();
                 kept(may_ask, || format!("{task:?} is asked for its items"))
             }
-            Command::Timer { task } => kept(state.deadline(*task).is_some(), || {
-                format!("{task:?} has a timer and no time limit")
-            }),
+            Command::Timer { task } => {
+                let is_limited =
+                    state.deadline(*task).is_some() || state.spec(*task).budget.wall.is_some();
+                kept(is_limited, || format!("{task:?} has a timer and no time limit"))
+            }
             Command::Check { task, phase } => {
                 let wanted = match phase {
                     Phase::Entry => TaskState::Prechecking,

@@ -278,11 +278,11 @@ pub(crate) fn tighten(own: &mut Budget, budget: &Budget) {
 /// whoever set it, whatever the other says.
 fn stricter(own: &Budget, budget: &Budget) -> Option<OnExhausted> {
     let said = own.on_exhausted.or(budget.on_exhausted);
-    if !budget.caps_calls() || said.is_none() {
+    if !budget.is_decided_about() || said.is_none() {
         return said;
     }
     let theirs = budget.on_exhausted.unwrap_or_default();
-    let ours = match own.caps_calls() {
+    let ours = match own.is_decided_about() {
         true => Some(own.on_exhausted.unwrap_or_default()),
         false => own.on_exhausted,
     };

@@ -389,6 +389,9 @@ fn the_caps_of_whoever_runs_a_workflow_hold_whatever_it_says() {
     let default = capped("{ usd = \"0.05\" }", dollars(Some(OnExhausted::Unlimited)));
     assert_eq!(default.on_exhausted, Some(OnExhausted::BlockNew));
     assert_eq!(capped("{ usd = \"0.05\" }", dollars(None)).on_exhausted, None);
+    let wall = Budget { wall: Some(hour), ..Budget::default() };
+    let timed = capped("{ usd = \"1\", on_exhausted = \"unlimited\" }", wall);
+    assert_eq!(timed.on_exhausted, Some(OnExhausted::BlockNew));
     let tree =
         Budget { tree: Some(TreeCaps { tasks: 5, ..TreeCaps::default() }), ..Budget::default() };
     let grown = capped("{ tree = { depth = 2, tasks = 900 } }", tree).tree.unwrap();

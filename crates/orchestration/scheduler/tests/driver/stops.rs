@@ -26,6 +26,7 @@ use crate::{
 
 on_both! {
     a_grace_goes_on_where_a_pause_has_left_it,
+    what_becomes_of_a_task_whose_time_is_over_its_budget_says,
     what_is_merged_is_done_although_its_time_was_over_meanwhile,
     work_that_begins_as_the_run_is_paused_is_broken_off,
 }
@@ -71,6 +72,47 @@ async fn a_grace_goes_on_where_a_pause_has_left_it(world: World) {
     assert!(ending(&report, "only").ends_with("and its grace is over"), "{}", report.outcome);
     let told = world.kinds(run).await.into_iter().filter(|kind| kind == "budget.exhausted");
     assert_eq!(told.count(), 1);
+}
+
+async fn what_becomes_of_a_task_whose_time_is_over_its_budget_says(world: World) {
+    let moment = Span::from_millis(1);
+    let budget =
+        |policy| Budget { wall: Some(moment), on_exhausted: Some(policy), ..Budget::default() };
+    let mut seen_of = Vec::new();
+    for policy in [OnExhausted::Unlimited, OnExhausted::Grace(moment), OnExhausted::CancelAll] {
+        let over = Arc::new(tokio::sync::Notify::new());
+        let told = Arc::clone(&over);
+        let natives = Natives::new().with("only", move |_: AttemptJob, cancel: Cancel| {
+            let told = Arc::clone(&told);
+            async move {
+                tokio::select! {
+                    () = told.notified() => Ok(Claim::default()),
+                    () = cancel.cancelled() => Err("told to stop".to_owned()),
+                }
+            }
+        });
+        let scheduler = world.scheduler(natives, pass);
+        let spec = |task| TaskSpec { budget: budget(policy), ..task };
+        let new = scheduler.create(&one(spec), setup()).await.unwrap();
+        let (run, signals) = (new.id(), Signals::default());
+        let outside = async {
+            if policy == OnExhausted::Unlimited {
+                seen(&world, run, "budget.exhausted", 1).await;
+                over.notify_one();
+            }
+        };
+        let (report, ()) = tokio::join!(scheduler.run(new, &signals), outside);
+        let told = world.kinds(run).await.into_iter().filter(|kind| kind == "budget.exhausted");
+        seen_of.push((ending(&report.unwrap(), "only"), told.count()));
+    }
+
+    let is_over = "budget exhausted: its time of 1ms is over";
+    let expected = [
+        ("completed".to_owned(), 1),
+        (format!("{is_over}, and its grace is over"), 1),
+        (is_over.to_owned(), 0),
+    ];
+    assert_eq!(seen_of, expected);
 }
 
 /// Says that it has merged long after it was told to stop.
