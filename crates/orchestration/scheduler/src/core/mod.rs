@@ -44,6 +44,7 @@ mod waits; // What waits for somebody outside.
 #[cfg(test)]
 mod tests;
 
+pub(crate) use phases::heeds_evidence;
 pub use {
     build::{BuildError, Builder, Planted, Standing, flatten},
     clock::is_by_clock,

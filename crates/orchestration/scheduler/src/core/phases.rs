@@ -1,7 +1,7 @@
 //! The phases of a task: its checks, its attempts, and what follows from each.
 
 use formwork_protocols::{
-    Ending, Escalation, FailureClass, Span, TaskSignal, TaskState,
+    Body, Ending, Escalation, FailureClass, Span, TaskSignal, TaskState,
     check::{CheckKind, CheckSpec, Phase},
 };
 
@@ -142,7 +142,8 @@ impl State {
     pub(super) fn retry_or_give_up(&mut self, task: TaskIndex, out: &mut Vec<Command>) {
         let node = self.node(task);
         // The ends of children are final, so a parent has no second attempt.
-        let can_repair = !node.repaired && self.is_misshapen(task);
+        let can_repair =
+            !node.repaired && heeds_evidence(&node.spec.body) && self.is_misshapen(task);
         let can_retry = node.kind == Kind::Leaf
             && (can_repair || (self.has_attempts_left(task) && !node.is_last_round));
         if can_retry {
@@ -279,6 +280,12 @@ impl State {
             (false, _) => self.check(task, Phase::Exit, out),
         }
     }
+}
+
+/// Tells whether what carries out a body is shown why its result was refused, and can put it right. What is not does once more
+/// what it has done.
+pub(crate) const fn heeds_evidence(body: &Body) -> bool {
+    !matches!(body, Body::Command { .. } | Body::Call(_))
 }
 
 /// Returns the rest before the further try of that number: a quarter of a second, doubled each time, a minute at

@@ -24,7 +24,7 @@ use super::{
     work::{BROKEN_OFF, failed_body},
 };
 use crate::{
-    core::{Builder, Standing, TaskIndex},
+    core::{Builder, Standing, TaskIndex, heeds_evidence},
     error::Error,
     ledger::Accounts,
 };
@@ -179,7 +179,8 @@ impl Folding {
                 let Some(id) = task else { return Ok(()) };
                 self.accounts.open(id, created.parent, &created.spec.budget);
                 for (index, check) in (0..).zip(&created.spec.postchecks) {
-                    if matches!(check.kind, CheckKind::Output(_)) {
+                    let is_output = matches!(check.kind, CheckKind::Output(_));
+                    if is_output && heeds_evidence(&created.spec.body) {
                         self.outputs.insert((self.standings.len(), index));
                     }
                 }
@@ -204,8 +205,8 @@ impl Folding {
                     attempt_open: false,
                     failed_check: 0,
                     repaired: false,
-                    granted: 0,
                     follows: false,
+                    granted: 0,
                     overseen: None,
                 });
             }
@@ -271,12 +272,12 @@ impl Folding {
         Ok(())
     }
 
-    /// Notes that what was to decide a check has decided it: the next run of the check begins anew.
     /// Notes what became of the commands that surround attempts.
     fn left(&mut self, note: fn(&mut Left)) {
         self.progress.iter_mut().filter_map(|progress| progress.left.as_mut()).for_each(note);
     }
 
+    /// Notes that what was to decide a check has decided it: the next run of the check begins anew.
     fn decided(&mut self, task: TaskIndex, decided: CheckPlace) {
         for (parent, place, child) in &self.deciding {
             if *parent == task
@@ -310,8 +311,8 @@ impl Folding {
         };
         match body {
             EventBody::TaskMoved(moved) => {
-                standing.state = moved.to;
                 progress.left = None;
+                standing.state = moved.to;
                 standing.ending = moved.ending;
                 if let Some(claim) = moved.claim {
                     progress.claim = Some(Box::new(claim));
@@ -325,8 +326,8 @@ impl Folding {
                 }
             }
             EventBody::AttemptStarted(started) => {
-                standing.attempt = started.number;
                 progress.left = None;
+                standing.attempt = started.number;
                 standing.attempt_open = true;
                 progress.attempt = Some(started.attempt);
                 progress.session = started.resumes;
@@ -366,7 +367,6 @@ impl Folding {
             {
                 progress.verdicts.clear();
             }
-            EventBody::CheckFinished(finished) => {
             EventBody::CheckStarted(started) if started.phase.has_effects() => {
                 standing.follows |= started.phase == Phase::Success;
                 progress.left = Some(Left::begun(started.phase, started.index));
@@ -375,6 +375,7 @@ impl Folding {
                 let next = Left::before(finished.phase, finished.index.saturating_add(1));
                 progress.left = finished.verdict.passed.then_some(next);
             }
+            EventBody::CheckFinished(finished) => {
                 if finished.phase == Phase::Exit && !finished.verdict.passed {
                     standing.failed_check = finished.index;
                     progress.count_failure(finished.index);

@@ -4,8 +4,9 @@ use formwork_protocols::{
     Cancel, Claim, OutcomeCode,
     check::{CheckKind, Phase, Verdict},
 };
-use formwork_scheduler::{AttemptJob, CheckJob, Natives, Signals};
+use formwork_scheduler::{AttemptEnd, AttemptJob, CheckJob, Executor, Natives, Scheduler, Signals};
 use serde_json::json;
+use std::sync::Arc;
 
 use crate::world::{World, done, ending, on_both, pass, plan, setup, verdict};
 
@@ -21,6 +22,7 @@ on_both! {
     results_reach_tasks_at_every_level,
     a_result_of_the_wrong_form_gets_one_round_to_be_put_right,
     a_check_that_cannot_be_run_ends_its_task_by_how_things_are_set_up_in_every_phase,
+    what_nobody_can_tell_is_not_done_again_to_put_its_result_right,
     behaviour_4_what_surrounds_attempts_is_run_and_recorded_with_its_evidence,
     behaviour_8_a_parent_does_without_a_failed_child_only_where_it_says_so,
 }
@@ -352,6 +354,35 @@ async fn a_result_of_the_wrong_form_gets_one_round_to_be_put_right(world: World)
         checks[0].verdict.reason,
         "the output does not follow its schema: /count: \"many\" is not of type \"integer\""
     );
+}
+
+async fn what_nobody_can_tell_is_not_done_again_to_put_its_result_right(world: World) {
+    let executor = Arc::new(Prints::default());
+    let scheduler = Scheduler::new(Arc::clone(&world.store), Arc::clone(&executor) as _);
+    let text = FORMED.replace("native = \"only\"", "command = [\"deploy\"]");
+    let new = scheduler.create(&plan(&text, &Natives::new()), setup()).await.unwrap();
+
+    let report = scheduler.run(new, &Signals::default()).await.unwrap();
+
+    assert_eq!(report.outcome.reason, "task only: check \"output\" failed in the only attempt");
+    assert_eq!(executor.0.load(std::sync::atomic::Ordering::SeqCst), 1);
+}
+
+/// A command whose output is of the wrong form, and how often it was run.
+#[derive(Default)]
+struct Prints(std::sync::atomic::AtomicU32);
+
+#[async_trait::async_trait]
+impl Executor for Prints {
+    async fn attempt(&self, _: AttemptJob, _: &Cancel) -> AttemptEnd {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let claim = Claim { summary: String::new(), output: Some(json!("many")) };
+        AttemptEnd::Claimed { claim, session: None, files_changed: 0 }
+    }
+
+    async fn check(&self, job: CheckJob, _: &Cancel) -> Verdict {
+        verdict(&job, true)
+    }
 }
 
 const SURROUNDED: &str = r#"
