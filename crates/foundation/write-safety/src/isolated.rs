@@ -305,7 +305,12 @@ impl Isolated {
             let note = format!("{id} {}", work.id());
             snapshot::put_file(&place, note.as_bytes(), snapshot::Durability::Synced)?;
         }
-        let paths = self.snapshots.go(root, step)?;
+        let mut paths = self.snapshots.go(root, step)?;
+        // What a merge had put in place that was broken off came in with it.
+        let was = |path: &&RelPath| base.entries().get(*path) != self.base.entries().get(*path);
+        paths.extend(base.entries().keys().filter(was).cloned());
+        paths.sort();
+        paths.dedup();
         self.begin_from(work)?;
         Ok(Merged::Done(paths))
     }

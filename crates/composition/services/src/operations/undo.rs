@@ -1,6 +1,10 @@
 //! `runs.undo`: takes back what a run has changed, and nothing else.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use formwork_protocols::{
@@ -364,6 +368,13 @@ fn carry_out(
 mod tests {
     use formwork_protocols::{AgentName, Budget, PermissionMode, WorkflowName, check::Verdict};
     use formwork_scheduler::{
+    // What a process left that died over the same.
+    let folders: BTreeSet<RelPath> =
+        come.keys().chain(go.keys()).filter_map(RelPath::parent).collect();
+    for folder in folders {
+        // It may not be there.
+        let _ = root.sweep(&folder);
+    }
         CheckJob, NativeExecutor, Natives, Scheduler, Setup,
         workflow::{Plan, SingleTask},
     };

@@ -135,6 +135,22 @@ fn work_that_goes_on_after_a_merge_was_broken_off_is_merged_as_well() {
     assert_eq!(place.files(), [has("a", "3\n"), has("b", "2\n")]);
 }
 
+#[test]
+fn what_a_merge_put_in_place_that_was_broken_off_is_told_by_the_one_that_goes_on() {
+    let place = Place::new(&[("a", "1\n"), ("b", "1\n"), ("c", "1\n")]);
+    let mut own = place.make(Means::Snapshot);
+    for path in ["a", "b"] {
+        fs::write(own.path().join(path), "2\n").unwrap();
+    }
+    let work = own.now().unwrap();
+    let made = snapshot::part(work.entries().clone());
+    let note = format!("{} {}", place.snapshots.keep_part(&made).unwrap(), work.id());
+    fs::write(own.place.join(MERGING), note).unwrap();
+    fs::write(place.ws.join("a"), "2\n").unwrap();
+
+    assert_eq!(merge(&place, &mut own), done(&["a", "b"]));
+}
+
 fn merge(place: &Place, own: &mut Isolated) -> Merged {
     own.merge(&place.root(), &WriteRules::everything()).unwrap()
 }

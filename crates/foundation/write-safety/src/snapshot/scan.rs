@@ -12,6 +12,7 @@ use crate::{
     replace::{Old, TEMP_PREFIX},
     root::{Access, Entry, Kind, Last, Root, Spot, Stat},
     rules::is_git,
+    sweep,
 };
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::{
@@ -114,8 +115,13 @@ fn visit(
         ignores.enter(folder)?;
     }
     let mut folders = Vec::new();
+    let mut is_littered = false;
     for entry in &opened.entries {
-        if is_git(&entry.name) || entry.name.as_bytes().starts_with(TEMP_PREFIX.as_bytes()) {
+        if is_git(&entry.name) {
+            continue;
+        }
+        if entry.name.as_bytes().starts_with(TEMP_PREFIX.as_bytes()) {
+            is_littered |= sweep::writer(&entry.name, TEMP_PREFIX).is_some_and(sweep::is_gone);
             continue;
         }
         let path = folder.join(&entry.name);
@@ -135,6 +141,10 @@ fn visit(
         }
     }
     drop(opened); // However deep a workspace is, one folder is open at a time.
+    if is_littered {
+        // What a process was killed over is nobody's any more. Where it cannot be removed, it is in nobody's way.
+        let _ = root.sweep(folder);
+    }
     for (folder, said) in folders {
         visit(root, &folder, said, ignores, scan)?;
     }

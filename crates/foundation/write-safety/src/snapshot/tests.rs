@@ -487,3 +487,24 @@ fn nothing_is_reverted_where_one_content_is_not_kept() {
     assert!(matches!(failed, Err(Error::Damaged { .. })), "{failed:?}");
     assert!(ws.join("new").exists());
 }
+
+#[test]
+fn what_a_dead_process_was_writing_is_swept_by_the_next_look_and_what_a_living_one_writes_is_not() {
+    let temp = tempfile::tempdir().unwrap();
+    let (workspace, kept) = (temp.path().join("ws"), temp.path().join("kept"));
+    std::fs::create_dir_all(workspace.join("a/b")).unwrap();
+    let mut dead = std::process::Command::new("true").spawn().unwrap();
+    dead.wait().unwrap();
+    let left = workspace.join(format!("a/b/.formwork-tmp-{}-3", dead.id()));
+    let own = workspace.join(format!("a/b/.formwork-tmp-{}-3", std::process::id()));
+    for file in [&left, &own, &workspace.join("a/f")] {
+        std::fs::write(file, "x").unwrap();
+    }
+    let root = Root::open(&workspace).unwrap();
+
+    let taken = Snapshots::open(kept).unwrap().take(&root, Which::NotIgnored).unwrap();
+
+    let names: Vec<String> = taken.entries().keys().map(ToString::to_string).collect();
+    assert_eq!(names, ["a", "a/b", "a/f"]);
+    assert_eq!((left.exists(), own.exists()), (false, true));
+}
