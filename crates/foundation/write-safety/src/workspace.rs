@@ -9,7 +9,7 @@ use crate::{
     replace::{self, Old, Staged, TEMP_PREFIX, rename_new, sync_folder},
     root::{Access, Kind, Last, Root, Spot},
     rules::WriteRules,
-    snapshot::Snapshots,
+    snapshot::{MAX_KEPT, Snapshots},
     text::{Encoding, Text},
     trash::{Removal, Trash, Trashed},
     tree::{self, Node},
@@ -857,6 +857,8 @@ impl Workspace {
     fn keep_spot(&self, spot: &Spot) -> Result<(), Error> {
         let Some(keeps) = &self.keeps else { return Ok(()) };
         match spot.stat.map(|stat| stat.kind) {
+            // As in a snapshot: what is larger is known by its hash alone.
+            Some(Kind::File) if spot.stat.is_some_and(|stat| stat.len > MAX_KEPT) => Ok(()),
             Some(Kind::File) => keeps.keep(&spot.read()?).map(drop),
             Some(Kind::Link) => keeps.keep(&read_link(spot)?).map(drop),
             _ => Ok(()),

@@ -435,3 +435,74 @@ async fn a_folder_that_a_program_replaced_by_a_link_out_is_taken_back_and_one_of
     let undone = world.run(["undo", &run]).await;
     assert_undone(&world, &before, &undone);
 }
+
+#[tokio::test]
+async fn a_large_file_that_was_deleted_comes_back_from_the_trash_or_is_told_as_left() {
+    let world = World::new().await;
+    world.agent("worker", "one");
+    let len = (256 << 20) + 1;
+    for name in ["kept.bin", "purged.bin"] {
+        let file = fs::File::create(world.path(name)).unwrap();
+        file.set_len(len).unwrap();
+    }
+    let delete = |path: &str| ("fs.delete", json!({ "path": path, "reason": "large" }));
+    world.server.reply(&World::chat("one"), calls(&[delete("kept.bin"), delete("purged.bin")]));
+    world.server.reply(&World::chat("one"), ends("Gone."));
+    let ended = world.run(["run", "-m", "Delete them.", "--agent", "worker"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let trash = world.json(["trash", "list"]).await;
+    let entries = trash["entries"].as_array().unwrap();
+    let purged = entries.iter().find(|entry| entry["path"] == "purged.bin").unwrap();
+    world.run(["trash", "purge", purged["id"].as_str().unwrap()]).await;
+
+    let undone = world.run(["undo", &run_of(&world).await, "--json"]).await.json();
+
+    assert_eq!(undone["paths"], json!(["kept.bin"]), "{undone:#}");
+    assert_eq!(undone["left"][0]["path"], "purged.bin", "{undone:#}");
+    assert_eq!(fs::metadata(world.path("kept.bin")).unwrap().len(), len);
+    assert!(!world.path("purged.bin").exists());
+    let changed = world.events("file.changed").await;
+    let back = changed.iter().filter(|event| event["data"]["call"].is_null());
+    let back: Vec<_> = back.map(|event| event["data"]["path"].clone()).collect();
+    assert_eq!(back, ["kept.bin"]);
+    assert_eq!(world.events("run.undone").await.len(), 0);
+}
+
+#[tokio::test]
+async fn what_a_dead_process_was_writing_is_gone_with_what_is_taken_back() {
+    let world = World::new().await;
+    world.server.reply(
+        &World::chat("one"),
+        calls(&[("fs.write", json!({ "path": "deep/new.txt", "content": "new\n" }))]),
+    );
+    world.server.reply(&World::chat("one"), ends("Written."));
+    let ended = world.run(["run", "-m", "Write it."]).await;
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let mut dead = std::process::Command::new("true").spawn().unwrap();
+    dead.wait().unwrap();
+    let left = format!("deep/.formwork-tmp-{}-0", dead.id());
+    world.repo.write(&left, "half").unwrap();
+
+    let undone = world.run(["undo", &run_of(&world).await]).await;
+
+    assert_eq!(undone.code, Some(0), "{undone:#?}");
+    assert!(!world.path("deep").exists(), "{undone:#?}");
+}
+
+#[tokio::test]
+async fn no_run_begins_in_a_workspace_whose_path_the_log_cannot_hold() {
+    use std::os::unix::ffi::OsStrExt as _;
+
+    let world = World::new().await;
+    let odd = world.path(std::ffi::OsStr::from_bytes(b"odd-\xff"));
+    fs::create_dir(&odd).unwrap();
+
+    let arguments =
+        ["-C".as_ref(), odd.as_os_str(), "run".as_ref(), "-m".as_ref(), "Do it.".as_ref()];
+    let refused = world.run(arguments).await;
+
+    assert_eq!(refused.code, Some(3), "{refused:#?}");
+    assert!(refused.stderr.contains("is not UTF-8"), "{refused:#?}");
+    assert_eq!(world.server.requests().len(), 0);
+    assert_eq!(world.json(["runs", "list"]).await["runs"], json!([]));
+}

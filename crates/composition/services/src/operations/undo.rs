@@ -26,6 +26,9 @@ use crate::{
 /// How long a run is held while it is taken back. It is given back when that is done.
 const HELD: Span = Span::from_secs(60);
 
+/// Why a path stays what it is.
+const TOO_LARGE: &str = "what is or was larger than 256 MiB is not kept, and so cannot be undone";
+
 /// What is taken back.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -155,7 +158,7 @@ impl Drop for Held {
 struct Plan {
     /// Paths that are to be something, or nothing.
     wanted: BTreeMap<RelPath, Option<State>>,
-    /// Folders that were deleted, and come back whole from the trash.
+    /// Folders and large files that were deleted, and come back whole from the trash.
     folders: Vec<(RelPath, String)>,
     /// What is made of what, path by path, to be shown and recorded.
     steps: Vec<Change>,
@@ -224,16 +227,21 @@ fn is_trashed_folder(state: Option<State>) -> bool {
 }
 
 /// Finds the trash entry of a folder as a run first deleted it: what it deleted there later had come after
-/// it began.
+/// it began. Of a file it is the one that has the content.
 fn trashed(
     trash: &Trash,
     run: RunId,
     root: &Path,
-    folder: &RelPath,
+    (path, state): (&RelPath, State),
 ) -> Result<Option<String>, formwork_write_safety::Error> {
-    let (run, path, root) = (run.to_string(), folder.to_string(), root.to_string_lossy());
+    let (run, path, root) = (run.to_string(), path.to_string(), root.to_string_lossy());
+    let content = state.hash.filter(|_| !is_trashed_folder(Some(state)));
+    let content = content.map(|hash| hash.to_hex().to_string());
     let mut entries = trash.list()?.into_iter();
-    let found = entries.find(|it| it.run == run && it.path == path && it.root == root);
+    let found = entries.find(|it| {
+        let has_content = content.as_ref().is_none_or(|hash| it.blake3 == *hash);
+        it.run == run && it.path == path && it.root == root && has_content
+    });
     Ok(found.map(|entry| entry.id))
 }
 
@@ -287,8 +295,8 @@ fn plan(
             plan.left.push(Left { path: path.to_string(), reason });
             continue;
         }
-        if is_trashed_folder(before) {
-            match trashed(trash, run, root.path(), &path)? {
+        if let Some(was) = before.filter(|was| is_trashed_folder(Some(*was))) {
+            match trashed(trash, run, root.path(), (&path, was))? {
                 Some(id) => {
                     let (after, folder) = (before, path.clone());
                     plan.steps.push(Change { at: to, path: folder, before: now, after });
@@ -304,9 +312,18 @@ fn plan(
         if now == before {
             continue;
         }
+        if now.is_none()
+            && let Some(was) = before.filter(|was| !snapshots.keeps(was))
+            && let Some(id) = trashed(trash, run, root.path(), (&path, was))?
+        {
+            // Larger than what is kept of contents, and whole in the trash.
+            plan.diff.push_str(&format!("{path}: comes back from the trash\n"));
+            plan.steps.push(Change { at: to, path: path.clone(), before: now, after: before });
+            plan.folders.push((path, id));
+            continue;
+        }
         if [before, now].into_iter().flatten().any(|state| !snapshots.keeps(&state)) {
-            let reason = "what is or was larger than 256 MiB is not kept, and so cannot be undone";
-            plan.left.push(Left { path: path.to_string(), reason: reason.to_owned() });
+            plan.left.push(Left { path: path.to_string(), reason: TOO_LARGE.to_owned() });
             continue;
         }
         let content = |state: Option<State>| {
@@ -341,7 +358,8 @@ fn plan(
     Ok(plan)
 }
 
-/// Does what was decided: first what is to go, then folders from the trash, then what is to be something.
+/// Does what was decided: first what is to go, then what comes from the trash, then what is to be something. Returns what
+/// is not what it was nonetheless.
 fn carry_out(
     ground: &Ground,
     trash: &Trash,
@@ -350,6 +368,13 @@ fn carry_out(
     let Ground { snapshots, root } = ground;
     let (come, go): (BTreeMap<_, _>, BTreeMap<_, _>) =
         plan.wanted.into_iter().partition(|(_, state)| state.is_some());
+    // What a process left that died over the same.
+    let folders: BTreeSet<RelPath> =
+        come.keys().chain(go.keys()).filter_map(RelPath::parent).collect();
+    for folder in folders {
+        // It may not be there.
+        let _ = root.sweep(&folder);
+    }
     snapshots.revert(root, &go)?;
     let mut left = plan.left;
     let workspace =
@@ -360,7 +385,13 @@ fn carry_out(
             left.push(Left { path: folder.to_string(), reason });
         }
     }
-    snapshots.revert(root, &come)?;
+    let back: BTreeSet<RelPath> = snapshots.revert(root, &come)?.into_iter().collect();
+    let was_to = |path: &RelPath| {
+        come.get(path).is_some_and(|state| state.is_some_and(|it| it.hash.is_some()))
+    };
+    for step in plan.steps.iter().filter(|step| was_to(&step.path) && !back.contains(&step.path)) {
+        left.push(Left { path: step.path.to_string(), reason: TOO_LARGE.to_owned() });
+    }
     Ok(left)
 }
 
@@ -368,13 +399,6 @@ fn carry_out(
 mod tests {
     use formwork_protocols::{AgentName, Budget, PermissionMode, WorkflowName, check::Verdict};
     use formwork_scheduler::{
-    // What a process left that died over the same.
-    let folders: BTreeSet<RelPath> =
-        come.keys().chain(go.keys()).filter_map(RelPath::parent).collect();
-    for folder in folders {
-        // It may not be there.
-        let _ = root.sweep(&folder);
-    }
         CheckJob, NativeExecutor, Natives, Scheduler, Setup,
         workflow::{Plan, SingleTask},
     };
