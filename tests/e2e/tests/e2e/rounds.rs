@@ -244,6 +244,22 @@ async fn pg_of_rounds_that_did_not_pass_the_best_is_kept() {
 }
 
 #[tokio::test]
+async fn where_nobody_can_count_the_tests_a_round_in_which_they_passed_is_the_best() {
+    let world = filled().await;
+    round(&world, "a\nb\n");
+    next(&world, "a\nx\n");
+
+    let asked = ["loop", "Make it whole.", "--test", "grep -qx b src.txt", "--mode", "auto"];
+    let more = ["--lint", "test -e never", "--rounds", "2"];
+    let ended = world.run(asked.into_iter().chain(more)).await;
+
+    assert_eq!(ended.code, Some(2), "{ended:#?}");
+    assert_eq!(world.repo.read("src.txt").unwrap(), "a\nb\n");
+    let told = &ended.stdout;
+    assert!(told.contains("kept as after round 1, the best; taken back: src.txt"), "{told}");
+}
+
+#[tokio::test]
 async fn a_loop_passes_tests_lint_and_review_and_commits_its_own_changes_alone() {
     let world = World::new().await;
     world.agent("judge", "two");

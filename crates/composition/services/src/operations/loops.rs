@@ -1,6 +1,6 @@
 //! `loops.get`: the rounds of a loop, and which of them is kept.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use formwork_protocols::{
@@ -59,7 +59,7 @@ pub struct Loop {
     pub rounds: Vec<Round>,
     /// Whether the last round passed.
     pub passed: bool,
-    /// The best round, where none passed and the suite ran in any.
+    /// The best round, where none passed and what the suite says tells them apart.
     pub best: Option<u32>,
     /// The paths that were made what they were after the best round.
     pub taken_back: Vec<String>,
@@ -155,6 +155,9 @@ impl Course {
         let before = self.before.as_ref().map(|before| &before.evidence);
         let Some(round) = self.rounds.last_mut() else { return };
         round.at = at;
+        if verdict.check == super::runs::SUITE {
+            self.suites.insert(round.number, verdict.passed);
+        }
         // After a fix all of them run again.
         round.checks.retain(|said| said.check != verdict.check);
         round.checks.push(said(verdict));
@@ -171,8 +174,14 @@ impl Course {
     }
 
     /// Returns the best round of a loop that did not pass: the one whose suite ran with the fewest new failures,
-    /// then the fewest failures; the last of those that are as good.
+    /// then the fewest failures; the last of those that are as good. Where nobody can count what the suite says, the
+    /// last of those in which it passed, if it did in any: nothing else tells them apart.
     pub(crate) fn best(&self) -> Option<&Round> {
+        if self.rounds.iter().all(|round| round.tests.is_none()) {
+            let has_passed =
+                |round: &&Round| self.suites.get(&round.number).is_some_and(|passed| *passed);
+            return self.rounds.iter().rfind(has_passed);
+        }
         let ran = self.rounds.iter().filter_map(|round| round.tests.map(|tests| (round, tests)));
         let rank = |(round, tests): &(&Round, Counts)| {
             (round.new_failures, tests.failed, std::cmp::Reverse(round.number))

@@ -71,7 +71,7 @@ pub use {
     rounds::Rounds,
     turns::{Chat, Chats, ChatsParams, List as ListChats, Said},
 };
-pub(crate) use ending::Ending;
+pub(crate) use {ending::Ending, rounds::SUITE};
 
 /// How many tasks run at once where nobody says otherwise: what one person's machine and account bear.
 const WIDTH: usize = 4;

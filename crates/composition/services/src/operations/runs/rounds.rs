@@ -64,6 +64,9 @@ pub struct Rounds {
     pub protect: Vec<String>,
 }
 
+/// What the exit check by the suite is called.
+pub(crate) const SUITE: &str = "tests";
+
 /// Makes the plan.
 pub(super) fn plan(formwork: &Formwork, asked: Rounds) -> Result<Plan, Error> {
     let unusable = |reason: &str| Error::Rounds { reason: reason.to_owned() };
@@ -110,7 +113,7 @@ pub(super) fn plan(formwork: &Formwork, asked: Rounds) -> Result<Plan, Error> {
         let compare = if asked.known_failures { Compare::New } else { Compare::All };
         let suite = CheckKind::Suite(SuiteCheck { argv, parse, compare });
         prechecks.push(CheckSpec::new("tests before", suite.clone(), TIMEOUT));
-        postchecks.push(CheckSpec::new("tests", suite, TIMEOUT));
+        postchecks.push(CheckSpec::new(SUITE, suite, TIMEOUT));
     }
     if let Some(argv) = lint {
         told.push(argv.join(" "));
