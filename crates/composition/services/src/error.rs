@@ -126,6 +126,9 @@ pub enum Error {
     /// The run has ended before.
     #[error("run {run} is {state} and cannot be {wanted}")]
     Over { run: RunId, state: RunState, wanted: &'static str },
+    /// The path of the workspace cannot be written in the log, so that no run of it could be taken up or back.
+    #[error("the path of the workspace {workspace} is not UTF-8")]
+    WorkspaceName { workspace: String },
     /// A contract that a task is to be held to cannot be read.
     #[error("the contract {path} cannot be read: {reason}")]
     Contract { path: String, reason: String },
@@ -248,6 +251,7 @@ impl Error {
             | Self::Apart { .. }
             | Self::NotForkable { .. }
             | Self::OtherWorkspace { .. }
+            | Self::WorkspaceName { .. }
             | Self::OtherTrash { .. }
             | Self::Setup { .. }
             | Self::Stopped { .. }
@@ -305,6 +309,9 @@ impl Error {
             }
             Self::OtherWorkspace { workspace, .. } | Self::OtherTrash { workspace, .. } => {
                 format!("go there, or pass -C {workspace}")
+            }
+            Self::WorkspaceName { .. } => {
+                "work in a folder whose path is UTF-8, or move this one there".to_owned()
             }
             Self::Imported { .. } => {
                 "it can be shown, audited, compared and replayed; begin a run of your own to go on".to_owned()

@@ -267,6 +267,11 @@ async fn prepare(
     params: StartParams,
 ) -> Result<Prepared, Error> {
     let StartParams { mut work, vars, model, width, commit, mode, headless } = params;
+    // The log names it, and whoever takes a run up or back has to find it again.
+    if formwork.workspace().to_str().is_none() {
+        let workspace = formwork.workspace().display().to_string();
+        return Err(Error::WorkspaceName { workspace });
+    }
     if let Work::Goal(asked) = work {
         work = Work::Goal(goal::settled(formwork, asked).await?);
     }
