@@ -92,42 +92,180 @@ pub(super) fn of_make(argv: &[String]) -> Vec<usize> {
     sets.map(|(at, _)| at).collect()
 }
 
-/// The verbs of `git` that run what they are told.
+/// What of `git` is not known to run nothing: a verb that is not on the list, which may be a program called `git-…` or an alias,
+/// and words of known verbs by which these run programs.
 pub(super) fn of_git(argv: &[String]) -> Vec<usize> {
-    const RUN: [&str; 8] = [
-        "difftool",
-        "filter-branch",
-        "for-each-repo",
-        "hook",
-        "instaweb",
-        "mergetool",
-        "send-email",
-        "web--browse",
-    ];
-    let mut places: Vec<usize> = Vec::new();
-    let has = |verb: &str| argv.iter().any(|word| word == verb);
-    for (at, word) in argv.iter().enumerate().skip(1) {
-        let is_run = match word.as_str() {
-            "run" => has("bisect"),
-            "foreach" => has("submodule"),
-            verb => {
-                RUN.contains(&verb)
-                    || ((has("difftool") || has("mergetool"))
-                        && (verb.starts_with("-t")
-                            || verb.starts_with("--tool")
-                            || verb.starts_with("--ext")))
-                    || (has("clone")
-                        && (verb.starts_with("-c")
-                            || verb.starts_with("-u")
-                            || verb.starts_with("--conf")))
-            }
-        };
-        if is_run {
+    let is_option = |word: &String| word.starts_with('-');
+    let (mut places, mut at) = (Vec::new(), 1);
+    while let Some(word) = argv.get(at).filter(|word| is_option(word)) {
+        if !GIT_LEADING.contains(&word.as_str()) {
             places.push(at);
+        }
+        if GIT_VALUED.contains(&word.as_str()) {
+            at += 1;
+            places.push(at);
+        }
+        at += 1;
+    }
+    let Some(verb) = argv.get(at).map(String::as_str) else { return places };
+    if !GIT_VERBS.contains(&verb) {
+        places.push(at);
+        return places;
+    }
+    let rest = argv.iter().enumerate().skip(at + 1);
+    let first = rest.clone().find(|(_, word)| !is_option(word));
+    let starts = |word: &str, with: &[&str]| with.iter().any(|it| word.starts_with(it));
+    for (place, word) in rest {
+        let letters = word.strip_prefix('-').filter(|it| !it.starts_with('-')).unwrap_or_default();
+        let is_first = first.is_some_and(|(first, _)| first == place);
+        let runs = match verb {
+            _ if word == "--help" => true,
+            "archive" => starts(word, &["--r"]),
+            "bisect" if is_first => !GIT_BISECT.contains(&word.as_str()),
+            // Without one, its first option decides what is done, and the others do not.
+            "config" => place == at + 1 && !GIT_CONFIG.contains(&word.as_str()),
+            "clone" => {
+                letters.contains(['c', 'u']) || starts(word, &["--co"]) || word.contains("::")
+            }
+            "submodule" if is_first => !GIT_SUBMODULE.contains(&word.as_str()),
+            // A strategy is a program called `git-merge-…`.
+            "merge" | "pull" | "rebase" | "cherry-pick" | "revert"
+                if starts(word, &["--str"]) && !starts(word, &["--strategy-"]) =>
+            {
+                let joined = word.split_once('=').map(|(_, value)| value);
+                !is_strategy(joined.or_else(|| argv.get(place + 1).map(String::as_str)))
+            }
+            "merge" | "pull" | "rebase" if letters.contains('s') => match letters {
+                "s" => !is_strategy(argv.get(place + 1).map(String::as_str)),
+                _ => !letters.starts_with(['m', 'X']) && !is_strategy(letters.strip_prefix('s')),
+            },
+            // An address such as `ext::sh -c …` names a program called `git-remote-…`.
+            "fetch" | "ls-remote" | "pull" | "push" | "remote" | "submodule" => word.contains("::"),
+            _ => false,
+        };
+        if runs {
+            places.push(place);
         }
     }
     places
 }
+
+/// The options of `git` itself that change nothing of what it runs.
+const GIT_LEADING: [&str; 8] = [
+    "--glob-pathspecs",
+    "--literal-pathspecs",
+    "--no-optional-locks",
+    "--no-pager",
+    "--no-replace-objects",
+    "--version",
+    "-P",
+    "-v",
+];
+
+/// Those that are followed by a word of their own.
+const GIT_VALUED: [&str; 7] =
+    ["--attr-source", "--config-env", "--git-dir", "--namespace", "--work-tree", "-C", "-c"];
+
+/// The verbs of `git` that run no program of their arguments' choosing, but for the options that are looked at besides. Each
+/// is built in, so that neither an alias nor a program can take its place.
+const GIT_VERBS: &[&str] = &[
+    "add",
+    "am",
+    "annotate",
+    "apply",
+    "archive",
+    "bisect",
+    "blame",
+    "branch",
+    "bundle",
+    "cat-file",
+    "check-attr",
+    "check-ignore",
+    "check-mailmap",
+    "check-ref-format",
+    "checkout",
+    "cherry",
+    "cherry-pick",
+    "clean",
+    "clone",
+    "commit",
+    "commit-tree",
+    "config",
+    "count-objects",
+    "describe",
+    "diff",
+    "diff-files",
+    "diff-index",
+    "diff-tree",
+    "fetch",
+    "for-each-ref",
+    "format-patch",
+    "fsck",
+    "gc",
+    "grep",
+    "hash-object",
+    "init",
+    "log",
+    "ls-files",
+    "ls-remote",
+    "ls-tree",
+    "merge",
+    "merge-base",
+    "merge-file",
+    "merge-tree",
+    "mv",
+    "name-rev",
+    "notes",
+    "pack-refs",
+    "prune",
+    "pull",
+    "push",
+    "range-diff",
+    "read-tree",
+    "rebase",
+    "reflog",
+    "remote",
+    "repack",
+    "reset",
+    "restore",
+    "rev-list",
+    "rev-parse",
+    "revert",
+    "rm",
+    "shortlog",
+    "show",
+    "show-branch",
+    "show-ref",
+    "sparse-checkout",
+    "stash",
+    "status",
+    "stripspace",
+    "submodule",
+    "switch",
+    "symbolic-ref",
+    "tag",
+    "update-index",
+    "update-ref",
+    "verify-commit",
+    "verify-tag",
+    "version",
+    "whatchanged",
+    "worktree",
+    "write-tree",
+];
+
+const GIT_BISECT: [&str; 9] =
+    ["bad", "good", "log", "new", "old", "reset", "skip", "start", "terms"];
+
+const GIT_CONFIG: [&str; 7] = ["--get", "--get-all", "--get-regexp", "--list", "-l", "get", "list"];
+
+fn is_strategy(name: Option<&str>) -> bool {
+    const KNOWN: [&str; 6] = ["octopus", "ort", "ours", "recursive", "resolve", "subtree"];
+    name.is_some_and(|name| KNOWN.contains(&name))
+}
+
+const GIT_SUBMODULE: [&str; 9] =
+    ["absorbgitdirs", "add", "deinit", "init", "set-branch", "status", "summary", "sync", "update"];
 
 /// What `sed` is told to do, as far as it could be to run or write something.
 pub(super) fn of_sed(argv: &[String]) -> Vec<usize> {

@@ -337,3 +337,94 @@ fn what_only_bash_knows_is_nothing_to_other_shells() {
     denies(&["*"], &["ksh -c ls", "mksh -c ls"]);
     allows(&["ls *"], &["sh -c 'ls -l | ls 2>&1 && [ -f \"$x\" ] || echo $((1 + 2))'"]);
 }
+
+#[test]
+fn a_wildcard_covers_no_verb_of_git_that_runs_what_it_is_told() {
+    denies(
+        &["git *"],
+        &[
+            "git remote-ext origin 'sh -c x'",
+            "git upload-pack .",
+            "git clone 'ext::sh -c x' y",
+            "git fetch ext::x",
+            "git pull ext::x",
+            "git push fd::7",
+            "git ls-remote 'ext::sh -c x'",
+            "git remote add x 'ext::sh -c x'",
+            "git submodule add ext::x",
+            "git bisect run ./x",
+            "git bisect visualize",
+            "git rebase --exec ./x HEAD~1",
+            "git rebase --exe=./x HEAD~1",
+            "git rebase -x ./x HEAD~1",
+            "git submodule foreach ./x",
+            "git submodule --quiet foreach ./x",
+            "git filter-branch --tree-filter ./x",
+            "git difftool",
+            "git mergetool",
+            "git config alias.x '!./x'",
+            "git config core.pager ./x",
+            "git config --global core.pager ./x",
+            "git instaweb",
+            "git send-email x",
+            "git help log",
+            "git log --help",
+            "git grep -O./x pat",
+            "git archive --remote=ext::x HEAD",
+            "git archive --rem x HEAD",
+            "git archive --exec=./x HEAD",
+            "git ls-remote --upload-pack=./x .",
+            "git ls-remote --exec=./x .",
+            "git lfs pull",
+            "git anything",
+            "git -C sub status",
+            "git --namespace x status",
+            "git -p log",
+            "git --exec-path=. status",
+            "git merge -s evil x",
+            "git merge -sevil x",
+            "git merge -nsevil x",
+            "git merge --strategy=evil x",
+            "git pull --strat evil",
+            "git rebase -s evil x",
+            "git cherry-pick --strategy=evil x",
+            "git clone -qc core.sshCommand=x a b",
+            "git clone --co=core.sshCommand=x a b",
+            "git daemon",
+            "git credential fill",
+            "git maintenance start",
+        ],
+    );
+    denies(
+        &["git -C sub *", "git --no-pager *"],
+        &["git -C sub bisect run ./x", "git --no-pager evil"],
+    );
+    allows(
+        &["git *"],
+        &[
+            "git status --short",
+            "git --no-pager log -p -3",
+            "git --version",
+            "git diff HEAD -- src",
+            "git config --get user.name",
+            "git config --list",
+            "git bisect start",
+            "git bisect good v1",
+            "git submodule update --init",
+            "git merge -s ours x",
+            "git merge --strategy=ort -X theirs --squash --stat x",
+            "git commit -s -m 'a::b'",
+            "git stash",
+            "git worktree list",
+            "git fetch origin a:b",
+            "git clone --depth 1 https://example.com/x",
+            "git branch --remotes",
+            "git rebase main",
+        ],
+    );
+    allows(
+        &["git lfs *", "git config user.name *", "git bisect run ./test"],
+        &["git lfs pull", "git config user.name x", "git bisect run ./test"],
+    );
+    allows(&["git -C sub status *"], &["git -C sub status"]);
+}
