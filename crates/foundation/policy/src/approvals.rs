@@ -51,9 +51,16 @@ impl Grants {
     }
 }
 
-/// Says whether a call runs where calls run by themselves. Elsewhere the same words start something else.
-pub fn is_here(arguments: &Value) -> bool {
-    arguments.get("cwd").is_none_or(|cwd| cwd.is_null() || cwd == "." || cwd == "")
+/// Returns the folder that a call runs in, where that is not the one in which calls run by themselves. Elsewhere the same words
+/// start something else.
+pub fn elsewhere(arguments: &Value) -> Option<&str> {
+    let cwd = arguments.get("cwd").filter(|cwd| !cwd.is_null())?;
+    // What is no text is no folder either, and least of all the one where calls run by themselves.
+    Some(cwd.as_str().unwrap_or("?")).filter(|cwd| !matches!(*cwd, "" | "."))
+}
+
+fn is_here(arguments: &Value) -> bool {
+    elsewhere(arguments).is_none()
 }
 
 fn reaches(cover: &Cover, call: &Call<'_>) -> bool {

@@ -1,6 +1,6 @@
 //! Which programs may be run, and with which arguments.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, ops::Range, sync::Arc};
 
 use crate::Error;
 
@@ -9,6 +9,7 @@ mod guarded;
 mod program;
 mod script;
 mod text;
+mod variable;
 
 use program::{Program, ShellCall};
 
@@ -33,8 +34,8 @@ pub struct CommandPatterns(Arc<[Pattern]>);
 /// What the words of a command mean where it runs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Meaning<'a> {
-    /// Whether it runs in another folder than the one from which patterns name programs by where they lie.
-    pub elsewhere: bool,
+    /// The folder that it runs in, as the call names it; none is the top of the workspace, for which patterns are meant.
+    pub folder: Option<&'a str>,
     /// The programs that are found by their name alone and are files of the workspace, each with where it lies. Whoever
     /// works there can put one in the place of the program that a pattern means.
     pub within: Option<&'a BTreeMap<String, String>>,
@@ -73,7 +74,7 @@ impl CommandPatterns {
     /// # Errors
     /// Why it may not be run, for the model.
     pub fn check(&self, argv: &[String], meaning: Meaning<'_>) -> Result<(), String> {
-        self.judge(true, meaning).check(argv)
+        self.check_by(argv, true, meaning)
     }
 
     /// Checks a program and its arguments, where text of a shell is only run if a pattern spells it out.
@@ -85,12 +86,18 @@ impl CommandPatterns {
         argv: &[String],
         meaning: Meaning<'_>,
     ) -> Result<(), String> {
-        self.judge(false, meaning).check(argv)
+        self.check_by(argv, false, meaning)
     }
 
-    fn judge<'a>(&'a self, texts: bool, meaning: Meaning<'a>) -> Judge<'a> {
-        let Meaning { elsewhere, within } = meaning;
-        Judge { patterns: &self.0, texts, moved: elsewhere, within }
+    fn check_by(&self, argv: &[String], texts: bool, meaning: Meaning<'_>) -> Result<(), String> {
+        let Meaning { folder, within } = meaning;
+        let judge = Judge { patterns: &self.0, texts, moved: folder.is_some(), within };
+        let Some(folder) = folder else { return judge.check(argv) };
+        let there: Vec<Pattern> = self.0.iter().filter_map(|it| it.within(folder)).collect();
+        match (Judge { patterns: &there, moved: false, ..judge }).check(argv) {
+            Ok(()) => Ok(()),
+            Err(_) => judge.check(argv),
+        }
     }
 
     /// Returns the files that redirections of shell text in a command would write, where they are known.
@@ -111,7 +118,8 @@ struct Judge<'a> {
     patterns: &'a [Pattern],
     /// Whether text of a shell may be run that no pattern spells out.
     texts: bool,
-    /// Whether it runs elsewhere, or shell text has gone to another folder before: the same name is another file there.
+    /// Whether it runs elsewhere, or shell text has gone to another folder before: the same name is another file there, and
+    /// many programs run what they find where they are.
     moved: bool,
     /// The programs that are files of the workspace although only their name is given.
     within: Option<&'a BTreeMap<String, String>>,
@@ -133,13 +141,15 @@ impl Judge<'_> {
         }
         self.is_itself(name)?;
         let is_whole = || self.patterns.iter().any(|pattern| pattern.is(argv));
-        if let Program::Shell(_) | Program::Starts(_) = program::of(name) {
+        if let Program::Shell(_) | Program::Starts(_) | Program::Env = program::of(name) {
             self.stays(name)?;
         }
         match program::of(name) {
             Program::Refused(reason) => Err(format!("{name} {reason}")),
             // Nothing is left to guess in a command that a pattern spells out whole.
-            Program::Shell(_) | Program::Starts(_) if is_whole() && !self.moved => Ok(()),
+            Program::Shell(_) | Program::Starts(_) | Program::Env if is_whole() && !self.moved => {
+                Ok(())
+            }
             Program::Shell(dialect) => match program::shell(last, dialect.is_some())? {
                 ShellCall::File(file) => {
                     program::known(last, file)?;
@@ -162,6 +172,13 @@ impl Judge<'_> {
                 starts.push(at + inner);
                 self.check_chain(argv, starts)
             }
+            Program::Env => {
+                let (inner, sets) = program::env(last)?;
+                program::known(last, inner)?;
+                self.check_given(argv, at, sets)?;
+                starts.push(at + inner);
+                self.check_chain(argv, starts)
+            }
             Program::Plain(guarded) => {
                 let words = guarded.found_in(last);
                 if !self.names(argv, starts, &[]) {
@@ -169,6 +186,9 @@ impl Judge<'_> {
                     return Err(format!("{} matches no allowed command: {list}", shown(argv)));
                 }
                 self.stays(name)?;
+                if self.moved && !self.all_may_run() && !guarded.stays_itself(name, &words) {
+                    return Err(elsewhere(name));
+                }
                 // What a shell puts in may be such an option as well.
                 let unknown =
                     last.iter().position(|word| guarded.has_any() && script::is_unknown(word));
@@ -185,6 +205,23 @@ impl Judge<'_> {
                 inner.try_for_each(|inner| self.check_nested(inner, starts.len()))
             }
         }
+    }
+
+    /// Checks the variables that `env`, which begins at a place of `argv`, gives to a program: one that is not known to be
+    /// harmless has to stand in a pattern.
+    fn check_given(self, argv: &[String], env: usize, sets: Range<usize>) -> Result<(), String> {
+        let from = argv.get(env..).unwrap_or_default();
+        let is_spelled = |at: usize| {
+            self.patterns.iter().any(|pattern| pattern.matches(from) && pattern.spells(at))
+        };
+        for at in sets {
+            let set = from.get(at).map(String::as_str).unwrap_or_default();
+            let name = set.split('=').next().unwrap_or_default();
+            if !variable::may_be_given(name, self.all_may_run()) && !is_spelled(at) {
+                return Err(text::may_not(name));
+            }
+        }
+        Ok(())
     }
 
     fn check_nested(self, argv: &[String], depth: usize) -> Result<(), String> {
@@ -281,6 +318,24 @@ impl Pattern {
         Ok(Self { words, open })
     }
 
+    /// Returns what it allows in a folder, where it is written for that: `env -C FOLDER PROGRAM …`.
+    fn within(&self, folder: &str) -> Option<Self> {
+        let plain = |path: &str| {
+            let path = path.trim_end_matches('/');
+            path.strip_prefix("./").unwrap_or(path).to_owned()
+        };
+        let is_within = |words: &[Word]| match words {
+            [Word::Exactly(env), Word::Exactly(option), Word::Exactly(named)] => {
+                env == "env" && option == "-C" && plain(named) == plain(folder)
+            }
+            _ => false,
+        };
+        let (before, words) = self.words.split_at_checked(3)?;
+        let names_program = matches!(words.first(), Some(Word::Exactly(_)));
+        (is_within(before) && names_program)
+            .then(|| Self { words: words.to_vec(), open: self.open })
+    }
+
     fn matches(&self, argv: &[String]) -> bool {
         let long_enough = argv.len() >= self.words.len();
         let fits = long_enough && (self.open || argv.len() == self.words.len());
@@ -327,7 +382,9 @@ fn split(text: &str) -> Result<Vec<(String, bool)>, &'static str> {
 
 fn elsewhere(name: &str) -> String {
     format!(
-        "{name} may be another file in another folder than the top of the workspace; do without cd and cwd"
+        "{name} may be or run another file in another folder than the top of the workspace, for which patterns are meant: do \
+         without cd and cwd, or whoever starts the run names the folder in a pattern, `env -C FOLDER {name} *`, for calls \
+         with that cwd"
     )
 }
 

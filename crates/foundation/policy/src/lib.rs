@@ -48,7 +48,7 @@ mod kept; // A file of the user's own.
 mod error;
 
 pub use {
-    approvals::{ApprovalBook, Grants, Unattended, alike, exact, is_here},
+    approvals::{ApprovalBook, Grants, Unattended, alike, elsewhere, exact},
     command::{CommandPatterns, Meaning},
     denials::Denials,
     error::Error,

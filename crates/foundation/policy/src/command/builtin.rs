@@ -1,8 +1,9 @@
 //! What a shell does by itself.
 
 use super::{
-    program::is_dangerous,
     script::{Dialect, is_unknown},
+    text::may_not,
+    variable::{self, Value},
 };
 
 /// What is to be said of a command of shell text.
@@ -83,6 +84,9 @@ pub(super) fn judge(words: &[String], dialect: Dialect, all_may_run: bool) -> Ju
 
 /// For those whose words name variables: each must be known, and name nothing that makes programs run others.
 fn setters(name: &str, words: &[String], letters: &str, all_may_run: bool) -> Result<(), String> {
+    let is_exported = name == "export"
+        || (letters.contains('x')
+            && words.iter().any(|word| word.starts_with(['-', '+']) && word.contains('x')));
     for word in words {
         if let Some(options) = word.strip_prefix(['-', '+']) {
             // A name behind an option in the same word is not looked at.
@@ -91,13 +95,21 @@ fn setters(name: &str, words: &[String], letters: &str, all_may_run: bool) -> Re
             }
             continue;
         }
-        sets(name, word, all_may_run)?;
+        match is_exported {
+            true => sets(name, word, |it| variable::may_be_given(it, all_may_run))?,
+            false => sets(name, word, plainly(all_may_run))?,
+        }
     }
     Ok(())
 }
 
+/// Says whether a variable may be set to anything, for the shell.
+fn plainly(all_may_run: bool) -> impl Fn(&str) -> bool {
+    move |name| variable::may_be_set(name, Value::Unknown, all_may_run)
+}
+
 /// Judges a word that names a variable, and may say what it is to be.
-fn sets(name: &str, word: &str, all_may_run: bool) -> Result<(), String> {
+fn sets(name: &str, word: &str, may: impl Fn(&str) -> bool) -> Result<(), String> {
     if is_unknown(word) || word.contains(['$', '`', '[', '(']) {
         return Err(format!(
             "{} of {name} may name any variable or hold what a shell would run",
@@ -105,19 +117,24 @@ fn sets(name: &str, word: &str, all_may_run: bool) -> Result<(), String> {
         ));
     }
     let variable = word.split(['=', '+']).next().unwrap_or_default();
-    match is_dangerous(variable, all_may_run) {
-        true => Err(format!("{name} may set {variable}, which may make programs run others")),
-        false => Ok(()),
+    match may(variable) || !is_name(variable) {
+        true => Ok(()),
+        false => Err(may_not(variable)),
     }
 }
 
+/// Says whether a word can be the name of a variable. Others are what an option of such a command takes.
+fn is_name(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_')
+}
+
 fn getopts(words: &[String], all_may_run: bool) -> Result<(), String> {
-    words.iter().take(2).try_for_each(|word| sets("getopts", word, all_may_run))
+    words.iter().take(2).try_for_each(|word| sets("getopts", word, plainly(all_may_run)))
 }
 
 fn printf(words: &[String], all_may_run: bool) -> Result<(), String> {
     match words {
-        [option, variable, ..] if option == "-v" => sets("printf", variable, all_may_run),
+        [option, variable, ..] if option == "-v" => sets("printf", variable, plainly(all_may_run)),
         [first, ..] if first.starts_with('-') && first != "-" && first != "--" => {
             Err(format!("{first} of printf may set any variable"))
         }
@@ -130,10 +147,9 @@ fn printf(words: &[String], all_may_run: bool) -> Result<(), String> {
     }
 }
 
-/// `set -k` would make variables of words.
+/// `set -k` would make variables of words, and `set -a` would give each to programs.
 fn set(words: &[String]) -> Result<(), String> {
-    const NAMED: [&str; 12] = [
-        "allexport",
+    const NAMED: [&str; 11] = [
         "errexit",
         "errtrace",
         "functrace",
@@ -158,7 +174,7 @@ fn set(words: &[String]) -> Result<(), String> {
             return Ok(());
         }
         let named = letters.contains('o').then(|| words.next());
-        let is_known = letters.bytes().all(|letter| b"aefmnuvxCETo".contains(&letter));
+        let is_known = letters.bytes().all(|letter| b"efmnuvxCETo".contains(&letter));
         let is_named =
             named.is_none_or(|name| name.is_none_or(|name| NAMED.contains(&name.as_str())));
         if !is_known || !is_named {

@@ -18,6 +18,14 @@ impl Guarded {
         !self.options.is_empty() || !self.leading.is_empty()
     }
 
+    /// Says whether the program does the same wherever it runs: it runs nothing that it finds there, and none of its `words`
+    /// names a file by which it would, but for commands, which are looked at for themselves.
+    pub(super) fn stays_itself(&self, name: &str, words: &[usize]) -> bool {
+        let base = name.rsplit('/').next().unwrap_or(name);
+        let is_plain = words.is_empty() || !self.commands.is_empty();
+        is_plain && ANYWHERE.contains(&base)
+    }
+
     /// Returns the places of such words in `argv`: of options, shortened ones and several in one word too.
     pub(super) fn found_in(&self, argv: &[String]) -> Vec<usize> {
         let is_option = |word: &String| word.starts_with('-');
@@ -49,6 +57,74 @@ impl Guarded {
             .collect()
     }
 }
+
+/// The programs that run nothing of the folder that they are started in.
+const ANYWHERE: &[&str] = &[
+    "basename",
+    "cat",
+    "cmp",
+    "column",
+    "comm",
+    "cp",
+    "cut",
+    "date",
+    "df",
+    "diff",
+    "dirname",
+    "du",
+    "echo",
+    "egrep",
+    "expand",
+    "false",
+    "fd",
+    "fdfind",
+    "fgrep",
+    "file",
+    "find",
+    "fmt",
+    "fold",
+    "grep",
+    "head",
+    "hexdump",
+    "jq",
+    "ln",
+    "ls",
+    "md5sum",
+    "mkdir",
+    "mktemp",
+    "mv",
+    "nl",
+    "od",
+    "paste",
+    "printf",
+    "pwd",
+    "readlink",
+    "realpath",
+    "rev",
+    "rg",
+    "rm",
+    "rmdir",
+    "sed",
+    "seq",
+    "sha1sum",
+    "sha256sum",
+    "sha512sum",
+    "sleep",
+    "sort",
+    "stat",
+    "strings",
+    "tac",
+    "tail",
+    "tee",
+    "touch",
+    "tr",
+    "tree",
+    "true",
+    "uniq",
+    "wc",
+    "which",
+    "xxd",
+];
 
 /// Says whether an option is one letter, which may share a word with others.
 fn clusters(option: &str) -> bool {

@@ -1,5 +1,7 @@
 //! Programs that run other programs.
 
+use std::ops::Range;
+
 use super::{
     guarded::{self, Guarded, nothing},
     script::{Dialect, is_unknown},
@@ -13,6 +15,8 @@ pub(super) enum Program {
     Shell(Option<Dialect>),
     /// It starts the program that some of its arguments name; the function finds where those begin.
     Starts(fn(&[String]) -> Result<usize, String>),
+    /// It is `env`, which starts a program as well, and gives it variables; [`env`] finds where that begins.
+    Env,
     /// It is itself what is run, apart from these options.
     Plain(Guarded),
 }
@@ -38,7 +42,7 @@ pub(super) fn of(name: &str) -> Program {
         "ksh" | "mksh" | "zsh" | "fish" | "csh" | "tcsh" | "elvish" | "nu" | "pwsh" => {
             Program::Shell(None)
         }
-        "env" => Program::Starts(env),
+        "env" => Program::Env,
         "busybox" | "toybox" => Program::Starts(|argv| plain(argv, 0, &[], &[])),
         "nohup" | "exec" | "command" | "builtin" => {
             Program::Starts(|argv| plain(argv, 0, &[], &[]))
@@ -231,6 +235,23 @@ fn plain(
     valued: &[&str],
 ) -> Result<usize, String> {
     let name = argv.first().map(String::as_str).unwrap_or_default();
+    let at = options(argv, flags, valued)? + operands;
+    match argv.get(at) {
+        // Such as `time A=b x`, where a shell sets a variable.
+        Some(word) if word.contains('=') => {
+            Err(format!("{word} sets a variable for a program, which may make it run others"))
+        }
+        Some(word) if operands > 0 && word.starts_with('-') => {
+            Err(format!("option {word} of {name} may run anything"))
+        }
+        Some(_) => Ok(at),
+        None => Err(format!("{name} is given no program to run")),
+    }
+}
+
+/// Finds what follows a program's options.
+fn options(argv: &[String], flags: &[&str], valued: &[&str]) -> Result<usize, String> {
+    let name = argv.first().map(String::as_str).unwrap_or_default();
     let mut at = 1;
     while let Some(word) = argv.get(at).filter(|word| word.starts_with('-') && *word != "-") {
         at += 1;
@@ -245,31 +266,23 @@ fn plain(
             it => return Err(format!("option {it} of {name} may run anything")),
         }
     }
-    at += operands;
-    match argv.get(at) {
-        // Such as `time A=b x`, where a shell sets a variable.
-        Some(word) if word.contains('=') => {
-            Err(format!("{word} sets a variable for a program, which may make it run others"))
-        }
-        Some(word) if operands > 0 && word.starts_with('-') => {
-            Err(format!("option {word} of {name} may run anything"))
-        }
-        Some(_) => Ok(at),
-        None => Err(format!("{name} is given no program to run")),
-    }
+    Ok(at)
 }
 
-/// Finds the command after `env`'s options. Variables change what every later word means.
-fn env(argv: &[String]) -> Result<usize, String> {
-    let inner = plain(
+/// Finds the command after `env`'s options and the variables that it is given, and where these stand.
+pub(super) fn env(argv: &[String]) -> Result<(usize, Range<usize>), String> {
+    let first = options(
         argv,
-        0,
         &["-i", "-0", "-v", "--ignore-environment", "--null", "--debug"],
         &["-u", "--unset"],
     )?;
+    let is_set = |word: &&String| word.contains('=') && !word.starts_with('-');
+    let rest = argv.get(first..).unwrap_or_default();
+    let inner = first + rest.iter().take_while(is_set).count();
     match argv.get(inner) {
         Some(word) if word == "-" => Err("option - of env may run anything".into()),
-        Some(_) | None => Ok(inner),
+        Some(_) => Ok((inner, first..inner)),
+        None => Err("env is given no program to run".into()),
     }
 }
 
@@ -333,61 +346,4 @@ pub(super) fn shell(argv: &[String], is_known: bool) -> Result<ShellCall<'_>, St
         true => Err(format!("{name} is given no text to run")),
         false => Err(format!("{name} alone takes shell text from its input")),
     }
-}
-
-/// Says whether a variable makes programs run code of its value's choosing, or, where only some programs may be run,
-/// others than it seems.
-pub(super) fn is_dangerous(variable: &str, all_may_run: bool) -> bool {
-    const ALWAYS: [&str; 6] =
-        ["BASHOPTS", "ENV", "GCONV_PATH", "PROMPT_COMMAND", "PS4", "SHELLOPTS"];
-    const LISTED: [&str; 42] = [
-        "AR",
-        "BROWSER",
-        "CC",
-        "CDPATH",
-        "CLASSPATH",
-        "CXX",
-        "EDITOR",
-        "FC",
-        "GOFLAGS",
-        "GRADLE_OPTS",
-        "HOME",
-        "JAVA_TOOL_OPTIONS",
-        "JDK_JAVA_OPTIONS",
-        "LD",
-        "LESSCLOSE",
-        "LESSOPEN",
-        "MAKE",
-        "MAKEFLAGS",
-        "MANPAGER",
-        "MAVEN_OPTS",
-        "NODE_OPTIONS",
-        "NODE_PATH",
-        "PAGER",
-        "PATH",
-        "PERL5DB",
-        "PERL5LIB",
-        "PERL5OPT",
-        "PYTEST_ADDOPTS",
-        "PYTEST_PLUGINS",
-        "PYTHONHOME",
-        "PYTHONPATH",
-        "PYTHONSTARTUP",
-        "RIPGREP_CONFIG_PATH",
-        "RSYNC_CONNECT_PROG",
-        "RSYNC_RSH",
-        "RUBYLIB",
-        "RUBYOPT",
-        "SHELL",
-        "TAR_OPTIONS",
-        "VISUAL",
-        "XDG_CONFIG_HOME",
-        "_JAVA_OPTIONS",
-    ];
-    let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| variable.starts_with(prefix));
-    ALWAYS.contains(&variable)
-        || begins(&["LD_", "DYLD_", "BASH_"])
-        || (!all_may_run
-            && (LISTED.contains(&variable)
-                || begins(&["GIT_", "CARGO_", "RUSTC", "RUSTDOC", "NPM_CONFIG_", "npm_config_"])))
 }

@@ -7,6 +7,8 @@ mod readings; // Where a shell might read something else than the grammar does.
 
 use tree_sitter::{Node, Parser, TreeCursor};
 
+use super::variable::Value;
+
 /// The longest text that is looked at: more is a program, and belongs into a file.
 const MAX_BYTES: usize = 64 * 1024;
 
@@ -15,6 +17,10 @@ const MAX_COMMANDS: usize = 1_000;
 
 /// What stands for what a shell puts in place of an expansion. No argument of a process can hold it.
 const UNKNOWN: char = '\0';
+
+/// What stands for the value of a variable that is not known beforehand, and is one word all the same. No text can hold it:
+/// it is no blank to a shell.
+const ANY_VALUE: char = '\u{1}';
 
 /// Which shell a text is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +34,8 @@ pub(super) enum Dialect {
 /// A text, taken apart.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Script {
-    /// Each command, as its words. One that holds what is not known beforehand is told by [`is_unknown`].
-    pub(super) commands: Vec<Vec<String>>,
+    /// Each command.
+    pub(super) commands: Vec<Command>,
     /// The files that redirections write, where they are known.
     pub(super) writes: Vec<String>,
     /// The variables that are set, with or without a command.
@@ -40,12 +46,38 @@ pub(super) struct Script {
     behind: Vec<(usize, Vec<String>)>,
 }
 
+/// A command of a text.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Command {
+    /// Its words. One that holds what is not known beforehand is told by [`is_unknown`].
+    pub(super) words: Vec<String>,
+    /// The variables that are set for it alone, each as `NAME=VALUE`: one word, whatever the value is.
+    pub(super) given: Vec<String>,
+}
+
 /// A variable that is set.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Set {
     pub(super) name: String,
-    /// Whether to a number, whatever happens.
-    pub(super) is_number: bool,
+    pub(super) value: Value,
+    pub(super) way: Way,
+    /// Whether the command that declares it makes a list of it.
+    pub(super) is_list: bool,
+    /// How it is written, as `NAME=VALUE`.
+    pub(super) written: String,
+}
+
+/// How a variable is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// For the shell.
+    Plainly,
+    /// For one command, with which it is looked at.
+    Before,
+    /// By a command such as `declare` or `local`, which reads a quoted list again.
+    Declared,
+    /// By such a command, for all programs that are started from then on.
+    Exported,
 }
 
 /// Says whether a word holds what is not known beforehand.
@@ -111,7 +143,11 @@ impl Script {
                 let mut words = words(node, text)?;
                 let behind = self.behind.iter_mut().find(|(command, _)| *command == node.id());
                 words.extend(behind.map(|(_, behind)| std::mem::take(behind)).unwrap_or_default());
-                self.commands.push(words);
+                let mut children = node.walk();
+                let given =
+                    node.children(&mut children).filter(|it| it.kind() == "variable_assignment");
+                let given = given.map(|it| assigned(it, text).1).collect();
+                self.commands.push(Command { words, given });
             }
             // What stands behind a redirection is the command's as well: `find . >out -delete`.
             "redirected_statement" => {
@@ -124,22 +160,26 @@ impl Script {
                 }
             }
             // Such as `export A=b`, whose words name variables.
-            "declaration_command" | "unset_command" => self.commands.push(declared(node, text)?),
-            "test_command" => self.commands.push(tested(node, text)),
+            "declaration_command" | "unset_command" => {
+                let words = declared(node, text)?;
+                self.declare(node, &words, text);
+                self.commands.push(Command { words, given: Vec::new() });
+            }
+            "test_command" => {
+                self.commands.push(Command { words: tested(node, text), given: Vec::new() });
+            }
             "variable_assignment" => {
-                let name = node.child_by_field_name("name");
-                let name = name.map(|name| source(name, text)).unwrap_or_default();
-                let value = node.child_by_field_name("value");
-                let is_number = value.is_some_and(|value| {
-                    let digits = source(value, text);
-                    let is_sum = value.kind() == "arithmetic_expansion";
-                    is_sum || (!digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit()))
-                });
-                self.set(name.split('[').next().unwrap_or_default(), is_number);
+                let way = match node.parent().map(|parent| parent.kind()) {
+                    // Looked at with the command.
+                    Some("declaration_command") => return Ok(()),
+                    Some("command") => Way::Before,
+                    _ => Way::Plainly,
+                };
+                self.assign(node, (way, false), text);
             }
             "for_statement" => {
                 if let Some(name) = node.child_by_field_name("variable") {
-                    self.set(source(name, text), false);
+                    self.set(source(name, text), Value::Unknown);
                 }
             }
             "arithmetic_expansion" => {
@@ -196,8 +236,29 @@ impl Script {
         Ok(())
     }
 
-    fn set(&mut self, name: &str, is_number: bool) {
-        self.sets.push(Set { name: name.to_owned(), is_number });
+    fn set(&mut self, name: &str, value: Value) {
+        let (name, written) = (name.to_owned(), String::new());
+        self.sets.push(Set { name, value, way: Way::Plainly, is_list: false, written });
+    }
+
+    fn assign(&mut self, node: Node<'_>, (way, is_list): (Way, bool), text: &str) {
+        let (name, written, value) = assigned(node, text);
+        self.sets.push(Set { name, value, way, is_list, written });
+    }
+
+    /// Takes what a command such as `declare` sets, of which `words` are the others.
+    fn declare(&mut self, node: Node<'_>, words: &[String], text: &str) {
+        let has =
+            |letter: char| words.iter().any(|it| it.starts_with(['-', '+']) && it.contains(letter));
+        let is_exported = words.first().is_some_and(|name| name == "export") || has('x');
+        let way = if is_exported { Way::Exported } else { Way::Declared };
+        let is_list = has('a') || has('A');
+        let mut children = node.walk();
+        for child in node.children(&mut children) {
+            if child.kind() == "variable_assignment" {
+                self.assign(child, (way, is_list), text);
+            }
+        }
     }
 
     /// Takes what a shell reckons: numbers, variables and signs, and nothing that is put in before.
@@ -229,7 +290,7 @@ impl Script {
                         .trim_start()
                         .trim_start_matches(['+', '-', '*', '/', '%', '&', '|', '^']);
                     if after.starts_with('=') && !after.starts_with("==") && !is_put_in {
-                        self.set(name, true);
+                        self.set(name, Value::Number);
                     }
                     self.sums.push(name.to_owned());
                 }
@@ -260,7 +321,7 @@ impl Script {
         let after_colon = rest.strip_prefix(':');
         match (after_colon.unwrap_or(rest).chars().next(), after_colon) {
             (Some('@'), _) => return Err(refused()),
-            (Some('='), _) => self.set(name, false),
+            (Some('='), _) => self.set(name, Value::Unknown),
             (Some('-' | '+' | '?'), _) | (_, None) => {}
             // A part of it, whose bounds are reckoned.
             (_, Some(bounds)) => self.sum(bounds)?,
@@ -398,6 +459,33 @@ fn declared(node: Node<'_>, text: &str) -> Result<Vec<String>, String> {
         });
     }
     Ok(words)
+}
+
+/// Returns the name of a variable that is set, how it is written as one word, and what to.
+fn assigned(node: Node<'_>, text: &str) -> (String, String, Value) {
+    let name = node.child_by_field_name("name").map(|name| source(name, text)).unwrap_or_default();
+    let is_whole = !name.contains('[');
+    let name = name.split('[').next().unwrap_or_default().to_owned();
+    let value = node.child_by_field_name("value");
+    let known = match value {
+        None => Some(String::new()),
+        Some(value) => Some(word(value, text)).filter(|it| !is_unknown(it)),
+    };
+    let kind = match (value.map(|value| value.kind()), &known) {
+        (Some("array"), _) => Value::List,
+        // One of a list is set, and so there is one.
+        _ if !is_whole => Value::List,
+        (Some("arithmetic_expansion"), _) => Value::Number,
+        (_, Some(it)) if !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit()) => {
+            Value::Number
+        }
+        (_, Some(it)) if !it.starts_with('(') => Value::Text,
+        _ => Value::Unknown,
+    };
+    let is_added = source(node, text).get(name.len()..).is_some_and(|rest| rest.starts_with("+="));
+    let known = known.filter(|_| is_whole && !is_added);
+    let written = format!("{name}={}", known.unwrap_or_else(|| ANY_VALUE.to_string()));
+    (name, written, kind)
 }
 
 /// Returns the words and signs of `[ … ]` and `[[ … ]]`.

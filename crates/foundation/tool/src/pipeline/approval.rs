@@ -1,6 +1,6 @@
 //! What the rules say of a call, and who is asked where they leave it open.
 
-use formwork_policy::{Answer, Call, Decision, HookCall, Meaning, alike, exact, is_here};
+use formwork_policy::{Answer, Call, Decision, HookCall, Meaning, alike, elsewhere, exact};
 use formwork_protocols::{
     Approval, ApprovalRequest, Blob, Cancel, Cover, EventBody, Journal, NewEvent, Principal, Span,
     ToolCall, ToolClass, ToolError, ToolErrorKind,
@@ -30,7 +30,7 @@ impl Question<'_> {
             _ => None,
         };
         let within = argv.as_ref().map(|_| lookup.within());
-        let meaning = Meaning { elsewhere: !is_here(self.arguments), within: within.as_ref() };
+        let meaning = Meaning { folder: elsewhere(self.arguments), within: within.as_ref() };
         let hosts = self.offered.tool.hosts(self.arguments);
         let mut secrets = formwork_secrets::placeholders(self.arguments);
         secrets.extend(self.offered.tool.secrets());

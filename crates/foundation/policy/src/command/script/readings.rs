@@ -123,6 +123,10 @@ fn judge(node: Node<'_>, text: &str) -> Result<(), String> {
                 _ => unclear("may be another command to a shell: write it as $(…)"),
             }
         }
+        // The text that is found for it in a file, which the text may name, is read as shell text.
+        "translated_string" => {
+            unclear("is translated, and then read again: write it without the $")
+        }
         "ansi_c_string" => match written.get(2..).and_then(|rest| unescaped(rest, "'")) {
             Some(end) if end + 3 == written.len() => Ok(()),
             _ => unclear("may end elsewhere to a shell"),
@@ -289,7 +293,7 @@ fn seen(root: Node<'_>, text: &str) -> Result<(), String> {
     for (at, byte) in bytes.iter().enumerate() {
         let begins = matches!(
             (byte, bytes.get(at + 1)),
-            (b'`', _) | (b'$', Some(b'(' | b'{' | b'[')) | (b'<' | b'>', Some(b'('))
+            (b'`', _) | (b'$', Some(b'(' | b'{' | b'[' | b'"')) | (b'<' | b'>', Some(b'('))
         );
         let slashes =
             bytes.get(..at).unwrap_or_default().iter().rev().take_while(|it| **it == b'\\').count();
@@ -306,6 +310,13 @@ fn seen(root: Node<'_>, text: &str) -> Result<(), String> {
             "heredoc_start" => true,
             _ => false,
         };
+        // A string may end with one.
+        let is_last = bytes.get(at + 1) == Some(&b'"')
+            && (node.kind() == "string" || node.parent().is_some_and(|it| it.kind() == "string"))
+            && std::iter::successors(Some(node), Node::parent)
+                .find(|it| it.kind() == "string")
+                .is_some_and(|it| it.end_byte() == at + 2);
+        let is_letter = is_letter || is_last;
         let is_seen = node.start_byte() == at
             && node.child_count() == 0
             && matches!(node.kind(), "$(" | "`" | "${" | "$((" | "<(" | ">(");

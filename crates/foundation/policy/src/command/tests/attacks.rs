@@ -339,6 +339,292 @@ fn what_only_bash_knows_is_nothing_to_other_shells() {
 }
 
 #[test]
+fn a_variable_that_a_shell_reckons_is_set_to_numbers_alone() {
+    let names = [
+        "RANDOM",
+        "SRANDOM",
+        "OPTIND",
+        "HISTCMD",
+        "SECONDS",
+        "LINENO",
+        "BASHPID",
+        "EPOCHSECONDS",
+        "BASH_ARGV0",
+        "UID",
+        "SHLVL",
+        "BASH_MONOSECONDS",
+        "_",
+        "REPLY",
+        "OPTARG",
+        "DIRSTACK",
+        "MAPFILE",
+        "PIPESTATUS",
+    ];
+    for name in names {
+        let ways = [
+            "N=1; read N <<< 'a[$(touch p)]'; echo $((N))",
+            "N=1; ((N))",
+            "N='a[$(touch p)]'; ((N))",
+        ];
+        let ways = ways.map(|way| way.replace('N', name));
+        let is_number = ["RANDOM", "SRANDOM", "OPTIND", "SECONDS"].contains(&name);
+        refuses(&LISTED, &ways.each_ref().map(String::as_str)[..if is_number { 1 } else { 3 }]);
+        if matches!(name, "_" | "REPLY" | "OPTARG") {
+            continue;
+        }
+        let ways = [
+            "N='a[$(touch p)]'",
+            "N+='a[$(touch p)]'",
+            "N='a[$(touch p)]' ls",
+            "N='a[$(touch p)]' :",
+            "env N='a[$(touch p)]' ls",
+            "export N='a[$(touch p)]'",
+            "declare N='a[$(touch p)]'",
+            "x='a[$(touch p)]'; export N=$x",
+            "x='a[$(touch p)]'; N=$x",
+            "printf -v N %s 'a[$(touch p)]'",
+            "read N <<< 'a[$(touch p)]'",
+            "for N in 'a[$(touch p)]'; do :; done",
+            "select N in 'a[$(touch p)]'; do :; done",
+            "getopts a: N -a 'a[$(touch p)]'",
+            "mapfile N <<< 'a[$(touch p)]'",
+            "let N='a[$(touch p)]'",
+            "unset N; echo ${N:='a[$(touch p)]'}",
+            "coproc N { ls; }",
+            "export N; N='a[$(touch p)]'",
+        ];
+        let ways = ways.map(|way| way.replace('N', name));
+        let ways = ways.each_ref().map(String::as_str);
+        refuses(&LISTED, &ways);
+        refuses(&["*"], &ways);
+    }
+    refuses(
+        &["*"],
+        &[
+            "declare -i x='a[$(touch p)]'",
+            "typeset -i x; x='a[$(touch p)]'",
+            "x=1; x+='a[$(touch p)]'; ((x))",
+            "x=1; command export 'x+=y'; ((x))",
+            "REPLY=1; read <<< 'a[$(touch p)]'; echo $((REPLY))",
+            "OPTARG=1; getopts a: v -a 'a[$(touch p)]'; ((OPTARG))",
+            "_=1; : 'a[$(touch p)]'; ((_))",
+            "DIRSTACK=1; pushd 'a[$(touch p)]'; ((DIRSTACK))",
+        ],
+    );
+    for allowed in [
+        "SECONDS=0; RANDOM=42; OPTIND=1; ls",
+        "while IFS= read -r line; do echo \"$line\"; done < f",
+        "IFS=, read -r a b <<< 1,2; echo $a $REPLY",
+        "for _ in 1 2; do ls; done; read -r _ x < f",
+        "ROOT=$PWD; FILES='a b'; ls $ROOT $FILES",
+        "while getopts ab: opt; do case $opt in b) echo \"$OPTARG\";; esac; done",
+    ] {
+        assert_eq!(text(&LISTED, allowed), Ok(()), "{allowed}");
+    }
+}
+
+#[test]
+fn a_list_is_read_once() {
+    let texts = [
+        "declare -a x='($(touch p))'",
+        "typeset -a x='($(touch p))'",
+        "readonly -a x='($(touch p))'",
+        "export -a x='($(touch p))'",
+        "f() { local -a x='($(touch p))'; }; f",
+        "declare -A x='([a]=$(touch p))'",
+        "declare -ga x=\"(\\$(touch p))\"",
+        "declare -a x=($'(')'$(touch p))'",
+        "y='($(touch p))'; declare -a x=\"$y\"",
+        "y='($(touch p))'; declare \"-a\" x=$y",
+        "x=(1); declare x='($(touch p))'",
+        "y='($(touch p))'; x=(1); export x=\"$y\"",
+        "y='($(touch p))'; x[0]=1; declare x=\"$y\"",
+        "y='($(touch p))'; declare -a x; declare x=\"$y\"",
+        "y='($(touch p))'; command declare -a x; declare x=\"$y\"",
+        "y='($(touch p))'; read -a x <<< 1; declare x=\"$y\"",
+        "y='($(touch p))'; read -ra x <<< 1; readonly x+=\"$y\"",
+        "command declare -a x='($(touch p))'",
+        "y='($(touch p))'; builtin declare -a x=\"$y\"",
+    ];
+    refuses(&LISTED, &texts);
+    refuses(&["*"], &texts);
+    for allowed in [
+        "declare -a x=(1 \"$(ls)\" '$(touch p)'); ls \"${x[@]}\"",
+        "y=$(ls); export z=\"$y\"; declare w=$y; readonly v='a b'",
+        "x=(1 2); x+=(3); local y=\"${x[0]}\"",
+        "declare -a x; x=($(ls)); declare -A m; read -ra words <<< 'a b'",
+    ] {
+        assert_eq!(text(&LISTED, allowed), Ok(()), "{allowed}");
+    }
+}
+
+#[test]
+fn what_is_translated_is_not_judged() {
+    let texts = [
+        "echo $\"a\"",
+        "TEXTDOMAIN=x TEXTDOMAINDIR=. ; echo $\"a\"",
+        "echo a$\"b\"c",
+        "x=$\"b\"",
+        "ls <<< $\"b\"",
+        "[[ $\"b\" == c ]]",
+        "case $\"b\" in $\"b\") ls;; esac",
+        "a=($\"b\")",
+        "echo ${x:-$\"b\"}",
+        "echo \"$(echo $\"b\")\"",
+        "echo \"a$\"$\"b\"",
+    ];
+    refuses(&["*"], &texts);
+    for allowed in
+        ["grep -c \"a$\" f", "echo '$\"b\"' # $\"b\"", "echo \\$\"b\"", "echo \"5$\" \"$\""]
+    {
+        assert_eq!(text(&["*"], allowed), Ok(()), "{allowed}");
+    }
+}
+
+#[test]
+fn a_program_is_given_no_variable_that_nobody_knows() {
+    let names = [
+        "MAKEFILES",
+        "GNUMAKEFLAGS",
+        "PYTHONUSERBASE",
+        "RUSTFLAGS",
+        "RUSTUP_HOME",
+        "RUSTUP_TOOLCHAIN",
+        "OPENSSL_CONF",
+        "GOENV",
+        "GOFLAGS",
+        "PERLLIB",
+        "LUA_INIT",
+        "BUNDLE_GEMFILE",
+        "LOCPATH",
+        "TEXTDOMAIN",
+        "TEXTDOMAINDIR",
+        "NODE_OPTIONS",
+        "NODE_PATH",
+        "npm_config_script_shell",
+        "NPM_CONFIG_PREFIX",
+        "CARGO_HOME",
+        "CARGO_TARGET_DIR",
+        "GIT_SSH",
+        "JAVA_TOOL_OPTIONS",
+        "MAVEN_OPTS",
+        "DOTNET_STARTUP_HOOKS",
+        "RUBYOPT",
+        "SOME_TOOLS_PLUGIN",
+        "http_proxy",
+        "PATH",
+        "PS4",
+        "BASH_ENV",
+    ];
+    for name in names {
+        let ways = [
+            format!("{name}=x cargo test"),
+            format!("LANG=C {name}=$x cargo test"),
+            format!("export {name}=x; cargo test"),
+            format!("{name}=x; export {name}; cargo test"),
+            format!("declare -x {name}=x; cargo test"),
+            format!("command export {name}=x; cargo test"),
+            format!("env {name}=x cargo test"),
+            format!("env -i {name}=x timeout 5 cargo test"),
+            format!("timeout 5 env {name}=x cargo test"),
+            format!("{name}=x command cargo test"),
+        ];
+        refuses(&LISTED, &ways.each_ref().map(String::as_str));
+    }
+    refuses(
+        &LISTED,
+        &["set -a; X_TOOL=x; cargo test", "set -o allexport; ls", "env A=$x cargo test"],
+    );
+    for allowed in [
+        "LANG=C LC_ALL=C.UTF-8 TZ=UTC CI=1 NO_COLOR=1 RUST_LOG=\"$level\" RUST_BACKTRACE=1 cargo test",
+        "export CI=true DEBUG=1 mine=2; cargo test",
+        "env RUST_LOG=debug timeout 5 cargo test; timeout 5 env TZ=UTC ls",
+        "seed=$(ls) cargo test",
+    ] {
+        assert_eq!(text(&LISTED, allowed), Ok(()), "{allowed}");
+    }
+    let patterns = ["env CARGO_HOME=.c cargo test *", "env X_Y=1 *", "ls *", "make"];
+    for allowed in [
+        "CARGO_HOME=.c cargo test -q",
+        "env CARGO_HOME=.c cargo test",
+        "X_Y=1 ls -l | X_Y=1 make",
+        "export X_Y=1; ls",
+    ] {
+        assert_eq!(text(&patterns, allowed), Ok(()), "{allowed}");
+    }
+    refuses(
+        &patterns,
+        &[
+            "CARGO_HOME=.c make",
+            "CARGO_HOME=.d cargo test",
+            "X_Y=2 ls",
+            "X_Y=$x ls",
+            "cargo test",
+            "X_Y=1 rm x",
+        ],
+    );
+    let why = text(&LISTED, "MAKEFILES=x cargo test").unwrap_err();
+    assert!(why.contains("MAKEFILES") && why.contains("env MAKEFILES=VALUE PROGRAM *"), "{why}");
+}
+
+#[test]
+fn a_pattern_means_the_top_of_the_workspace() {
+    let patterns = [
+        "make test",
+        "python3 tests/t.py",
+        "cargo test *",
+        "git *",
+        "ls *",
+        "sed *",
+        "sed -f x.sed f",
+        "find *",
+    ];
+    refuses(
+        &patterns,
+        &[
+            "cd src && make test",
+            "cd src; python3 tests/t.py",
+            "(cd src && cargo test)",
+            "pushd src && git status",
+            "cd src; sed -f x.sed f",
+            "cd src; find . -exec make test",
+            "cd src; timeout 5 make test",
+            "bash -c 'cd src; make test'",
+            "cd src; bash -c 'make test'",
+        ],
+    );
+    for allowed in
+        ["make test && python3 tests/t.py", "cd src && ls && sed -n 1,5p f && find . -name x"]
+    {
+        assert_eq!(text(&patterns, allowed), Ok(()), "{allowed}");
+    }
+    let judged = |patterns: &[&str], folder: &str, words: &[&str]| {
+        let argv: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let meaning = Meaning { folder: Some(folder), within: None };
+        CommandPatterns::parse(patterns).unwrap().check(&argv, meaning)
+    };
+    for words in [["make", "test"], ["python3", "tests/t.py"], ["/usr/bin/make", "test"]] {
+        assert!(judged(&patterns, "src", &words).is_err(), "{words:?}");
+    }
+    assert_eq!(judged(&patterns, "src", &["ls", "-l"]), Ok(()));
+    let there = ["env -C web make *", "make test", "env -C ./other/ *"];
+    assert_eq!(judged(&there, "web/", &["make", "test", "-k"]), Ok(()));
+    assert_eq!(judged(&there, "./web", &["timeout", "5", "make"]), Ok(()));
+    assert!(judged(&there, "web", &["bash", "-c", "make x; make y"]).is_ok());
+    for (folder, words) in [
+        ("web/x", ["make", "test"]),
+        ("src", ["make", "test"]),
+        ("other", ["make", "x"]),
+        ("web", ["npm", "test"]),
+        ("web", ["bash", "make"]),
+    ] {
+        assert!(judged(&there, folder, &words).is_err(), "{folder} {words:?}");
+    }
+    let why = judged(&patterns, "src", &["make", "test"]).unwrap_err();
+    assert!(why.contains("`env -C FOLDER make *`"), "{why}");
+}
+
+#[test]
 fn a_wildcard_covers_no_verb_of_git_that_runs_what_it_is_told() {
     denies(
         &["git *"],

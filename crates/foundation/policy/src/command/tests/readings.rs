@@ -107,3 +107,64 @@ proptest::proptest! {
         }
     }
 }
+
+/// Ways to set a variable `N` to a value `V`, to have it read again, and to reckon with it.
+const WAYS: [&str; 34] = [
+    "N=V",
+    "N=V",
+    "N+=V",
+    "N=1",
+    "N=1",
+    "N=(1)",
+    "N=(V)",
+    "N[0]=V",
+    "N=V ls",
+    "N=V :",
+    "declare N=V",
+    "declare -a N=V",
+    "declare -A N=V",
+    "declare -a N",
+    "export N=V",
+    "readonly N=V",
+    "f() { local N=V; }; f",
+    "command declare N=V",
+    "printf -v N %s V",
+    "read N <<< V",
+    "read <<< V",
+    "read -a N <<< V",
+    "for N in V; do :; done",
+    "getopts a: N -a V",
+    "getopts a: y -a V",
+    ": ${N:=V}",
+    ": V",
+    "cd . V",
+    "echo $((N))",
+    "((N))",
+    "((N = N + 1))",
+    "echo ${N} ${y[N]} ${y:N}",
+    "[[ N -eq 1 ]]",
+    "echo $\"V\"",
+];
+
+const NAMES: [&str; 12] = [
+    "x", "x", "x", "y", "RANDOM", "SECONDS", "OPTIND", "REPLY", "OPTARG", "LINENO", "DIRSTACK", "_",
+];
+
+const VALUES: [&str; 7] =
+    ["'a[$(hid)]'", "'a[$(hid)]'", "'($(hid))'", "'$(hid)'", "1", "\"$x\"", "x"];
+
+proptest::proptest! {
+    /// Whatever variables are set to, and however: nothing of it is run.
+    #[test]
+    fn what_variables_hold_is_not_run(
+        pieces in proptest::collection::vec((0..WAYS.len(), 0..NAMES.len(), 0..VALUES.len()), 1..6),
+    ) {
+        let pieces = pieces.into_iter().map(|(way, name, value)| {
+            WAYS[way].replace('V', VALUES[value]).replace('N', NAMES[name])
+        });
+        let hidden = pieces.collect::<Vec<_>>().join("; ");
+        if hidden.contains("hid") && text(&["ls *", "echo *"], &hidden).is_ok() {
+            proptest::prop_assert!(!runs_hidden(&hidden), "{:?}", hidden);
+        }
+    }
+}
