@@ -208,6 +208,10 @@ pub(crate) fn policy<'a>(
             around.secrets.insert(name.as_str().to_owned(), hosts);
         }
     }
+    for (name, commands) in permissions.iter().flat_map(|permissions| &permissions.exec_secrets) {
+        let commands = CommandPatterns::parse(commands).map_err(rules)?;
+        around.exec_secrets.insert(name.as_str().to_owned(), commands);
+    }
     if let Some(after) = permissions.and_then(|permissions| permissions.after_outside.as_ref()) {
         let sinks = |patterns: &[String]| {
             ToolPatterns::parse(patterns)

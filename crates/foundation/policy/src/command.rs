@@ -382,7 +382,7 @@ fn split(text: &str) -> Result<Vec<(String, bool)>, &'static str> {
 
 fn elsewhere(name: &str) -> String {
     format!(
-        "{name} may be or run another file in another folder than the top of the workspace, for which patterns are meant: do \
+        "{name} may be another file, or run one, in another folder than the top of the workspace, for which patterns are meant: do \
          without cd and cwd, or whoever starts the run names the folder in a pattern, `env -C FOLDER {name} *`, for calls \
          with that cwd"
     )

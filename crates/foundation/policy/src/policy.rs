@@ -27,6 +27,8 @@ pub struct Rules {
     pub hosts: Option<HostPatterns>,
     /// Where each secret may be sent, by its name. One that is not named here is sent nowhere.
     pub secrets: BTreeMap<String, HostPatterns>,
+    /// The commands of `exec` that each secret may stand in, by its name. One that is not named here stands in none.
+    pub exec_secrets: BTreeMap<String, CommandPatterns>,
     /// The tools that text from outside must not reach unseen.
     pub sinks: Sinks,
     /// What may not be changed, whoever asks.
@@ -52,6 +54,7 @@ impl Rules {
             shell: true,
             hosts: None,
             secrets: BTreeMap::new(),
+            exec_secrets: BTreeMap::new(),
             sinks: Sinks::default(),
             protected: PathPatterns::default(),
         }
@@ -181,31 +184,64 @@ impl Policy {
         Decision::Allow
     }
 
-    /// Checks that each secret of a call that connects somewhere is declared for where it goes.
+    /// Checks that each secret of a call is declared for where it goes: a host, or a program that `exec` runs.
     fn secrets_may_go(&self, call: &Call<'_>) -> Result<(), String> {
-        if call.class != ToolClass::Network {
+        // What is said of tasks is recorded as it is written: no secret is put in.
+        if call.class == ToolClass::Lifecycle {
             return Ok(());
         }
-        for name in call.secrets {
-            // The first layer declares, and the others can only take away.
-            let first = self.layers.first().and_then(|rules| rules.secrets.get(name));
-            let others = self.layers.iter().filter_map(|rules| rules.secrets.get(name));
-            let may = |host: &String| first.is_some() && others.clone().all(|it| it.matches(host));
-            if let Some(host) = call.hosts.iter().find(|host| !may(host)) {
-                return Err(format!(
-                    "secret {name} may not be sent to {host}: whoever starts the run declares where it may go, below \
-                     [permissions.http.secrets] of the config"
-                ));
+        call.secrets.iter().try_for_each(|name| match (call.class, call.argv) {
+            (ToolClass::Network, _) => self.secret_may_be_sent(name, call),
+            (ToolClass::Exec, Some(argv)) if call.tool.as_str() == GIVEN_SECRETS => {
+                self.secret_may_be_given(name, argv, call.meaning)
             }
-            if call.hosts.is_empty() {
-                return Err(format!(
-                    "secret {name} may not be sent where no host is known beforehand"
-                ));
-            }
+            _ => Err(format!(
+                "secret {name} may not stand in a call of {}: a secret goes to hosts by [permissions.http.secrets] of the \
+                 config, to programs that {GIVEN_SECRETS} runs by [permissions.exec_secrets], and nowhere else",
+                call.tool
+            )),
+        })
+    }
+
+    fn secret_may_be_sent(&self, name: &str, call: &Call<'_>) -> Result<(), String> {
+        if call.hosts.is_empty() {
+            return Err(format!("secret {name} may not be sent where no host is known beforehand"));
         }
-        Ok(())
+        // The first layer declares, and the others can only take away.
+        let first = self.layers.first().and_then(|rules| rules.secrets.get(name));
+        let others = self.layers.iter().filter_map(|rules| rules.secrets.get(name));
+        let may = |host: &String| first.is_some() && others.clone().all(|it| it.matches(host));
+        match call.hosts.iter().find(|host| !may(host)) {
+            None => Ok(()),
+            Some(host) => Err(format!(
+                "secret {name} may not be sent to {host}: whoever starts the run declares where it may go, below \
+                 [permissions.http.secrets] of the config"
+            )),
+        }
+    }
+
+    fn secret_may_be_given(
+        &self,
+        name: &str,
+        argv: &[String],
+        meaning: Meaning<'_>,
+    ) -> Result<(), String> {
+        let first = self.layers.first().and_then(|rules| rules.exec_secrets.get(name));
+        let mut others = self.layers.iter().filter_map(|rules| rules.exec_secrets.get(name));
+        // A shell would read it as text.
+        let may = first.is_some() && others.all(|it| it.check_without_shell(argv, meaning).is_ok());
+        match may {
+            true => Ok(()),
+            false => Err(format!(
+                "secret {name} may not stand among the words of this program: whoever starts the run declares to which \
+                 commands it is given, below [permissions.exec_secrets] of the config"
+            )),
+        }
     }
 }
+
+/// The tool that gives secrets to programs, among their words. No other that runs programs does.
+const GIVEN_SECRETS: &str = "exec";
 
 /// What this layer of rules or one around it has a list of.
 #[derive(Clone, Copy, Default)]

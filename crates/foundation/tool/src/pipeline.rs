@@ -356,12 +356,6 @@ impl Pipeline {
     /// Puts the secrets in.
     fn fill(&self, tool: &Arc<dyn Tool>, arguments: &mut Value) -> Result<(), ToolError> {
         let judged = tool.hosts(arguments);
-        // The record names paths, and so does whoever lists a folder.
-        let paths = tool.paths(arguments).into_iter().map(Value::String).collect();
-        if let Some(name) = formwork_secrets::placeholders(&Value::Array(paths)).first() {
-            let told = format!("a path cannot hold the secret {name}: paths are told and recorded");
-            return Err(ToolError::new(ToolErrorKind::Denied, told));
-        }
         self.parts
             .secrets
             .substitute(arguments)

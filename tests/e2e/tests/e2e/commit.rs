@@ -138,7 +138,7 @@ async fn a_secret_is_not_committed() {
         "[secrets]\nDEPLOY = { env = \"DEPLOY_TOKEN\" }\n[permissions]\nmode = \"auto\"\n";
     let world = World::with(secrets).await;
     let before = world.repo.head().unwrap();
-    let write = ("fs.write", json!({ "path": "key.txt", "content": "{{secret:DEPLOY}}\n" }));
+    let write = ("fs.write", json!({ "path": "key.txt", "content": "tok-not-to-be-told-0815\n" }));
     world.server.reply(&World::chat("one"), calls(&[write]));
     world.server.reply(&World::chat("one"), ends("Written."));
 

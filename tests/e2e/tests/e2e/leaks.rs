@@ -72,7 +72,8 @@ fn plant(world: &World) {
     world.repo.write("AGENTS.md", format!("Never say {TOKEN} aloud.\n")).unwrap();
     world.repo.write("leak.sh", LEAK).unwrap();
     let config = std::fs::read_to_string(world.config_file()).unwrap();
-    let named = "[secrets]\nDEPLOY = { env = \"DEPLOY_TOKEN\" }\n[permissions]\nmode = \"auto\"\n";
+    let named = "[secrets]\nDEPLOY = { env = \"DEPLOY_TOKEN\" }\n[permissions]\nmode = \"auto\"\n\
+                 exec_secrets = { DEPLOY = [\"*\"] }\n";
     let config = config.replace("[permissions]\nmode = \"auto\"\n", named);
     std::fs::write(world.config_file(), config).unwrap();
 }
@@ -83,16 +84,18 @@ fn uses() -> Vec<(&'static str, Value)> {
         ("fs.read", json!({ "path": "planted.txt" })),
         // Not one line of a form that was broken over several: a part of a secret is nothing that anybody could know.
         ("fs.grep", json!({ "pattern": "tok-|746f6b" })),
-        ("fs.edit", json!({ "path": "planted.txt", "old": "PLACE", "new": secret })),
-        ("fs.read", json!({ "path": format!("no-such-{secret}") })),
+        ("fs.edit", json!({ "path": "planted.txt", "old": "PLACE", "new": TOKEN })),
+        ("fs.write", json!({ "path": "filled.txt", "content": secret })),
+        ("fs.delete", json!({ "path": "leak.sh", "reason": secret })),
+        ("fs.read", json!({ "path": format!("no-such-{TOKEN}") })),
         (
             "fs.edit",
-            json!({ "path": "planted.txt", "old": format!("{secret} is not there"), "new": "x" }),
+            json!({ "path": "planted.txt", "old": format!("{TOKEN} is not there"), "new": "x" }),
         ),
         ("exec", json!({ "command": ["sh", "leak.sh", secret] })),
         ("exec", json!({ "command": [format!("no-such-{secret}")] })),
-        ("git", json!({ "arguments": ["grep", secret] })),
-        ("git", json!({ "arguments": ["log", format!("--no-such={secret}")] })),
+        ("git", json!({ "arguments": ["grep", TOKEN] })),
+        ("git", json!({ "arguments": ["log", format!("--no-such={TOKEN}")] })),
         (TOKEN, json!({ "unknown": TOKEN })),
         ("fs.read", json!({ "path": TOKEN, "unknown": TOKEN })),
     ]
@@ -119,6 +122,8 @@ async fn planted_secrets_are_nowhere(world: World) {
 
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     assert!(world.repo.read("planted.txt").unwrap().ends_with(&format!("{TOKEN}\n")));
+    // What is kept takes no secret in.
+    assert!(!world.path("filled.txt").exists() && world.path("leak.sh").exists());
     let asked = world.server.requests();
     assert_eq!(asked.len(), 3);
     for request in &asked {

@@ -14,8 +14,7 @@ const KEY: &str = "sk-formwork-4f1d9c7e2b";
 const TOKEN: &str = "tok-deploy-88aa77bb66\"quoted";
 
 /// The key of a provider and a secret of the tools, both from the environment.
-const NAMED: &str =
-    "[secrets]\nDEPLOY = { env = \"DEPLOY_TOKEN\" }\n[permissions]\nmode = \"auto\"\n";
+const NAMED: &str = "[secrets]\nDEPLOY = { env = \"DEPLOY_TOKEN\" }\n[permissions]\nmode = \"auto\"\nexec_secrets = { DEPLOY = [\"sh deploy.sh *\"] }\n";
 
 /// Notes how long the secret is that it was given, and says it aloud.
 const DEPLOY: &str = "printf '%s' \"$1\" | wc -c > length\necho \"used $1\"\n";

@@ -303,6 +303,10 @@ pub struct Permissions {
         deserialize_with = "formwork_protocols::time::some_time"
     )]
     pub ask_within: Option<Span>,
+    /// The commands of `exec` that each secret may stand in, such as `sh deploy.sh *`. One that is not named here is given to
+    /// no program. Other processes of the machine can see the words of a program while it runs.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub exec_secrets: BTreeMap<SecretName, Vec<String>>,
     /// Where tools may send requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpConfig>,

@@ -225,6 +225,14 @@ fn dangling(config: &Config, parsed: &document::Parsed<Config>) -> Vec<Diagnosti
             faults.push(parsed.diagnostic(&key, error.to_string()));
         }
     }
+    for (name, patterns) in permissions.iter().flat_map(|permissions| &permissions.exec_secrets) {
+        for (at, pattern) in patterns.iter().enumerate() {
+            if let Err(error) = CommandPatterns::parse([pattern]) {
+                let key = format!("/permissions/exec_secrets/{name}/{at}");
+                faults.push(parsed.diagnostic(&key, error.to_string()));
+            }
+        }
+    }
     let mut check = |key: &str, hosts: &[String]| {
         for (at, host) in hosts.iter().enumerate() {
             if let Err(error) = HostPatterns::parse([host]) {

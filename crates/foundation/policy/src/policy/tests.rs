@@ -113,6 +113,54 @@ fn a_secret_goes_only_where_it_was_declared_to_go() {
 }
 
 #[test]
+fn a_secret_stands_only_in_commands_that_it_was_declared_for_and_in_nothing_that_is_kept() {
+    let decide = |tool: &str, class: ToolClass, words: &[&str], secret: &str| {
+        let mut rules = Rules::new(PermissionMode::Auto);
+        rules.commands = Some(CommandPatterns::everything());
+        rules.hosts = Some(HostPatterns::parse(["*"]).unwrap());
+        let api = HostPatterns::parse(["api.example.com"]).unwrap();
+        rules.secrets.insert("BOUND".to_owned(), api);
+        let deploy = CommandPatterns::parse(["./deploy *", "deploy --token *"]).unwrap();
+        rules.exec_secrets.insert("DEPLOY".to_owned(), deploy);
+        let mut child = Rules::new(PermissionMode::Auto);
+        child.exec_secrets.insert("BOUND".to_owned(), CommandPatterns::everything());
+        let (tool, secrets) = (name(tool), [secret.to_owned()]);
+        let argv: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let argv = (!argv.is_empty()).then_some(argv.as_slice());
+        let call = Call { argv, secrets: &secrets, ..Call::new(&tool, class) };
+        Policy::new(rules).narrow(child).decide(&call)
+    };
+    let (exec, word) = (ToolClass::Exec, "{{secret:DEPLOY}}");
+
+    assert_eq!(decide("exec", exec, &["./deploy", word], "DEPLOY"), Decision::Allow);
+    assert_eq!(
+        decide("exec", exec, &["timeout", "5", "./deploy", word], "DEPLOY"),
+        Decision::Allow
+    );
+    // What goes nowhere but into the record is recorded as it is written.
+    assert_eq!(decide("end_task", ToolClass::Lifecycle, &[], "DEPLOY"), Decision::Allow);
+    let text = "./deploy {{secret:DEPLOY}}";
+    for (tool, class, words, secret) in [
+        ("exec", exec, &["curl", word][..], "DEPLOY"),
+        ("exec", exec, &["./deploy", "{{secret:BOUND}}"], "BOUND"),
+        ("exec", exec, &["./deploy", "{{secret:NONE}}"], "NONE"),
+        ("exec", exec, &["bash", "-c", text], "DEPLOY"),
+        ("shell", ToolClass::Shell, &["bash", "-c", text], "DEPLOY"),
+        ("custom.deploy", exec, &["./deploy", word], "DEPLOY"),
+        ("http", ToolClass::Network, &[], "DEPLOY"),
+        ("fs.write", ToolClass::Write, &[], "DEPLOY"),
+        ("git.commit", ToolClass::Write, &[], "DEPLOY"),
+        ("fs.delete", ToolClass::Delete, &[], "DEPLOY"),
+        ("fs.grep", ToolClass::Read, &[], "DEPLOY"),
+        ("notepad.add", ToolClass::Memory, &[], "DEPLOY"),
+    ] {
+        let decided = decide(tool, class, words, secret);
+        let is_denied = matches!(&decided, Decision::Deny { why } if why.contains(secret));
+        assert!(is_denied, "{tool} {words:?}: {decided:?}");
+    }
+}
+
+#[test]
 fn a_tool_that_is_not_on_the_list_is_denied() {
     let mut rules = Rules::new(PermissionMode::Auto);
     rules.tools = Some([name("other")].into());
@@ -201,12 +249,17 @@ fn rules() -> impl Strategy<Value = Rules> {
     let protected =
         prop::collection::vec(prop_oneof![Just("src"), Just("*.md"), Just("a/**")], 0..3);
     let list = || prop::option::of(prop::collection::vec(prop_oneof![Just("h"), Just("*")], 0..2));
-    let parts = (mode, tools, commands, prop::bool::ANY, protected, list(), list());
-    parts.prop_map(|(mode, tools, commands, shell, protected, hosts, secret)| Rules {
+    let given = prop::option::of(prop::collection::vec(prop_oneof![Just("x *"), Just("*")], 0..2));
+    let parts = (mode, tools, commands, prop::bool::ANY, protected, list(), (list(), given));
+    parts.prop_map(|(mode, tools, commands, shell, protected, hosts, (secret, given))| Rules {
         hosts: hosts.map(|list| HostPatterns::parse(list).unwrap()),
         secrets: secret
             .iter()
             .map(|list| ("KEY".to_owned(), HostPatterns::parse(list).unwrap()))
+            .collect(),
+        exec_secrets: given
+            .iter()
+            .map(|list| ("KEY".to_owned(), CommandPatterns::parse(list).unwrap()))
             .collect(),
         mode,
         shell,
@@ -222,7 +275,7 @@ proptest! {
     fn a_child_is_never_allowed_what_its_parent_is_not(
         layers in prop::collection::vec(rules(), 1..4),
         child in rules(),
-        tool in prop_oneof!["a", "b"],
+        tool in prop_oneof!["a", "b", "exec"],
         class in prop::sample::select(&ToolClass::ALL[..]),
         argv in prop::collection::vec(prop_oneof!["x", "y", "1", "timeout", "env"], 0..4),
         path in prop_oneof![Just("src/a"), Just("b.md"), Just("a/b"), Just("c"), Just("../c")],

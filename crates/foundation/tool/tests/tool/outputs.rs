@@ -10,7 +10,8 @@ use crate::world::{Setup, World};
 const SECRET: &str = "tok_4f9a83b2c7";
 
 fn keeper() -> World {
-    World::with(Setup { secret: Some(SECRET), ..Setup::default() })
+    let secret_in = &["echo *", "sh count *", "touch *"];
+    World::with(Setup { secret: Some(SECRET), secret_in, ..Setup::default() })
 }
 
 #[tokio::test]
@@ -103,6 +104,38 @@ async fn a_secret_really_reaches_the_program() {
 }
 
 #[tokio::test]
+async fn a_secret_goes_into_nothing_that_is_kept_and_to_no_program_that_it_is_not_for() {
+    let world = keeper();
+    world.put("a.txt", "a\n");
+    world.done("fs.read", json!({ "path": "a.txt" })).await;
+    let secret = "{{secret:KEY}}";
+    let python = json!(["python3", "-c", format!("print({secret:?})")]);
+
+    for (tool, arguments) in [
+        (
+            "exec",
+            json!({ "command": ["curl", "-H", format!("X-T: {secret}"), "http://127.0.0.1:1/"] }),
+        ),
+        ("exec", json!({ "command": python })),
+        ("fs.write", json!({ "path": "b.txt", "content": secret })),
+        ("fs.edit", json!({ "path": "a.txt", "old": "a", "new": secret })),
+        ("fs.delete", json!({ "path": "a.txt", "reason": format!("x {secret}") })),
+        ("fs.grep", json!({ "pattern": secret })),
+        ("notepad.add", json!({ "text": secret })),
+        ("run_tests", json!({ "filter": secret })),
+    ] {
+        let told = world.call(tool, arguments).await;
+        let is_refused = told.is_error
+            && (told.text.contains("secret KEY may not") || told.text.contains("there is no tool"));
+        assert!(is_refused, "{tool}: {told:?}");
+    }
+
+    assert_eq!(world.content("a.txt"), "a\n");
+    assert!(!world.path("b.txt").exists());
+    assert!(!world.log.text().contains(SECRET));
+}
+
+#[tokio::test]
 async fn a_secret_that_is_not_there_stops_the_call() {
     let world = keeper();
 
@@ -160,7 +193,7 @@ async fn the_name_of_a_file_holds_no_secret_and_is_not_recorded_with_one() {
     world.done("fs.write", write(&format!("b-{SECRET}.txt"))).await;
 
     for told in [filled, patched] {
-        assert!(told.contains("a path cannot hold the secret KEY"), "{told}");
+        assert!(told.contains("secret KEY may not stand in a call of fs."), "{told}");
     }
     let changed: Vec<String> = world
         .log

@@ -61,6 +61,8 @@ pub(crate) struct Setup {
     pub(crate) hosts: Vec<String>,
     pub(crate) private: Vec<String>,
     pub(crate) secret_to: Vec<String>,
+    /// The commands that secrets may stand in.
+    pub(crate) secret_in: &'static [&'static str],
     pub(crate) sinks: &'static [&'static str],
     /// Folders of the workspace in which programs are looked for before those of the system.
     pub(crate) path: &'static [&'static str],
@@ -84,6 +86,7 @@ impl Default for Setup {
             hosts: Vec::new(),
             private: Vec::new(),
             secret_to: Vec::new(),
+            secret_in: &[],
             sinks: &[],
             path: &[],
         }
@@ -171,6 +174,10 @@ impl World {
         policy.commands = setup.commands.map(|list| CommandPatterns::parse(list).unwrap());
         policy.hosts = Some(HostPatterns::parse(&setup.hosts).unwrap());
         policy.secrets.insert("KEY".to_owned(), HostPatterns::parse(setup.secret_to).unwrap());
+        for name in ["KEY", "KYE"] {
+            let commands = CommandPatterns::parse(setup.secret_in).unwrap();
+            policy.exec_secrets.insert(name.to_owned(), commands);
+        }
         policy.sinks.ask = setup.sinks.iter().map(|name| name.parse().unwrap()).collect();
         policy.protected = PathPatterns::parse(setup.protected).unwrap();
         let mut secrets = Secrets::default();
