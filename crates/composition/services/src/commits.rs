@@ -4,6 +4,7 @@ use std::{
     borrow::Cow,
     collections::BTreeMap,
     ffi::OsString,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -83,8 +84,12 @@ impl Committer {
             let git = ReadOnlyGit::open(&top)?;
             let identity = identity(&environment, &top);
             let message = Message { text, trailers, identity, at };
-            let scan = |_: &RelPath, old: Option<&[u8]>, bytes: &[u8]| scan(&*scrub, old, bytes);
-            let (done, remembered) = git.commit(&ground.snapshots, &deltas, &message, &scan)?;
+            let scan = |path: &RelPath, old: Option<&[u8]>, bytes: &[u8]| {
+                scan_name(&*scrub, path, old.is_none())?;
+                scan(&*scrub, old, bytes)
+            };
+            let done = git.commit(&ground.snapshots, &deltas, &message, &scan);
+            let (done, remembered) = done.map_err(|refused| unnamed(&*scrub, refused))?;
             Ok((below(done, &prefix), remembered))
         });
         let (done, remembered) = done.await?;
@@ -237,6 +242,7 @@ impl LastCommit {
                 ref why => {
                     // Git says more than a line.
                     let why = chain(why).split_whitespace().collect::<Vec<_>>().join(" ");
+                    let why = committer.scrub.scrub_text(&why);
                     let reason = format!("{}; not committed: {why}", outcome.reason);
                     Ok(RunOutcome { reason, ..outcome })
                 }
@@ -381,14 +387,61 @@ fn identity(environment: &[(OsString, OsString)], top: &Path) -> (String, String
     identity_of(top, &own).unwrap_or_else(|| (NOBODY.0.to_owned(), NOBODY.1.to_owned()))
 }
 
+/// Takes secrets out of the names of files in what a commit was refused for: it is told to whoever asked for the commit.
+fn unnamed(scrub: &dyn Scrub, refused: Refused) -> Refused {
+    let told = |text: String| scrub.scrub_text(&text).into_owned();
+    match refused {
+        Refused::Unclean { path, reason } => Refused::Unclean { path: told(path), reason },
+        Refused::NothingToCommit { left } => Refused::NothingToCommit { left: told(left) },
+        other => other,
+    }
+}
+
+/// Objects to the name of a file that holds a secret of the registry, or, where it is new to git, what looks like one.
+fn scan_name(scrub: &dyn Scrub, path: &RelPath, is_new: bool) -> Result<(), String> {
+    let name = path.as_path().as_os_str().as_bytes();
+    if holds_known(scrub, name) {
+        return Err("its name holds a secret that Formwork was given".to_owned());
+    }
+    let scanner = Scanner::built_in().map_err(|error| chain(&error))?;
+    let scanned = scanner.scan_bytes(name).map_err(|error| chain(&error))?;
+    match scanned.findings.first().filter(|_| is_new) {
+        None => Ok(()),
+        Some(found) => Err(format!(
+            "its name holds what looks like {} ({}); give it another one",
+            found.description, found.rule
+        )),
+    }
+}
+
+/// Says whether bytes hold a secret of the registry, whichever encoding they are text in.
+fn holds_known(scrub: &dyn Scrub, bytes: &[u8]) -> bool {
+    let holds = |text: &str| matches!(scrub.scrub_text(text), Cow::Owned(told) if told != text);
+    if holds(&String::from_utf8_lossy(bytes)) {
+        return true;
+    }
+    if !bytes.contains(&0) && std::str::from_utf8(bytes).is_ok() {
+        return false;
+    }
+    // Of wide letters, what is ASCII is left without the zeros; what is not, is decoded.
+    let narrow: Vec<u8> = bytes.iter().copied().filter(|byte| *byte != 0).collect();
+    let wide = |from: usize, unit: fn([u8; 2]) -> u16| {
+        let pairs = bytes.get(from..).unwrap_or_default().chunks_exact(2);
+        let units = pairs.filter_map(|pair| pair.try_into().ok()).map(unit);
+        let letters = char::decode_utf16(units);
+        letters.map(|it| it.unwrap_or(char::REPLACEMENT_CHARACTER)).collect::<String>()
+    };
+    holds(&String::from_utf8_lossy(&narrow))
+        || (0..2).any(|from| {
+            holds(&wide(from, u16::from_le_bytes)) || holds(&wide(from, u16::from_be_bytes))
+        })
+}
+
 /// Objects to a content that holds a secret of the registry, or what looks like one and was not committed before.
 ///
 /// A pragma does not count here: whoever writes the content could write that as well.
 fn scan(scrub: &dyn Scrub, old: Option<&[u8]>, bytes: &[u8]) -> Result<(), String> {
-    let text = String::from_utf8_lossy(bytes);
-    if let Cow::Owned(scrubbed) = scrub.scrub_text(&text)
-        && scrubbed != text
-    {
+    if holds_known(scrub, bytes) {
         return Err("it holds a secret that Formwork was given".to_owned());
     }
     let scanner = Scanner::built_in().map_err(|error| chain(&error))?;
@@ -423,4 +476,62 @@ fn scan(scrub: &dyn Scrub, old: Option<&[u8]>, bytes: &[u8]) -> Result<(), Strin
          secret store instead. A pragma does not allow it in a commit that Formwork makes",
         first.line, first.description, first.rule
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use formwork_secrets::{Registry, SecretName};
+
+    use super::*;
+
+    const SECRET: &str = "PlainSecretValue-ä-0815";
+
+    fn scrubber() -> impl Scrub {
+        let mut registry = Registry::default();
+        registry.insert(SecretName::parse("KEY").unwrap(), SECRET.to_owned().into()).unwrap();
+        registry
+            .insert(SecretName::parse("PLAIN").unwrap(), "tok-plain-4711".to_owned().into())
+            .unwrap();
+        registry.scrubber()
+    }
+
+    #[test]
+    fn a_known_secret_is_found_in_a_content_of_any_encoding() {
+        let scrub = scrubber();
+        for secret in [SECRET, "tok-plain-4711"] {
+            let text = format!("x = {secret}\n");
+            let wide: Vec<u16> = text.encode_utf16().collect();
+            let little: Vec<u8> = wide.iter().flat_map(|unit| unit.to_le_bytes()).collect();
+            let big: Vec<u8> = wide.iter().flat_map(|unit| unit.to_be_bytes()).collect();
+            let behind = [b"\xff\xfe\x00".as_slice(), &big].concat();
+            for bytes in [text.as_bytes(), &little, &big, &behind] {
+                let refused = scan(&scrub, None, bytes).unwrap_err();
+                assert_eq!(refused, "it holds a secret that Formwork was given", "{bytes:?}");
+            }
+        }
+        assert_eq!(scan(&scrub, None, b"x\0y\xff"), Ok(()));
+    }
+
+    #[test]
+    fn a_name_that_holds_a_secret_is_not_committed_and_not_told() {
+        let scrub = scrubber();
+        let path = RelPath::parse(format!("docs/x{SECRET}.txt")).unwrap();
+        let token = format!("docs/{}{}.txt", "AKIA", "IOSFODNN7EXAMPLE");
+        let token = RelPath::parse(token).unwrap();
+
+        let known = scan_name(&scrub, &path, false).unwrap_err();
+        let alike = scan_name(&scrub, &token, true);
+        let refused =
+            unnamed(&scrub, Refused::Unclean { path: path.to_string(), reason: known.clone() });
+
+        assert_eq!(known, "its name holds a secret that Formwork was given");
+        assert_eq!(
+            refused.to_string(),
+            format!("\"docs/x[secret:KEY].txt\" is not committed: {known}")
+        );
+        assert_eq!(scan_name(&scrub, &RelPath::parse("src/lib.rs").unwrap(), true), Ok(()));
+        // What was committed before is not held against the run.
+        assert_eq!(scan_name(&scrub, &token, false), Ok(()));
+        assert!(alike.is_err(), "{alike:?}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use formwork_protocols::Span;
+use formwork_protocols::{Scrub, Span};
 use formwork_write_safety::{Reads, Trashed, Workspace, WriteRules};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -52,6 +52,14 @@ impl From<Trashed> for Entry {
     }
 }
 
+impl Entry {
+    /// Takes secrets out of what it says: names of files and reasons hold what they hold.
+    fn told(self, scrub: &dyn Scrub) -> Self {
+        let told = |text: &str| scrub.scrub_text(text).into_owned();
+        Self { path: told(&self.path), reason: told(&self.reason), ..self }
+    }
+}
+
 /// Entries, the oldest first.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Listed {
@@ -76,7 +84,9 @@ impl Operation for List {
         let found = blocking(move || trash.list()).await?;
         let here = formwork.workspace().to_string_lossy();
         let entries = found.into_iter().filter(|entry| params.all || entry.root == here);
-        Ok(Listed { entries: entries.map(Entry::from).collect() })
+        let scrub = formwork.scrub();
+        let entries = entries.map(|entry| Entry::from(entry).told(scrub));
+        Ok(Listed { entries: entries.collect() })
     }
 }
 
@@ -113,7 +123,8 @@ impl Operation for Restore {
         }
         // A person asks for it: what binds agents does not bind them.
         let workspace = Workspace::new(root, WriteRules::everything(), Reads::new().session());
-        Ok(blocking(move || workspace.restore(&trash, &id)).await?.into())
+        let restored = blocking(move || workspace.restore(&trash, &id)).await?;
+        Ok(Entry::from(restored).told(formwork.scrub()))
     }
 }
 

@@ -9,7 +9,8 @@ use std::{
 use async_trait::async_trait;
 use formwork_protocols::{
     Append, EventBody, NewEvent, Position, Rng as _, RunId, Span, Store, StoreError, SystemRng,
-    event::RunUndone, store::Lease,
+    event::{FileChange, RunUndone},
+    store::Lease,
 };
 use formwork_write_safety::{Reads, RelPath, Snapshots, State, Trash, Workspace, WriteRules, diff};
 use schemars::JsonSchema;
@@ -185,27 +186,35 @@ pub(crate) async fn undo(
     let changes = Changes::of(&*inner.store, &ground, run).await?;
     let (place, bin) = (ground.clone(), Arc::clone(&inner.trash));
     let plan = blocking(move || plan(&place, (&bin, run), &changes, to)).await?;
+    // Names and contents of files hold what they hold; what is told and recorded of them holds no secret.
+    let scrub = formwork.scrub();
+    let told = |text: &str| scrub.scrub_text(text).into_owned();
+    let shown = |left: &[Left]| -> Vec<Left> {
+        let left = left.iter();
+        left.map(|it| Left { path: told(&it.path), reason: told(&it.reason) }).collect()
+    };
     if plan.conflicting > 0 && !force {
-        return Err(Error::NotAsLeft { run, paths: plan.conflicting, diff: plan.conflicts });
+        let diff = told(&plan.conflicts);
+        return Err(Error::NotAsLeft { run, paths: plan.conflicting, diff });
     }
     let paths: Vec<String> = plan.steps.iter().map(|step| step.path.to_string()).collect();
-    let diff = plan.diff.clone();
+    let diff = told(&plan.diff);
     if dry_run {
-        return Ok(Undone { run, paths, diff, left: plan.left });
+        let paths = paths.iter().map(|path| told(path)).collect();
+        return Ok(Undone { run, paths, diff, left: shown(&plan.left) });
     }
-    let told: Vec<EventBody> =
-        plan.steps.iter().map(|step| EventBody::FileChanged(changes::told(step, None))).collect();
+    let changed: Vec<FileChange> =
+        plan.steps.iter().map(|step| changes::told(step, None)).collect();
     let count = u64::try_from(paths.len()).unwrap_or(u64::MAX);
     let trash = Arc::clone(&inner.trash);
     let left = blocking(move || carry_out(&ground, &trash, plan)).await?;
-    let told = told.into_iter().filter(|body| match body {
-        EventBody::FileChanged(change) => left.iter().all(|left| left.path != change.path),
-        _ => true,
-    });
+    let changed = changed.into_iter().filter(|it| left.iter().all(|left| left.path != it.path));
+    let changed =
+        changed.map(|it| EventBody::FileChanged(FileChange { path: told(&it.path), ..it }));
     let at = inner.clock.now();
     let whole = left.is_empty() && to == Position::default();
     let undone = EventBody::RunUndone(RunUndone { paths: count });
-    let events = told
+    let events = changed
         .chain(whole.then_some(undone))
         .map(|body| NewEvent {
             task: None,
@@ -217,8 +226,9 @@ pub(crate) async fn undo(
         .collect();
     let batch = Append { run, token: Some(token), events, blobs: Vec::new() };
     inner.store.append(batch).await?;
-    let paths = paths.into_iter().filter(|path| left.iter().all(|left| left.path != *path));
-    Ok(Undone { run, paths: paths.collect(), diff, left })
+    let paths = paths.iter().filter(|path| left.iter().all(|left| left.path != **path));
+    let paths = paths.map(|path| told(path)).collect();
+    Ok(Undone { run, paths, diff, left: shown(&left) })
 }
 
 /// Says whether a path was a folder that the trash took whole.
