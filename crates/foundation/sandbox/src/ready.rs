@@ -68,7 +68,7 @@ enum Next {
     #[default]
     None,
     Coming,
-    Waiting(Started),
+    Waiting(Box<Started>),
 }
 
 impl Ready {
@@ -76,7 +76,7 @@ impl Ready {
     pub(crate) fn take(&self) -> Option<Started> {
         let mut next = self.next();
         match std::mem::take(&mut *next) {
-            Next::Waiting(mut started) => started.is_of_use().then_some(started),
+            Next::Waiting(mut started) => started.is_of_use().then_some(*started),
             other => {
                 *next = other;
                 None
@@ -98,7 +98,7 @@ impl Ready {
         tokio::task::spawn_blocking(move || {
             let started = Started::start(&launcher, None);
             // One that cannot be started is missed by nobody: the next command says why.
-            *ready.next() = started.map_or(Next::None, Next::Waiting);
+            *ready.next() = started.map_or(Next::None, |started| Next::Waiting(Box::new(started)));
         });
     }
 
