@@ -144,7 +144,7 @@ impl Workshop {
             }
             kind => {
                 let whose = self.of_task((job.run, job.task), &job.spec)?;
-                let bounds = self.bounds(&self.rules(&job.spec)?, whose).await?;
+                let bounds = self.bounds(&self.program_rules(&job.spec)?, whose).await?;
                 let verifier = self.verifier(self.root.path(), bounds.protection);
                 let since = Since { workshop: self, job };
                 let ground = Ground { baseline: &began.checked, changes: &since };

@@ -12,13 +12,13 @@ use formwork_protocols::{
 };
 use formwork_tool::custom::{CustomTool, ToolDocument};
 
-use crate::trust;
+use crate::{reading, trust};
 
 /// The folder of a workspace's tools.
 pub(crate) const TOOLS: &str = ".formwork/tools";
 
-/// The largest document of a tool.
-const MAX_BYTES: u64 = 256 * 1024;
+/// The largest document of a tool, in bytes.
+const MAX_BYTES: usize = 256 * 1024;
 
 /// The most tools of one workspace: each is offered to a model by its name at the least.
 const MAX_TOOLS: usize = 200;
@@ -69,7 +69,7 @@ pub fn read(workspace: &Path) -> Result<Vec<Found>, Diagnostics> {
     let (mut found, mut faults) = (Vec::new(), Diagnostics::default());
     let mut names: BTreeMap<ToolName, PathBuf> = BTreeMap::new();
     for path in files {
-        let text = match text(&path) {
+        let text = match text(workspace, &path) {
             Ok(text) => text,
             Err(error) => {
                 faults.merge([fault(&path, format!("it cannot be read: {error}"))]);
@@ -91,7 +91,7 @@ pub fn read(workspace: &Path) -> Result<Vec<Found>, Diagnostics> {
     faults.or(found)
 }
 
-/// Parts the tools of a workspace into those that a person has trusted as they stand, and the others.
+/// Parts the tools of a workspace into those that a person has trusted as they stand, with what they run, and the others.
 ///
 /// # Errors
 /// As [`read`].
@@ -100,7 +100,10 @@ pub(crate) fn trusted(
     state: &Path,
 ) -> Result<(Vec<Found>, Vec<Found>), Diagnostics> {
     let all = read(workspace)?;
-    Ok(all.into_iter().partition(|tool| trust::is_trusted(state, &tool.path, &tool.text)))
+    let is_trusted = |tool: &Found| {
+        trust::of_tool(workspace, tool).iter().all(|it| it.is_trusted(state, workspace))
+    };
+    Ok(all.into_iter().partition(is_trusted))
 }
 
 /// Describes tools.
@@ -121,16 +124,12 @@ pub(crate) fn untrusted_hint(untrusted: &[Found]) -> String {
     )
 }
 
-fn text(path: &Path) -> io::Result<String> {
-    // A pipe or a device that came with a repository would be read for ever.
-    let about = fs::metadata(path)?;
-    if !about.is_file() {
-        return Err(io::Error::other("it is no file"));
+fn text(workspace: &Path, path: &Path) -> io::Result<String> {
+    let text = reading::document_of(workspace, path)?;
+    match text.len() > MAX_BYTES {
+        true => Err(io::Error::other(format!("it has more than {MAX_BYTES} bytes"))),
+        false => Ok(text),
     }
-    if about.len() > MAX_BYTES {
-        return Err(io::Error::other(format!("it has more than {MAX_BYTES} bytes")));
-    }
-    fs::read_to_string(path)
 }
 
 fn fault(path: &Path, told: String) -> Diagnostic {

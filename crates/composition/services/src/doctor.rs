@@ -6,7 +6,7 @@ use std::{
 };
 
 use formwork_agent::{Agent, ModelChoice};
-use formwork_protocols::{Cancel, Model, ModelRef, ProviderFault, Usd};
+use formwork_protocols::{AgentName, Cancel, Model, ModelRef, ProviderFault, Usd};
 use formwork_sandbox::{Command, Protection, Protections, Status, probe};
 use formwork_transport::ProviderKind;
 use serde::Serialize;
@@ -22,6 +22,7 @@ use crate::{
         runs,
     },
     private, setup, tool_probe,
+    trust::Parted,
 };
 
 /// How grave a finding is.
@@ -75,9 +76,15 @@ pub async fn examine(formwork: &Formwork, ask: bool) -> Vec<Finding> {
     findings.push(browser(formwork));
     findings.extend(apart(formwork).await);
     match formwork.agents() {
-        Ok(agents) => {
+        Ok(Parted { agents, untrusted }) => {
             let found = format!("{} agents", agents.names().count());
             findings.push(Finding::new("agents", Grade::Sound, found, None));
+            let names: Vec<_> = untrusted.names().map(AgentName::as_str).collect();
+            if !names.is_empty() {
+                let found = format!("not trusted, and so without effect: {}", names.join(", "));
+                let advice = "read their files below .formwork/agents, then run `formwork trust`";
+                findings.push(Finding::new("agents", Grade::Weak, found, Some(advice)));
+            }
         }
         Err(error) => findings.push(Finding::of("agents", &error)),
     }
@@ -311,7 +318,7 @@ async fn models(formwork: &Formwork, servers: &Servers<'_>, ask: bool) -> Vec<Fi
 fn wanted(formwork: &Formwork) -> Vec<ModelRef> {
     let mut wanted: Vec<_> = formwork.inner.config.categories.values().cloned().collect();
     let agents = formwork.agents();
-    for agent in agents.iter().flat_map(|agents| agents.iter()) {
+    for agent in agents.iter().flat_map(|parted| parted.agents.iter()) {
         if let ModelChoice::Model(model) = &agent.document().model {
             wanted.push(model.clone());
         }

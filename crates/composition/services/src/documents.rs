@@ -366,9 +366,14 @@ pub(crate) fn workflows_for(
     text: &str,
     workspace: &Path,
 ) -> BTreeMap<WorkflowName, WrittenWorkflow> {
-    if !text.contains("workflow") {
-        return BTreeMap::new();
+    match text.contains("workflow") {
+        true => workflows(workspace),
+        false => BTreeMap::new(),
     }
+}
+
+/// Reads the workflows of a workspace.
+pub(crate) fn workflows(workspace: &Path) -> BTreeMap<WorkflowName, WrittenWorkflow> {
     let entries = std::fs::read_dir(workspace.join(WORKFLOWS)).into_iter().flatten().flatten();
     entries
         .filter_map(|entry| {

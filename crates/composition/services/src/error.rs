@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use formwork_protocols::{
     AgentName, CategoryName, EventName, ItemId, ModelRef, OutcomeCode, PermissionMode, Principal,
-    ProviderError, ProviderFault, RunId, RunState, StoreError, TaskName, ToolName,
-    document::Diagnostics,
+    ProviderError, ProviderFault, RunId, RunState, StoreError, ToolName, document::Diagnostics,
 };
 
 use crate::capability::Scope;
@@ -89,11 +88,12 @@ pub enum Error {
     /// The rules for tools do not parse, as `source` says.
     #[error("the permissions cannot be used: {reason}")]
     Rules { reason: String },
-    /// A fix writes, and the run may not.
-    #[error(
-        "check {check:?} of task {task} has a fix, and a run in mode {} changes nothing", mode.as_str()
-    )]
-    ReadOnly { task: TaskName, check: String, mode: PermissionMode },
+    /// Something of a task writes, or may, and the run may not.
+    #[error("{what}, and a run in mode {} changes nothing", mode.as_str())]
+    ReadOnly { what: String, mode: PermissionMode },
+    /// A file that came with the workspace would have an effect, and nobody has trusted it as it stands. Nothing was run.
+    #[error("{} is not trusted as it stands, and {why}", path.display())]
+    Untrusted { path: PathBuf, why: String },
     /// The store failed, as `source` says.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -226,6 +226,7 @@ impl Error {
             | Self::Trust { .. }
             | Self::Rules { .. }
             | Self::ReadOnly { .. }
+            | Self::Untrusted { .. }
             | Self::Tools { .. }
             | Self::Contract { .. }
             | Self::Store(_) => OutcomeCode::Setup,
@@ -284,6 +285,9 @@ impl Error {
             }
             Self::ReadOnly { .. } => {
                 "pass --mode edit, or say mode = \"edit\" below [permissions] in the config".to_owned()
+            }
+            Self::Untrusted { .. } => {
+                "read the file, then run `formwork trust`; any later change needs it again".to_owned()
             }
             Self::CannotPull { kind, .. } => how_to_fetch(*kind).to_owned(),
             Self::NoProvider { .. } => {

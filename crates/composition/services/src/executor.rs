@@ -177,8 +177,8 @@ impl Workshop {
     pub(crate) fn scope(&self) -> Result<WriteRules, Error> {
         let scope = self.setup.config.permissions.as_ref().and_then(|rules| rules.scope.as_ref());
         let state = self.temporary.parent().unwrap_or(&self.temporary);
-        let hooks = self.setup.config.hooks.as_slice();
-        let own = Own { state, besides: self.configured.as_deref(), hooks };
+        let (hooks, tools) = (self.setup.config.hooks.as_slice(), self.setup.tools.as_slice());
+        let own = Own { state, besides: self.configured.as_deref(), hooks, tools };
         guarded::scope(self.root.path(), own, scope.map(Vec::as_slice))
     }
 
@@ -191,6 +191,15 @@ impl Workshop {
             rules = rules.narrowed(&WriteRules::parse(within, &[])?);
         }
         Ok(rules)
+    }
+
+    /// Returns what the programs of a task may write that are its own and not an agent's: nothing where the run only looks.
+    pub(crate) fn program_rules(&self, spec: &TaskSpec) -> Result<WriteRules, Error> {
+        let rules = self.rules(spec)?;
+        Ok(match self.setup.mode() < PermissionMode::Edit {
+            true => rules.narrowed(&WriteRules::nothing()),
+            false => rules,
+        })
     }
 
     /// Puts the tools of one session of an agent behind its pipeline.
@@ -304,6 +313,7 @@ impl Workshop {
             longest: timeout.map_or(EXEC_TIMEOUT, |span| span.as_duration()),
             http: setup::http(&config)?,
             secrets: Arc::clone(&self.secrets),
+            since: self.setup.programs.clone().map(Arc::new),
         };
         for tool in formwork_browser::tools(&self.browsers, setup::http(&config)?) {
             registry.add(tool).map_err(tools)?;
@@ -330,7 +340,11 @@ impl Workshop {
         let mut gate: Option<Arc<dyn Gate>> = None;
         if talk.is_none()
             // What a hook is stands in the workspace of the run, whoever is asked about.
-            && let Some(gates) = Gates::new(hooks, (&self.sandbox, bounded), self.top())?
+            && let Some(gates) = Gates::new(
+                hooks,
+                (&self.sandbox, bounded),
+                (self.top(), self.setup.programs.as_ref()),
+            )?
         {
             gate = Some(Arc::new(gates));
         }
@@ -731,8 +745,16 @@ impl Workshop {
                 format!("the process ended while {told} ran; whether it took effect is unknown");
             return Ok(failed(Escalation::OutcomeUnknown { detail }));
         }
+        let mode = self.setup.mode();
+        // What decides a check looks.
+        let is_look = job.spec.made.as_ref().is_some_and(|it| it.mode == Some(PermissionMode::Ask));
+        if mode < PermissionMode::Edit && (!is_look || self.protection == Protection::None) {
+            // A run that was begun in a wider mode, or a task that came to be while it went on.
+            let detail = format!("a run in mode {} runs no {}", mode.as_str(), argv.join(" "));
+            return Ok(failed(Escalation::Refused { detail }));
+        }
         let whose = self.of_task((job.run, job.task), &job.spec)?;
-        let bounds = self.bounds(&self.rules(&job.spec)?, whose).await?;
+        let bounds = self.bounds(&self.program_rules(&job.spec)?, whose).await?;
         let mut command = Command::new(argv.to_vec(), self.root.path(), bounds.protection);
         command.timeout = job.spec.timeout.map_or(COMMAND_TIMEOUT, |span| span.as_duration());
         let token = CancellationToken::new();

@@ -9,7 +9,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak},
 };
 
-use formwork_agent::Agents;
 use formwork_protocols::{
     Approver, Clock, Live, Provider, Rng, RunId, RunOutcome, Scrub, Span, Store, SystemClock,
     SystemRng, Timestamp, Tool, overseer::Overseer,
@@ -29,6 +28,7 @@ use crate::{
     config::{Config, SandboxMode},
     models::{Keys, Models},
     private,
+    trust::{Brought, Parted},
 };
 
 /// Puts something around a log.
@@ -54,6 +54,7 @@ pub struct Builder {
     approver: Option<Arc<dyn Approver>>,
     overseer: Option<(Arc<dyn Overseer>, Span)>,
     use_of: Use,
+    project: Option<Brought>,
 }
 
 /// What something is opened for.
@@ -85,6 +86,7 @@ impl Builder {
             approver: None,
             overseer: None,
             use_of: Use::Work,
+            project: None,
         }
     }
 
@@ -96,7 +98,8 @@ impl Builder {
         self
     }
 
-    /// Says where the log, the trash and the snapshots are; `.formwork/state` in the workspace otherwise.
+    /// Says where the log, the trash, the snapshots and what is trusted are; `.formwork/state` in the workspace otherwise,
+    /// and then nothing that comes with the workspace can be trusted.
     #[must_use]
     pub fn state(mut self, folder: impl Into<PathBuf>) -> Self {
         self.state = Some(folder.into());
@@ -114,6 +117,14 @@ impl Builder {
     #[must_use]
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
+        self
+    }
+
+    /// Names the workspace's own config, which was trusted and is part of what [`Builder::config`] took: a run that stands
+    /// on it is resumed only while it is trusted.
+    #[must_use]
+    pub fn project(mut self, config: Brought) -> Self {
+        self.project = Some(config);
         self
     }
 
@@ -308,6 +319,7 @@ impl Builder {
             lease: self.lease,
             approver: self.approver,
             overseer: self.overseer,
+            project: self.project,
             trace,
             scrub,
             record: self.record,
@@ -355,6 +367,8 @@ pub(crate) struct Inner {
     /// Who is asked about calls, if anybody is there.
     pub(crate) approver: Option<Arc<dyn Approver>>,
     pub(crate) overseer: Option<(Arc<dyn Overseer>, Span)>,
+    /// The workspace's own config, where the config stands on it.
+    pub(crate) project: Option<Brought>,
     /// What servers of models said of themselves a moment ago.
     pub(crate) infos: InfoCache,
     running: Mutex<HashMap<RunId, Running>>,
@@ -456,12 +470,13 @@ impl Formwork {
         }
     }
 
-    /// Lists the agents of the workspace and the built-in ones.
+    /// Lists the agents of the workspace and the built-in ones, parted by what is trusted.
     ///
     /// # Errors
     /// [`Error::Documents`] lists every fault of their files.
-    pub(crate) fn agents(&self) -> Result<Agents, Error> {
-        crate::documents::agents(self.inner.root.path()).map_err(Error::from)
+    pub(crate) fn agents(&self) -> Result<Parted, Error> {
+        let all = crate::documents::agents(self.workspace())?;
+        Ok(Parted::of(&all, self.state(), self.workspace()))
     }
 
     /// Reads the keys and connects the providers. From here on, what is secret is known.

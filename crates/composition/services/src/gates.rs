@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use formwork_policy::{Answer, Decision, Hook, HookCall, Hooks, ToolPatterns};
+use formwork_policy::{Answer, Decision, Hashes, Hook, HookCall, Hooks, ToolPatterns};
 use formwork_protocols::{Cancel, ToolErrorKind};
 use formwork_sandbox::{Command, Protection, Sandbox};
 use formwork_tool::Gate;
@@ -71,12 +71,18 @@ impl Gates {
     pub(crate) fn new(
         hooks: &[HookConfig],
         (sandbox, protection): (&Sandbox, Protection),
-        root: &Path,
+        (root, since): (&Path, Option<&Hashes>),
     ) -> Result<Option<Self>, Error> {
         let hooks = of(hooks, HookEvent::is_gate)?;
         Ok(match hooks.is_empty() {
             true => None,
-            false => Some(Self(Hooks::new(sandbox.clone(), root, protection, hooks))),
+            false => {
+                let hooks = Hooks::new(sandbox.clone(), root, protection, hooks);
+                Some(Self(match since {
+                    Some(then) => hooks.since(then),
+                    None => hooks,
+                }))
+            }
         })
     }
 }

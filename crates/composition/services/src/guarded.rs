@@ -3,23 +3,26 @@
 
 use std::path::Path;
 
-use formwork_write_safety::WriteRules;
+use formwork_policy::{named_modules, run_files};
+use formwork_tool::custom::ToolDocument;
+use formwork_write_safety::{RelPath, WriteRules};
 
 use crate::{Error, config::HookConfig};
 
 /// What shapes runs, in every workspace.
 const SHAPES: [&str; 3] = [".formwork", "formwork.toml", "**/AGENTS.md"];
 
-/// The folders of Formwork itself, and the programs that a person put around what agents do.
+/// The folders of Formwork itself, and the programs that a person put around what agents do or trusted as tools.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Own<'a> {
     pub(crate) state: &'a Path,
     pub(crate) besides: Option<&'a Path>,
     pub(crate) hooks: &'a [HookConfig],
+    pub(crate) tools: &'a [ToolDocument],
 }
 
 /// Returns what may be written below `root` by a person's `scope`, or by everybody where there is none: nothing of what
-/// shapes runs but what the scope names, nothing in the folders of Formwork itself, and no file that a hook names.
+/// shapes runs but what the scope names, nothing in the folders of Formwork itself, and no file that a hook names or a tool runs.
 ///
 /// # Errors
 /// [`Error::Workspace`] for a glob that does not parse.
@@ -60,11 +63,28 @@ fn kept(root: &Path, own: Own<'_>) -> Vec<String> {
                 continue;
             }
             // By its name, which might be a link's, and by where that leads.
-            let named = formwork_write_safety::RelPath::parse(word).ok().map(|it| it.to_string());
+            let named = RelPath::parse(word).ok().map(|it| it.to_string());
             globs.extend(named.into_iter().chain(below(root, &path)).map(|path| plain(&path)));
         }
+        globs.extend(modules(&hook.command));
+    }
+    for command in own.tools.iter().filter_map(|tool| tool.execution.command.as_ref()) {
+        let files = run_files(root, &command.argv);
+        let named = files.iter().filter_map(|path| path.strip_prefix(root).ok()?.to_str());
+        let named = named.filter_map(|path| Some(RelPath::parse(path).ok()?.to_string()));
+        globs.extend(
+            named.chain(files.iter().filter_map(|path| below(root, path))).map(|it| plain(&it)),
+        );
+        globs.extend(modules(&command.argv));
     }
     globs
+}
+
+/// Returns the globs of the modules that a command names: whichever of a file and a folder of that name there is, the other
+/// would take its place.
+fn modules(command: &[String]) -> Vec<String> {
+    let of = |module: &str| [format!("{module}.py"), module.to_owned(), format!("{module}/**")];
+    named_modules(command).into_iter().flat_map(of).collect()
 }
 
 /// Returns the path of a folder below the root, with the links on its way followed.
@@ -94,7 +114,7 @@ fn plain(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use formwork_write_safety::{RelPath, Sealing};
+    use formwork_write_safety::Sealing;
 
     use super::*;
     use crate::config::HookEvent::{RunFinished, ToolBefore};
@@ -104,7 +124,7 @@ mod tests {
     }
 
     fn by(root: &Path, state: &Path, besides: Option<&Path>) -> WriteRules {
-        scope(root, Own { state, besides, hooks: &[] }, None).unwrap()
+        scope(root, Own { state, besides, hooks: &[], tools: &[] }, None).unwrap()
     }
 
     #[test]
@@ -118,7 +138,7 @@ mod tests {
             "a/AGENTS.md",
             "a/b",
         ];
-        let own = Own { state: state.path(), besides: None, hooks: &[] };
+        let own = Own { state: state.path(), besides: None, hooks: &[], tools: &[] };
         let with = |globs: &[&str]| {
             let globs: Vec<String> = globs.iter().map(|&glob| glob.to_owned()).collect();
             refused(&scope(root.path(), own, Some(&globs)).unwrap(), &paths)
@@ -140,7 +160,7 @@ mod tests {
         let (root, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let root = root.path().canonicalize().unwrap();
         std::fs::create_dir_all(root.join(".formwork/agents")).unwrap();
-        let own = Own { state: state.path(), besides: None, hooks: &[] };
+        let own = Own { state: state.path(), besides: None, hooks: &[], tools: &[] };
         let globs = ["**".to_owned(), ".formwork/agents/**".to_owned()];
 
         let rules = scope(&root, own, Some(&globs)).unwrap();
@@ -175,15 +195,15 @@ mod tests {
             [".formwork/agents/a.toml", ".formwork/state/formwork.db", ".formwork/state/tmp/a"];
         assert_eq!(refused(&rules, &paths), [true; 3]);
         let named = [".formwork".to_owned()];
-        let own = Own { state: &embedded, besides: None, hooks: &[] };
+        let own = Own { state: &embedded, besides: None, hooks: &[], tools: &[] };
         let rules = scope(root.path(), own, Some(&named)).unwrap();
         assert_eq!(refused(&rules, &paths), [false, true, true]);
     }
 
     #[test]
-    fn the_files_that_a_hook_names_are_nobodys_to_change() {
+    fn the_files_that_a_hook_names_or_a_tool_runs_are_nobodys_to_change() {
         let (root, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        for name in ["gate.sh", "real.sh", "told.sh"] {
+        for name in ["gate.sh", "real.sh", "told.sh", "tool.sh", "data.txt"] {
             std::fs::write(root.path().join(name), "").unwrap();
         }
         std::fs::create_dir(root.path().join("src")).unwrap();
@@ -198,14 +218,26 @@ mod tests {
             hook(ToolBefore, &["sh", "./gate.sh", "--in", "src"]),
             hook(ToolBefore, &["sh", "link.sh", "new.sh"]),
             hook(RunFinished, &["sh", "told.sh", "log.txt"]),
+            hook(ToolBefore, &["python3", "-m", "gatemod"]),
         ];
+        let tool = "format_version = 1\n[tool]\nname = \"custom.it\"\ndescription = \"It.\"\n[execution.command]\n\
+            argv = [\"bash\", \"tool.sh\", \"data.txt\"]\n";
+        let tools = [ToolDocument::parse("t.toml", tool).unwrap()];
 
-        let own = Own { state: state.path(), besides: None, hooks: &hooks };
+        let own = Own { state: state.path(), besides: None, hooks: &hooks, tools: &tools };
         let rules = scope(root.path(), own, None).unwrap();
 
-        let paths =
-            ["gate.sh", "link.sh", "real.sh", "new.sh", "told.sh", "log.txt", "src/a", "other.sh"];
-        let wanted = [true, true, true, true, true, false, false, false];
-        assert_eq!(refused(&rules, &paths), wanted);
+        let own = [
+            "gate.sh",
+            "link.sh",
+            "real.sh",
+            "new.sh",
+            "told.sh",
+            "tool.sh",
+            "gatemod.py",
+            "gatemod/__init__.py",
+        ];
+        assert_eq!(refused(&rules, &own), [true; 8]);
+        assert_eq!(refused(&rules, &["log.txt", "src/a", "other.sh", "data.txt"]), [false; 4]);
     }
 }

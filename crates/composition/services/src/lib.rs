@@ -44,6 +44,7 @@ mod commits; // And commits of it.
 mod consult; // One question to another agent.
 pub mod course; // What happened, as it can be compared.
 pub mod custom; // The tools that a workspace brings along.
+mod effects; // What a plan runs.
 mod executor; // The work of tasks.
 mod gates; // Programs that are asked about calls.
 mod graph; // A plan, and the tasks of it.

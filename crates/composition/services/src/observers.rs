@@ -83,8 +83,12 @@ impl Ready {
         let mut specs = toolset::built_in();
         specs.extend(crate::custom::specs(workshop.setup.tools.iter().cloned()));
         specs.extend(workshop.tools.iter().map(|tool| tool.spec().clone()));
+        let hooks = Hooks::new(sandbox, workshop.root.path(), bounds.protection, self.hooks);
         Ok(Teller {
-            hooks: Hooks::new(sandbox, workshop.root.path(), bounds.protection, self.hooks),
+            hooks: match &workshop.setup.programs {
+                Some(then) => hooks.since(then),
+                None => hooks,
+            },
             events: self.events,
             tags: specs.into_iter().map(|spec| (spec.definition.name, spec.tags)).collect(),
             store: Arc::clone(&workshop.store),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use formwork_agent::Agent;
-use formwork_policy::{CommandPatterns, HostPatterns, Policy, Rules, Sinks, ToolPatterns};
+use formwork_policy::{CommandPatterns, Hashes, HostPatterns, Policy, Rules, Sinks, ToolPatterns};
 use formwork_protocols::{
     AgentName, Cover, ModelRef, PermissionMode, Principal, RunId, SessionId, ToolName, ToolSpec,
     check::CommandCheck,
@@ -65,6 +65,16 @@ pub(crate) struct RunSetup {
     /// What the run was begun as.
     #[serde(default, skip_serializing_if = "Kind::is_other")]
     pub(crate) kind: Kind,
+    /// The files of the workspace that it stands on, by their paths, each with the hash of what was trusted.
+    #[serde(default, skip_serializing_if = "Hashes::is_empty")]
+    pub(crate) stands_on: Hashes,
+    /// The hashes of the files that hooks and tools run, by their paths from the root of the workspace; none in runs of
+    /// earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) programs: Option<Hashes>,
+    /// Whether its mode was said for it, and is not what is configured.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) own_mode: bool,
     /// Whose hand calls a tool, where a person does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hand: Option<Hand>,
@@ -124,6 +134,14 @@ pub(crate) struct AgentSetup {
 }
 
 impl RunSetup {
+    /// Narrows what the run may do to what is configured now, unless it was said for this run.
+    pub(crate) fn narrow(&mut self, present: &Config) {
+        let narrower = mode(present).min(self.mode());
+        if !self.own_mode {
+            self.config.permissions.get_or_insert_default().mode = Some(narrower);
+        }
+    }
+
     /// Returns what the run may do.
     pub(crate) fn mode(&self) -> PermissionMode {
         mode(&self.config)

@@ -94,6 +94,16 @@ impl Agent {
         &self.version
     }
 
+    /// Returns all that its own files say, as one text: what a person trusts who trusts it.
+    ///
+    /// Unlike [`Agent::version`] it leaves out what every agent is told, which comes with the program.
+    #[must_use]
+    pub fn content(&self) -> String {
+        let Self { document, prompt, includes, .. } = self;
+        let whole = json!({ "document": document, "prompt": prompt, "includes": includes });
+        canonical::to_string(&whole).expect("a JSON value has a canonical text")
+    }
+
     /// Returns the variables that its prompt names, those of what it includes among them.
     ///
     /// # Errors

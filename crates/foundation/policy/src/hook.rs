@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Decision, ToolPatterns};
+use crate::{Decision, Hashes, ToolPatterns, hash_of_file, named_files};
 
 /// The version of the document that a hook reads.
 const FORMAT: u32 = 1;
@@ -108,8 +108,8 @@ pub struct Hooks {
     cwd: PathBuf,
     protection: Protection,
     hooks: Vec<Hook>,
-    /// The files below the folder that the commands name, and what these held at first.
-    own: Vec<(PathBuf, Option<blake3::Hash>)>,
+    /// The files below the folder that the commands name, and the hashes of what these held at first.
+    own: Vec<(PathBuf, Option<String>)>,
 }
 
 /// What a gate reads.
@@ -161,15 +161,25 @@ impl Hooks {
         hooks: Vec<Hook>,
     ) -> Self {
         let cwd = cwd.into();
-        let words = hooks.iter().flat_map(|hook| hook.command.iter().map(move |word| (hook, word)));
-        let own = words.filter_map(|(hook, word)| {
-            let path = cwd.join(word);
-            // A gate's script that is not there is not to come from whoever the gate is to hold.
-            let is_to_come = hook.event == GATE && path.symlink_metadata().is_err();
-            (path.starts_with(&cwd) && (path.is_file() || is_to_come)).then_some(path)
-        });
-        let own = own.map(|path| (path.clone(), hash_of(&path))).collect();
+        let there = hooks.iter().flat_map(|hook| named_files(&cwd, &hook.command));
+        // A gate's script that is not there is not to come from whoever the gate is to hold.
+        let gates = hooks.iter().filter(|hook| hook.event == GATE);
+        let to_come = gates.flat_map(|hook| hook.command.iter().map(|word| cwd.join(word)));
+        let to_come =
+            to_come.filter(|path| path.starts_with(&cwd) && path.symlink_metadata().is_err());
+        let own = there.chain(to_come).map(|path| (path.clone(), hash_of_file(&path))).collect();
         Self { sandbox, cwd, protection, hooks, own }
+    }
+
+    /// Takes what the files of the commands held when it was decided that they may run: one that is another by now
+    /// fails, and so does one that has come since.
+    #[must_use]
+    pub fn since(mut self, then: &Hashes) -> Self {
+        for (path, hash) in &mut self.own {
+            let below = path.strip_prefix(&self.cwd).unwrap_or(path);
+            *hash = then.get(&below.to_string_lossy().into_owned()).cloned();
+        }
+        self
     }
 
     /// Asks every gate for `call`, in their order; each sees what the one before it replaced.
@@ -241,7 +251,7 @@ impl Hooks {
         cancel: &CancellationToken,
     ) -> Result<Finished, String> {
         let own = self.own.clone();
-        let look = move || own.into_iter().find(|(path, hash)| hash_of(path) != *hash);
+        let look = move || own.into_iter().find(|(path, hash)| hash_of_file(path) != *hash);
         match tokio::task::spawn_blocking(look).await {
             Ok(None) => {}
             Ok(Some((path, _))) => {
@@ -256,11 +266,6 @@ impl Hooks {
         let run = self.sandbox.run(command, cancel.clone(), None);
         Box::pin(run).await.map_err(|error| chain(&error))
     }
-}
-
-/// Returns the hash of what a script holds; none where it is no file, or too large.
-fn hash_of(path: &std::path::Path) -> Option<blake3::Hash> {
-    formwork_sandbox::own(path).ok().map(|bytes| blake3::hash(&bytes))
 }
 
 fn document(call: &HookCall<'_>, arguments: &Value) -> String {

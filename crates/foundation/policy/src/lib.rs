@@ -41,6 +41,7 @@ mod tools;
 mod approvals; // What surrounds decisions.
 mod denials;
 mod hook;
+mod named;
 mod trust;
 
 mod kept; // A file of the user's own.
@@ -54,6 +55,7 @@ pub use {
     error::Error,
     hook::{Answer, Hook, HookCall, HookFault, Hooks, Said},
     host::HostPatterns,
+    named::{Hashes, hash_of_file, named_files, named_modules, run_files},
     path::PathPatterns,
     policy::{Call, Decision, Policy, Rules, Sinks},
     tools::ToolPatterns,

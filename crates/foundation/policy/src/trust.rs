@@ -51,11 +51,25 @@ impl TrustStore {
     /// # Errors
     /// When the store cannot be read: then nothing is trusted.
     pub fn judge(&self, file: &Path, content: &[u8]) -> Result<Trust, Error> {
+        self.judge_hash(file, &Self::hash(content))
+    }
+
+    /// The same of content of which only the hash is known.
+    ///
+    /// # Errors
+    /// As [`TrustStore::judge`].
+    pub fn judge_hash(&self, file: &Path, hash: &str) -> Result<Trust, Error> {
         Ok(match self.store.read()?.files.get(&key(file)) {
             None => Trust::Unknown,
-            Some(hash) if *hash == hash_of(content) => Trust::Trusted,
+            Some(trusted) if trusted == hash => Trust::Trusted,
             Some(_) => Trust::Changed,
         })
+    }
+
+    /// Returns the hash that content is known by.
+    #[must_use]
+    pub fn hash(content: &[u8]) -> String {
+        blake3::hash(content).to_hex().to_string()
     }
 
     /// Trusts `content` at the place of `file`, and no longer what was trusted there before.
@@ -64,7 +78,7 @@ impl TrustStore {
     /// When the store cannot be read or written: then it is as it was.
     pub fn trust(&self, file: &Path, content: &[u8]) -> Result<(), Error> {
         self.store.change(|store| {
-            store.files.insert(key(file), hash_of(content));
+            store.files.insert(key(file), Self::hash(content));
         })
     }
 
@@ -77,15 +91,25 @@ impl TrustStore {
             store.files.remove(&key(file));
         })
     }
+
+    /// Trusts nothing below a folder any more, what is gone meanwhile among it, and returns what was trusted there.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written: then it is as it was.
+    pub fn revoke_below(&self, folder: &Path) -> Result<Vec<String>, Error> {
+        self.store.change(|store| {
+            let (below, others) = std::mem::take(&mut store.files)
+                .into_iter()
+                .partition(|(file, _)| Path::new(file).starts_with(folder));
+            store.files = others;
+            BTreeMap::into_keys(below).collect()
+        })
+    }
 }
 
 fn key(file: &Path) -> String {
     // Two paths may read the same once what is no text is replaced: their content is told apart.
     file.to_string_lossy().into_owned()
-}
-
-fn hash_of(content: &[u8]) -> String {
-    blake3::hash(content).to_hex().to_string()
 }
 
 #[cfg(test)]
@@ -115,8 +139,25 @@ mod tests {
         assert_eq!(judge(&file, b"a"), Trust::Trusted);
         assert_eq!(judge(&file, b"b"), Trust::Changed);
         assert_eq!(judge(&other, b"a"), Trust::Unknown);
+        assert_eq!(store.judge_hash(&file, &TrustStore::hash(b"a")).unwrap(), Trust::Trusted);
         store.revoke(&file).unwrap();
         assert_eq!(judge(&file, b"a"), Trust::Unknown);
+    }
+
+    #[test]
+    fn what_is_below_a_folder_is_taken_back_together() {
+        let (_dir, store, tree) = folders();
+        let store = TrustStore::new(store, &tree).unwrap();
+        let beside = tree.with_file_name("tree-2").join("x");
+        for file in [tree.join("x"), tree.join("a/y"), beside.clone()] {
+            store.trust(&file, b"a").unwrap();
+        }
+
+        let revoked = store.revoke_below(&tree).unwrap();
+
+        assert_eq!(revoked, [key(&tree.join("a/y")), key(&tree.join("x"))]);
+        assert_eq!(store.judge(&tree.join("x"), b"a").unwrap(), Trust::Unknown);
+        assert_eq!(store.judge(&beside, b"a").unwrap(), Trust::Trusted);
     }
 
     #[test]

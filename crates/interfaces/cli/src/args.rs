@@ -245,7 +245,7 @@ pub enum SandboxArg {
 // `formwork run`
 #[derive(Debug, Args)]
 pub struct Run {
-    /// A workflow: a file, or a name below .formwork/workflows.
+    /// A workflow: a name below .formwork/workflows, or a file, which is trusted as it stands unless it is below .formwork.
     #[arg(
         value_name = "WORKFLOW",
         required_unless_present = "message",
@@ -949,7 +949,7 @@ pub struct Init {
 // `formwork trust`
 #[derive(Debug, Args)]
 pub struct Trust {
-    /// Take the trust back.
+    /// Take the trust back in everything that came with the workspace.
     #[arg(long)]
     pub revoke: bool,
 }

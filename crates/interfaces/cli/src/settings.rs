@@ -11,7 +11,10 @@ use std::{
 use anyhow::{Context as _, anyhow};
 use etcetera::BaseStrategy as _;
 use formwork_protocols::{Principal, document};
-use formwork_services::config::{Layer, Layered, Layers, Origin};
+use formwork_services::{
+    config::{HookConfig, Layer, Layered, Layers, Origin},
+    trust::{self, Brought},
+};
 use serde_json::Value;
 
 use crate::{args::Global, fault::Fault};
@@ -56,8 +59,17 @@ pub(crate) struct Project {
     pub text: String,
     /// The keys that it may not set before it is trusted, as far as it sets them.
     pub reaching: Vec<String>,
-    /// Whether it is trusted as it stands now.
-    pub trusted: bool,
+    /// The programs that it names.
+    pub hooks: Vec<HookConfig>,
+    /// The first file that is not trusted as it stands now, of it and of those that its hooks name.
+    pub untrusted: Option<PathBuf>,
+}
+
+impl Project {
+    /// Returns it as what is trusted.
+    pub(crate) fn brought(&self) -> Brought {
+        Brought::config(&self.path, &self.text, self.reaching.clone())
+    }
 }
 
 /// What of a project's config has to be asked for.
@@ -204,18 +216,30 @@ fn project(
     let Some(text) = read(&path)? else { return Ok(None) };
     let layer = Layer::parse(Origin::Project { file: CONFIG_FILE[0].to_owned() }, &text)?;
     let reaching = layer.reaching(layers);
-    let trusted = reaching.is_empty() || formwork_services::trust::is_trusted(state, &path, &text);
-    if trusted || need == Need::Check {
-        layers.push(layer);
-    } else if need == Need::Effect {
-        let keys = reaching.join(", ");
-        return Err(Fault::setup(anyhow!(
-            "{} is not trusted and sets what reaches beyond this project: {keys}",
-            path.display()
-        ))
-        .hint("read the file, then run `formwork trust`; any later change needs it again"));
+    let mut project = Project { path, text, reaching, hooks: layer.hooks(), untrusted: None };
+    if !project.reaching.is_empty() {
+        let programs = trust::of_hooks(workspace, &project.hooks);
+        let mut needed = std::iter::once(project.brought()).chain(programs);
+        let untrusted = needed.find(|file| !file.is_trusted(state, workspace));
+        project.untrusted = untrusted.map(|file| file.path);
     }
-    Ok(Some(Project { path, text, reaching, trusted }))
+    match &project.untrusted {
+        Some(file) if need == Need::Effect => {
+            let why = match *file == project.path {
+                true => {
+                    let keys = project.reaching.join(", ");
+                    format!("sets what reaches beyond this project: {keys}")
+                }
+                false => format!("is run by a hook of {}", project.path.display()),
+            };
+            return Err(Fault::setup(anyhow!("{} is not trusted and {why}", file.display())).hint(
+                "read the file, then run `formwork trust`; any later change needs it again",
+            ));
+        }
+        Some(_) if need == Need::Look => {}
+        _ => layers.push(layer),
+    }
+    Ok(Some(project))
 }
 
 /// Reads the layers that the environment adds.

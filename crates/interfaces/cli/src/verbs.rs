@@ -122,6 +122,11 @@ pub(crate) fn mode_flag(mode: formwork_protocols::PermissionMode) -> Layer {
     run::mode_flag(mode)
 }
 
+/// Says which agents of the project have no effect in a run that would have one.
+pub(crate) fn unheard(started: &formwork_services::operations::runs::Started) -> String {
+    run::unheard(started)
+}
+
 /// Adds who is asked about calls that the rules leave open.
 pub(crate) fn equipped(
     builder: Builder,
@@ -204,6 +209,9 @@ fn builder(settings: &Settings) -> Builder {
         .configured(&settings.configured)
         .config(settings.layered.config.clone())
         .environment(settings.environment.clone());
+    if let Some(project) = settings.project.as_ref().filter(|it| !it.reaching.is_empty()) {
+        builder = builder.project(project.brought());
+    }
     if let Ok(program) = std::env::current_exe() {
         builder = builder.launcher(program);
     }

@@ -65,8 +65,8 @@ async fn nothing_is_changed_in_ask_whatever_the_model_calls() {
 }
 
 #[tokio::test]
-async fn what_a_command_of_a_workflow_changes_is_recorded_and_undone_in_ask() {
-    let world = World::with("[permissions]\nmode = \"ask\"\n").await;
+async fn what_a_command_of_a_workflow_changes_is_recorded_and_undone() {
+    let world = World::with("[permissions]\nmode = \"edit\"\n").await;
     world.repo.write("change.sh", "echo x >> README.md\necho new > new\n").unwrap();
     let workflow =
         world.workflow("[[tasks]]\nname = \"left\"\ncommand = [\"sh\", \"change.sh\"]\n");
@@ -83,6 +83,72 @@ async fn what_a_command_of_a_workflow_changes_is_recorded_and_undone_in_ask() {
     let undone = world.run(["undo", &run]).await;
     assert_eq!(undone.code, Some(0), "{undone:#?}");
     assert_eq!(tree(world.repo.path()), before);
+}
+
+#[tokio::test]
+async fn a_workflow_that_runs_more_than_checks_is_not_begun_in_ask_or_plan() {
+    let world = World::with("").await;
+    let before = |tasks: &str| {
+        let workflow = world.workflow(tasks);
+        (workflow, tree(world.repo.path()))
+    };
+    let cases = [
+        ("command = [\"touch\", \"PWN\"]\n", "task left runs touch PWN"),
+        (
+            "agent = \"reader\"\nprompt = \"Go.\"\non_success = [{ command = [\"touch\", \"PWN\"] }]\n",
+            "task left runs touch PWN besides its work",
+        ),
+        (
+            "agent = \"reader\"\nprompt = \"Go.\"\nbefore_retry = [{ command = [\"touch\", \"PWN\"] }]\n",
+            "task left runs touch PWN besides its work",
+        ),
+    ];
+    for mode in ["ask", "plan"] {
+        for (task, told) in cases {
+            let (workflow, there) = before(&format!("[[tasks]]\nname = \"left\"\n{task}"));
+
+            let ended = world.run(["run", workflow, "--mode", mode]).await;
+
+            assert_eq!(ended.code, Some(3), "{ended:#?}");
+            let whole = format!("{told}, and a run in mode {mode} changes nothing");
+            assert!(ended.stderr.contains(&whole), "{whole}: {ended:#?}");
+            assert_eq!(tree(world.repo.path()), there);
+        }
+    }
+    assert!(world.server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_check_writes_nothing_in_ask() {
+    let world = World::with("[permissions]\nmode = \"ask\"\n").await;
+    world.agent("left", "one");
+    world.repo.write(
+        ".formwork/workflows/smoke.toml",
+        "format_version = 1\nname = \"smoke\"\n[[tasks]]\nname = \"poke\"\ncommand = [\"touch\", \"PWN\"]\n",
+    )
+    .unwrap();
+    let task =
+        "[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"Go.\"\nretries = { max = 0 }\n";
+    for check in
+        ["command = [\"touch\", \"PWN\"]", "suite = [\"touch\", \"PWN\"]", "workflow = \"smoke\""]
+    {
+        let workflow = world.workflow(&format!("{task}[[tasks.postchecks]]\n{check}\n"));
+        let before = tree(world.repo.path());
+        world.server.reply(&World::chat("one"), ends("Looked."));
+
+        let ended = world.run(["run", workflow]).await;
+
+        assert_eq!(ended.code, Some(2), "{check}: {ended:#?}");
+        assert_eq!(tree(world.repo.path()), before, "{check}");
+    }
+    let looks = world
+        .workflow(&format!("{task}[[tasks.postchecks]]\ncommand = [\"cat\", \"README.md\"]\n"));
+    world.server.reply(&World::chat("one"), ends("Looked."));
+    let ended = world.run(["run", looks]).await;
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let free = world.run(["run", looks, "--sandbox", "off"]).await;
+    assert_eq!(free.code, Some(3), "{free:#?}");
+    assert!(free.stderr.contains("which nothing here keeps from writing"), "{free:#?}");
 }
 
 #[tokio::test]

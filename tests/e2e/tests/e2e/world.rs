@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use formwork_services::trust::{self, Kind};
 use formwork_testkit::{http::Server, postgres::Postgres, repo::Repo};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
@@ -118,6 +119,7 @@ impl World {
         &self,
         arguments: impl IntoIterator<Item = S>,
     ) -> Command {
+        self.trust();
         let mut command = self.bare(arguments);
         command.arg("--config").arg(self.config_file());
         if let Some(url) = &self.database {
@@ -126,7 +128,19 @@ impl World {
         command
     }
 
-    /// Returns the program in the world's repository, with no config but what is there.
+    /// Trusts the agents and workflows that the repository brings, as whoever wrote them for a test does; its config and
+    /// its tools are another matter.
+    pub(crate) fn trust(&self) {
+        let workspace = self.repo.path().canonicalize().unwrap();
+        // What has faults is told by the program.
+        for file in trust::brought(&workspace, &[]).unwrap_or_default() {
+            if matches!(file.kind, Kind::Agent | Kind::Workflow | Kind::Contract) {
+                trust::trust(&self.state(), &workspace, &file).unwrap();
+            }
+        }
+    }
+
+    /// Returns the program in the world's repository, with no config but what is there. It trusts nothing.
     pub(crate) fn bare<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(program());
         command

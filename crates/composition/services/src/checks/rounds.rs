@@ -36,7 +36,7 @@ impl Workshop {
         let spec =
             CheckSpec::new(job.check.name.clone(), CheckKind::Command(command), job.check.timeout);
         let whose = self.of_task((job.run, job.task), &job.spec)?;
-        let bounds = self.bounds(&self.rules(&job.spec)?, whose).await?;
+        let bounds = self.bounds(&self.program_rules(&job.spec)?, whose).await?;
         let verifier = self.verifier(self.root.path(), bounds.protection);
         let ground = Ground { baseline: &began.checked, changes: &() };
         let checking = Box::pin(verifier.check(&spec, ground, cancel));

@@ -12,7 +12,7 @@ use formwork_write_safety::WriteRules;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::Config;
+use super::{Config, HookConfig};
 
 /// Where a value came from. The later ones win.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -113,6 +113,12 @@ impl Layer {
             Value::Object(values) => Ok(Self { origin, values }),
             _ => Ok(Self { origin, values: Map::new() }),
         }
+    }
+
+    /// Returns the hooks that this layer adds.
+    pub fn hooks(&self) -> Vec<HookConfig> {
+        let written = self.values.get("hooks");
+        written.and_then(|hooks| serde_json::from_value(hooks.clone()).ok()).unwrap_or_default()
     }
 
     /// Returns the keys, dotted, by which this layer reaches beyond its project: where requests and keys

@@ -1,7 +1,7 @@
 //! `agents.*`: who can work.
 
 use async_trait::async_trait;
-use formwork_agent::{ModelChoice, Source};
+use formwork_agent::{Agent, Agents, ModelChoice, Source};
 use formwork_protocols::AgentName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Error, Formwork,
     capability::{Caller, Effect, Operation, Scope},
+    trust::Parted,
 };
 
 /// Nothing is asked.
@@ -21,6 +22,9 @@ pub struct ListParams {}
 pub struct Listed {
     /// The agents.
     pub agents: Vec<Summary>,
+    /// The agents of the workspace that have no effect: nobody has trusted them as they stand.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub untrusted: Vec<Summary>,
 }
 
 /// An agent in short.
@@ -52,24 +56,25 @@ impl Operation for List {
     type Output = Listed;
 
     async fn run(formwork: &Formwork, _: &Caller, _: ListParams) -> Result<Listed, Error> {
-        let agents = formwork.agents()?;
-        let agents = agents
-            .iter()
-            .map(|agent| Summary {
-                name: agent.name().clone(),
-                description: agent.document().description.clone(),
-                asks_for: match &agent.document().model {
-                    ModelChoice::Category(category) => category.to_string(),
-                    ModelChoice::Model(model) => model.to_string(),
-                },
-                tools: agent.document().tools.allow.clone(),
-                source: match agent.source() {
-                    Source::BuiltIn => "built-in".to_owned(),
-                    Source::File(file) => file.clone(),
-                },
-                version: agent.version().to_owned(),
-            })
-            .collect();
-        Ok(Listed { agents })
+        let Parted { agents, untrusted } = formwork.agents()?;
+        let all = |agents: &Agents| agents.iter().map(summary).collect();
+        Ok(Listed { agents: all(&agents), untrusted: all(&untrusted) })
+    }
+}
+
+fn summary(agent: &Agent) -> Summary {
+    Summary {
+        name: agent.name().clone(),
+        description: agent.document().description.clone(),
+        asks_for: match &agent.document().model {
+            ModelChoice::Category(category) => category.to_string(),
+            ModelChoice::Model(model) => model.to_string(),
+        },
+        tools: agent.document().tools.allow.clone(),
+        source: match agent.source() {
+            Source::BuiltIn => "built-in".to_owned(),
+            Source::File(file) => file.clone(),
+        },
+        version: agent.version().to_owned(),
     }
 }

@@ -22,8 +22,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use formwork_agent::{Agent, Agents};
+use formwork_agent::Agent;
 use formwork_browser::Browsers;
+use formwork_policy::Hashes;
 use formwork_protocols::{
     AgentName, Body, EventBody, ModelRef, PermissionMode, Position, Principal, Rng as _, RunId,
     RunOutcome, Scrub, Span, Store, SystemRng, TaskId, ToolSpec, WorkflowName,
@@ -33,6 +34,7 @@ use formwork_protocols::{
     spec::Retries,
     store::{AttemptRow, CallRow, CheckRow, RunRow, Selection, TaskRow},
 };
+use formwork_sandbox::Protection;
 use formwork_scheduler::{
     Executor, Report, Scheduler, Setup, Signals,
     workflow::{Known, Plan, SingleTask, WrittenWorkflow},
@@ -47,8 +49,9 @@ use crate::{
     baseline::Baselines,
     capability::{Caller, Effect, Operation, Scope},
     commits,
+    config::Config,
     consult::CONSULT,
-    custom, documents,
+    custom, documents, effects,
     executor::Workshop,
     leftover, making,
     models::{Models, lookup},
@@ -57,6 +60,7 @@ use crate::{
     presence::{self, Presence},
     repository::Briefing,
     setup::{self, AgentSetup, RunSetup},
+    trust::{self, Parted},
 };
 
 pub use crate::setup::Kind;
@@ -178,6 +182,9 @@ pub struct Started {
     /// The files of agents that take the place of built-in ones, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub overridden: BTreeMap<AgentName, String>,
+    /// The files of agents that would do so, and do not because nobody has trusted them as they stand, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub untrusted: BTreeMap<AgentName, String>,
     /// What a person has to know before a model is asked, such as an image that it does not take.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -201,7 +208,7 @@ impl Operation for Start {
         params: StartParams,
     ) -> Result<Started, Error> {
         let headless = params.headless;
-        let Prepared { plan, setup, commit, kind, workshop, observers, overridden, notes } =
+        let Prepared { plan, setup, commit, kind, workshop, observers, overridden, untrusted, notes } =
             Box::pin(prepare(formwork, caller, params)).await?;
         let ending = Arc::new(Ending::new(formwork, caller, kind, commit));
         let workshop = Arc::new(Workshop { ending: Some(Arc::clone(&ending)), ..workshop });
@@ -241,7 +248,7 @@ impl Operation for Start {
             observers.finish().await;
             done
         });
-        Ok(Started { run, overridden, notes })
+        Ok(Started { run, overridden, untrusted, notes })
     }
 }
 
@@ -254,6 +261,7 @@ struct Prepared {
     workshop: Workshop,
     observers: Ready,
     overridden: BTreeMap<AgentName, String>,
+    untrusted: BTreeMap<AgentName, String>,
     notes: Vec<String>,
 }
 
@@ -285,19 +293,28 @@ async fn prepare(
     let mut config = formwork.inner.config.clone();
     // Who judges changes nothing, whatever the config allows.
     let looks = matches!(work, Work::Review { .. }).then_some(PermissionMode::Ask);
+    let own_mode = looks.or(mode).is_some();
     if let Some(mode) = looks.or(mode) {
         config.permissions.get_or_insert_default().mode = Some(mode);
     }
     let mut goes_on = None;
     let mut hand = None;
     let (mut integrates, mut given, mut named) = (None, None, None);
+    let mut stands_on = Hashes::new();
     let connected = formwork.models(&config);
     let (agents, mut plan) = match work {
         Work::Workflow { source, text } => {
             // One model for all takes the place of those that the agents name. Where none can be had
             // at all, as for want of a key, that is told once the documents are sound.
             let models = connected.as_ref().ok().filter(|_| model.is_none());
-            workflow(formwork, (&source, &text), &vars, models.map(|(_, models)| models))?
+            let models = models.map(|(_, models)| models);
+            let Workflow { agents, plan, workflows, contracts } =
+                workflow(formwork, (&source, &text), &vars, models)?;
+            let (workflows, contracts) = (&workflows, &contracts);
+            let read = trust::Read { source: &source, text: &text, workflows, contracts };
+            let places = (formwork.state(), formwork.workspace());
+            stands_on = trust::workflow(&read, &plan, places)?;
+            (agents, plan)
         }
         Work::Turn { mut prompt, agent, after, compact, attach } => {
             goes_on = turns::after(formwork, after, compact).await?;
@@ -349,16 +366,14 @@ async fn prepare(
     }
     let mode = setup::mode(&config);
     if let Some((task, check)) = plan.mended().filter(|_| mode < PermissionMode::Edit) {
-        let (task, check) = (task.name.clone(), check.name.clone());
-        return Err(Error::ReadOnly { task, check, mode });
+        let what = format!("check {:?} of task {} has a fix", check.name, task.name);
+        return Err(Error::ReadOnly { what, mode });
     }
+    effects::fit(plan.root(), mode, &protection(formwork, &config)?)?;
     let (keys, models) = connected?;
     let mut chosen = BTreeMap::new();
     for name in plan.agents().into_iter().chain(&named) {
-        let agent = agents.get(name).cloned().ok_or_else(|| Error::NoSuchAgent {
-            agent: name.clone(),
-            known: agents.iter().map(|agent| agent.name().as_str()).collect::<Vec<_>>().join(", "),
-        })?;
+        let agent = agents.get(name)?.clone();
         let model = thinks_with(&models, &agent, model.as_ref())?;
         let summary = models.cheap().cloned();
         summary.as_ref().map(|summary| models.model(summary)).transpose()?;
@@ -377,7 +392,7 @@ async fn prepare(
         // They may be asked for while the run goes on. One that cannot work here is not there.
         let mut specs = all_tools(formwork);
         specs.extend(custom::specs(trusted.iter().map(|tool| tool.document.clone())));
-        for agent in agents.iter() {
+        for agent in agents.agents.iter() {
             if chosen.contains_key(agent.name()) {
                 continue;
             }
@@ -408,6 +423,24 @@ async fn prepare(
             Some((name.clone(), file.to_owned()))
         })
         .collect();
+    let unheard = chosen.keys().filter_map(|name| {
+        let agent = agents.untrusted.get(name)?;
+        Some((name.clone(), documents::in_place_of_built_in(agent)?.to_owned()))
+    });
+    let untrusted_agents = unheard.collect();
+    stands_on.extend(formwork.inner.project.iter().map(trust::Brought::record));
+    // A tool that no agent here may call has no part in the run.
+    let mut specs = all_tools(formwork);
+    specs.extend(custom::specs(trusted.iter().map(|tool| tool.document.clone())));
+    let mut used = BTreeSet::new();
+    for own in chosen.values().filter(|own| !helpers.contains(own.agent.name())) {
+        used.extend(setup::own_rules(&own.agent, &specs).map_or(BTreeSet::new(), |it| it.1.tools));
+    }
+    let tools = trusted.iter().filter(|tool| used.contains(&tool.document.tool.name));
+    let own = chosen.values().map(|own| &own.agent);
+    stands_on.extend(trust::record(tools, own, formwork.workspace()));
+    let tools: Vec<_> = trusted.into_iter().map(|tool| tool.document).collect();
+    let programs = trust::programs(formwork.workspace(), &config.hooks, &tools);
     let setup = RunSetup {
         config,
         agents: chosen,
@@ -418,11 +451,14 @@ async fn prepare(
         approvals,
         briefing,
         tests: crate::project::commands(formwork.workspace()).tests,
-        tools: trusted.into_iter().map(|tool| tool.document).collect(),
+        tools,
         after: goes_on,
         integrates,
         kind,
         outside,
+        stands_on,
+        programs: Some(programs),
+        own_mode,
         hand,
     };
     let workshop = workshop(formwork, setup.clone(), keys.registry, models)?;
@@ -440,7 +476,8 @@ async fn prepare(
     }
     // A fault of theirs would leave a run behind that nobody carries out.
     let observers = Ready::of(&workshop)?;
-    Ok(Prepared { plan, setup, commit, kind, workshop, observers, overridden, notes })
+    let untrusted = untrusted_agents;
+    Ok(Prepared { plan, setup, commit, kind, workshop, observers, overridden, untrusted, notes })
 }
 
 /// Says whether a run could begin here as things are: it is made ready as any other, and then let go.
@@ -483,6 +520,14 @@ pub(crate) fn thinks_with(
     Ok(model)
 }
 
+/// A workflow as it was read, with all that it asks for.
+pub(super) struct Workflow {
+    pub(super) agents: Parted,
+    pub(super) plan: Plan,
+    workflows: BTreeMap<WorkflowName, WrittenWorkflow>,
+    contracts: BTreeMap<String, Result<String, String>>,
+}
+
 /// Reads a workflow and the agents that it asks for, with every fault of both at its place; where
 /// `models` are given, those of the models that the agents name among them.
 pub(super) fn workflow(
@@ -490,13 +535,17 @@ pub(super) fn workflow(
     (source, text): (&str, &str),
     vars: &Map<String, Value>,
     models: Option<&Models>,
-) -> Result<(Agents, Plan), Error> {
+) -> Result<Workflow, Error> {
     let workspace = formwork.workspace();
     let mut faults = Diagnostics::default();
     let agents = documents::agents(workspace).map_err(|found| faults.merge(found));
+    let agents = agents.map(|all| Parted::of(&all, formwork.state(), workspace));
     let mut known = Known {
         agents: match &agents {
-            Ok(agents) => agents.names().cloned().collect(),
+            // One that is not trusted is told as such, once the documents are sound.
+            Ok(Parted { agents, untrusted }) => {
+                agents.names().chain(untrusted.names()).cloned().collect()
+            }
             Err(()) => documents::agent_names(workspace),
         },
         natives: formwork.inner.natives.names().map(str::to_owned).collect(),
@@ -512,7 +561,8 @@ pub(super) fn workflow(
     }
     let plan = Plan::parse(source, text, &known, vars).map_err(|found| faults.merge(found));
     if let Some(models) = models {
-        let names = documents::agents_of(source, text);
+        let mut names = documents::agents_of(source, text);
+        names.retain(|name| !agents.as_ref().is_ok_and(|it| it.untrusted.get(name).is_some()));
         faults.merge(documents::model_faults(workspace, &names, |agent, choice| {
             let model = models.chosen(agent, choice);
             let ready = model.and_then(|model| models.model(&model));
@@ -520,7 +570,10 @@ pub(super) fn workflow(
         }));
     }
     match (agents, plan) {
-        (Ok(agents), Ok(plan)) => faults.or((agents, plan)).map_err(Error::from),
+        (Ok(agents), Ok(plan)) => {
+            let Known { workflows, contracts, .. } = known;
+            faults.or(Workflow { agents, plan, workflows, contracts }).map_err(Error::from)
+        }
         _ => Err(faults.into()),
     }
 }
@@ -577,6 +630,13 @@ pub(crate) fn all_tools(formwork: &Formwork) -> Vec<ToolSpec> {
     tools
 }
 
+/// Returns what processes are confined to here.
+fn protection(formwork: &Formwork, config: &Config) -> Result<Protection, Error> {
+    let inner = &formwork.inner;
+    let variable = lookup(&inner.environment);
+    setup::protection(config, inner.has_launcher, inner.root.path(), &variable)
+}
+
 /// Puts together what a run works with.
 fn workshop(
     formwork: &Formwork,
@@ -585,12 +645,7 @@ fn workshop(
     models: Models,
 ) -> Result<Workshop, Error> {
     let inner = &formwork.inner;
-    let protection = setup::protection(
-        &setup.config,
-        inner.has_launcher,
-        inner.root.path(),
-        &lookup(&inner.environment),
-    )?;
+    let protection = protection(formwork, &setup.config)?;
     let baselines = Arc::new(Baselines::new(
         Arc::clone(&inner.root),
         Arc::clone(&inner.snapshots),
@@ -738,7 +793,9 @@ impl Operation for Resume {
         if std::path::Path::new(&row.workspace) != formwork.workspace() {
             return Err(Error::OtherWorkspace { run, workspace: row.workspace });
         }
-        let setup = recorded(&*formwork.inner.store, run).await?;
+        let mut setup = recorded(&*formwork.inner.store, run).await?;
+        trust::still(&setup.stands_on, formwork.state(), formwork.workspace())?;
+        setup.narrow(&formwork.inner.config);
         let (keys, models) = formwork.models(&setup.config)?;
         let (width, headless) = (setup.width, setup.headless);
         let ending = Arc::new(Ending::new(formwork, caller, setup.kind, setup.commit.clone()));
@@ -765,7 +822,12 @@ impl Operation for Resume {
             observers.finish().await;
             done
         });
-        Ok(Started { run, overridden: BTreeMap::new(), notes: Vec::new() })
+        Ok(Started {
+            run,
+            overridden: BTreeMap::new(),
+            untrusted: BTreeMap::new(),
+            notes: Vec::new(),
+        })
     }
 }
 

@@ -277,22 +277,21 @@ impl Operation for Plan {
         let models =
             Models::connect(config, &Keys::none(), (&inner.base, None), &inner.providers, seams)?;
         let checked = Some(&models).filter(|_| model.is_none());
-        let (agents, mut plan) = runs::workflow(formwork, (&source, &text), &vars, checked)?;
+        let runs::Workflow { agents, mut plan, .. } =
+            runs::workflow(formwork, (&source, &text), &vars, checked)?;
         if let Some(budget) = &config.budget {
             plan.cap(budget);
         }
         let mut known = BTreeMap::new();
         for name in plan.agents() {
-            let agent = agents.get(name).ok_or_else(|| Error::NoSuchAgent {
-                agent: name.clone(),
-                known: agents.names().map(AgentName::as_str).collect::<Vec<_>>().join(", "),
-            })?;
+            let agent = agents.get(name)?;
             let model = match &model {
                 Some(model) => model.clone(),
                 None => models.choice(agent)?,
             };
             known.insert(name.clone(), Known::of((formwork, config), agent, &models, model)?);
         }
+        let agents = &agents.agents;
         plan.cap_agents(|name| agents.get(name).map(|agent| &agent.document().budget));
         if known.values().any(|known: &Known| known.makes) {
             // They may be asked for while the run goes on. One that cannot work here is not there.

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use formwork_policy::{Hashes, hash_of_file, run_files};
 use formwork_protocols::{
     Cancel, Replay, Span, Tool, ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec,
     message::ToolDefinition, tool::CallContext,
@@ -40,6 +41,8 @@ pub struct Seams {
     pub http: HttpRules,
     /// Puts in the secrets that a document names.
     pub secrets: Arc<formwork_secrets::Registry>,
+    /// What the files of programs held when it was decided that they may run; what they hold now where absent.
+    pub since: Option<Arc<Hashes>>,
 }
 
 /// A tool that was written down as data.
@@ -47,8 +50,8 @@ pub struct CustomTool {
     spec: ToolSpec,
     document: ToolDocument,
     output: Option<Validator>,
-    /// A program of the workspace, and what it held when the session began.
-    own: Option<(PathBuf, Option<blake3::Hash>)>,
+    /// The files of the workspace that it runs, and the hashes of what they held.
+    own: Vec<(PathBuf, Option<String>)>,
     seams: Seams,
 }
 
@@ -63,10 +66,17 @@ impl CustomTool {
         let schema = document.output.as_ref().map(|output| Value::Object(output.schema.clone()));
         let output = schema.as_ref().map(Validator::new).transpose();
         let output = output.map_err(|reason| crate::Error::Schema { tool: name, reason })?;
-        let program = document.execution.command.as_ref().and_then(|command| command.argv.first());
-        let own = program.filter(|word| word.contains('/')).map(|word| seams.root.join(word));
-        let own = own.filter(|path| path.starts_with(&seams.root));
-        let own = own.map(|path| (path.clone(), hash_of(&path)));
+        let command = document.execution.command.as_ref();
+        let files = command.map(|command| run_files(&seams.root, &command.argv));
+        let then = |path: PathBuf| {
+            let below = path.strip_prefix(&seams.root).unwrap_or(&path);
+            let hash = match &seams.since {
+                Some(then) => then.get(&below.to_string_lossy().into_owned()).cloned(),
+                None => hash_of_file(&path),
+            };
+            (path, hash)
+        };
+        let own = files.unwrap_or_default().into_iter().map(then).collect();
         Ok(Self { spec, document, output, own, seams })
     }
 
@@ -94,11 +104,11 @@ impl CustomTool {
         arguments: &Map<String, Value>,
         cancel: &Cancel,
     ) -> Result<ToolOutput, ToolError> {
-        if let Some((path, before)) = &self.own
-            && now(path).await != *before
-        {
-            let told = format!("{} was changed since the session began", path.display());
-            return Err(ToolError::new(ToolErrorKind::Denied, told));
+        for (path, before) in &self.own {
+            if now(path).await != *before {
+                let told = format!("{} was changed since it was taken up", path.display());
+                return Err(ToolError::new(ToolErrorKind::Denied, told));
+            }
         }
         let argv = words(command, arguments)?;
         let mut running = Command::new(argv, &self.seams.root, self.seams.protection.clone());
@@ -226,15 +236,10 @@ impl Tool for CustomTool {
     }
 }
 
-/// Returns the hash of what a program holds; none where it is no file, or too large.
-fn hash_of(path: &std::path::Path) -> Option<blake3::Hash> {
-    formwork_sandbox::own(path).ok().map(|bytes| blake3::hash(&bytes))
-}
-
-/// The same, on a thread where it may take its time.
-async fn now(path: &std::path::Path) -> Option<blake3::Hash> {
+/// Returns the hash of what a program holds, on a thread where it may take its time.
+async fn now(path: &std::path::Path) -> Option<String> {
     let path = path.to_owned();
-    tokio::task::spawn_blocking(move || hash_of(&path)).await.ok().flatten()
+    tokio::task::spawn_blocking(move || hash_of_file(&path)).await.ok().flatten()
 }
 
 fn template(text: &str) -> Result<Template, ToolError> {

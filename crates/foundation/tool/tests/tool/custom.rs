@@ -34,6 +34,7 @@ fn tool(folder: &std::path::Path, document: &str, hosts: &[String]) -> CustomToo
             private: HostPatterns::parse(hosts).unwrap(),
         },
         secrets: Arc::new(secrets),
+        since: None,
     };
     CustomTool::new(ToolDocument::parse("t.toml", document).unwrap(), seams).unwrap()
 }
@@ -94,5 +95,5 @@ async fn a_pipe_in_the_place_of_a_program_is_a_change_and_holds_nothing_up() {
     let told = call(&tool, json!({})).await;
 
     assert!(made.success());
-    assert!(told.unwrap_err().ends_with("was changed since the session began"));
+    assert!(told.unwrap_err().ends_with("was changed since it was taken up"));
 }

@@ -66,6 +66,10 @@ impl Chat {
         for note in &started.notes {
             self.say(&painted(&visible(note), Color::Yellow, self.color))?;
         }
+        let unheard = crate::verbs::unheard(&started);
+        if self.turns.is_empty() && !unheard.is_empty() {
+            self.say(unheard.trim_end())?;
+        }
         self.turns.push(started.run);
         self.follow(started.run, happening).await
     }

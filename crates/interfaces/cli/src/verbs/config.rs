@@ -66,7 +66,7 @@ pub(super) fn config(
                 text.push_str(&format!("{line}\n"));
             }
         }
-        if let Some(project) = settings.project.as_ref().filter(|project| !project.trusted) {
+        if let Some(project) = settings.project.as_ref().filter(|it| it.untrusted.is_some()) {
             text.push_str(&format!(
                 "# {} is not trusted and has no effect; it sets {}\n",
                 project.path.display(),

@@ -37,7 +37,7 @@ pub(super) fn doctor(
         format!("{} values are set", settings.layered.entries.len()),
         None,
     ));
-    if let Some(project) = settings.project.as_ref().filter(|project| !project.trusted) {
+    if let Some(project) = settings.project.as_ref().filter(|it| it.untrusted.is_some()) {
         findings.push(Finding::new(
             "trust",
             Grade::Broken,

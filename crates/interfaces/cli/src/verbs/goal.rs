@@ -61,7 +61,7 @@ pub(super) fn goal(global: &Global, terminal: &Terminal, args: Goal) -> Result<O
             model: args.model,
             width: None,
             commit: args.commit,
-            mode: None,
+            mode: options.mode,
             headless: false,
         };
         super::run::start(&formwork, &caller, terminal, params, desk).await

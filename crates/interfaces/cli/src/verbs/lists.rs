@@ -26,6 +26,13 @@ pub(super) fn agents(global: &Global, terminal: &Terminal) -> Result<OutcomeCode
                     visible(&agent.description)
                 ));
             }
+            for agent in &found.untrusted {
+                let file = visible(&agent.source);
+                out.push_str(&format!(
+                    "{:<16} {file} is not trusted: see `formwork trust`\n",
+                    agent.name
+                ));
+            }
             out
         })?;
         Ok(OutcomeCode::Completed)

@@ -58,7 +58,7 @@ pub(super) fn rounds(
             model: args.model,
             width: None,
             commit: args.commit,
-            mode: None,
+            mode: options.mode,
             headless: false,
         };
         super::run::start(&formwork, &caller, terminal, params, desk).await

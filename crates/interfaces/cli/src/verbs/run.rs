@@ -125,7 +125,8 @@ fn begin(
     let (asker, desk) = asking::open(global, terminal, &settings.principal).unzip();
     let more = |builder, _: &Settings| equipped(builder, options.record.as_deref(), asker);
     super::with_settings(settings, more, async |formwork, caller, settings| {
-        let params = params(&settings, task, &options)?;
+        let params =
+            StartParams { mode: mode.or(options.mode), ..params(&settings, task, &options)? };
         start(&formwork, &caller, terminal, params, desk).await
     })
 }
@@ -174,6 +175,7 @@ pub(super) async fn start(
             let told = format!("agent {agent} is {file}, in place of the built-in one\n");
             complain(&harmless(&told));
         }
+        complain(&unheard(&started));
     }
     for note in &started.notes {
         complain(&harmless(&format!("{note}\n")));
@@ -181,6 +183,14 @@ pub(super) async fn start(
     let shown = Shown::new(terminal, started.run);
     let outcome = follow(formwork, caller, shown, happening, (interrupts, desk)).await?;
     Ok(outcome.code)
+}
+
+/// Says, a line each, which agents of the project have no effect in a run that would have one.
+pub(crate) fn unheard(started: &Started) -> String {
+    let told = started.untrusted.iter().map(|(agent, file)| {
+        format!("agent {agent} is the built-in one: {file} is not trusted, see `formwork trust`\n")
+    });
+    harmless(&told.collect::<String>()).into_owned()
 }
 
 /// Begins a run beside the thread that hears of signals: to read large documents takes a while. One that is dropped before the run

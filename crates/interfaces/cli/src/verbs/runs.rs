@@ -33,7 +33,12 @@ pub(super) fn runs(global: &Global, terminal: &Terminal, args: Runs) -> Result<O
         Runs::Resume { record, .. } => record.clone(),
         _ => None,
     };
-    let settings = Settings::load(global, Vec::new(), Need::Look)?;
+    // What is taken up works, as what is begun does.
+    let need = match &args {
+        Runs::Resume { .. } => Need::Effect,
+        _ => Need::Look,
+    };
+    let settings = Settings::load(global, Vec::new(), need)?;
     let (asker, desk) = asking::open(global, terminal, &settings.principal).unzip();
     let reads = matches!(
         args,

@@ -44,7 +44,7 @@ pub(super) fn call(
             model: None,
             width: None,
             commit: false,
-            mode: None,
+            mode: options.mode,
             headless: false,
         };
         run::start(&formwork, &caller, terminal, params, desk).await

@@ -1,8 +1,8 @@
-//! `formwork trust`: lets the project's config and tools take effect, as they stand now.
+//! `formwork trust`: lets what came with the project take effect, as it stands now.
 
 use anyhow::anyhow;
 use formwork_protocols::OutcomeCode;
-use formwork_services::{custom, trust};
+use formwork_services::trust;
 use serde_json::json;
 
 use crate::{
@@ -19,27 +19,30 @@ pub(super) fn trust(
     args: Trust,
 ) -> Result<OutcomeCode, Fault> {
     let settings = Settings::load(global, Vec::new(), Need::Look)?;
-    let tools = custom::read(&settings.workspace).map_err(Fault::documents)?;
-    let (state, project) = (&settings.state, settings.project);
-    if project.is_none() && tools.is_empty() {
-        let what = anyhow!("{} has no formwork.toml and no tools", settings.workspace.display());
-        return Err(Fault::setup(what).hint("`formwork init` writes a config"));
-    }
-    let mut said: Vec<(String, Vec<String>)> = Vec::new();
-    if let Some(project) = project {
-        match args.revoke {
-            true => trust::revoke(state, &project.path)?,
-            false => trust::trust(state, &project.path, &project.text)?,
+    let (state, workspace) = (&settings.state, &settings.workspace);
+    let said: Vec<(String, Vec<String>)> = match args.revoke {
+        true => {
+            let revoked = trust::revoke(state, workspace)?;
+            revoked.into_iter().map(|path| (path, Vec::new())).collect()
         }
-        said.push((project.path.display().to_string(), project.reaching));
-    }
-    for tool in tools {
-        match args.revoke {
-            true => trust::revoke(state, &tool.path)?,
-            false => trust::trust(state, &tool.path, &tool.text)?,
+        false => {
+            let hooks = settings.project.as_ref().map_or(&[][..], |project| &project.hooks);
+            let config = settings.project.as_ref().map(|project| project.brought());
+            let others = trust::brought(workspace, hooks).map_err(Fault::documents)?;
+            let brought: Vec<_> = config.into_iter().chain(others).collect();
+            if brought.is_empty() {
+                let what = anyhow!(
+                    "{} has no formwork.toml, and no agents, workflows or tools",
+                    workspace.display()
+                );
+                return Err(Fault::setup(what).hint("`formwork init` writes a config"));
+            }
+            for file in &brought {
+                trust::trust(state, workspace, file)?;
+            }
+            brought.into_iter().map(|file| (file.path.display().to_string(), file.does)).collect()
         }
-        said.push((tool.path.display().to_string(), vec![tool.does()]));
-    }
+    };
     let files: Vec<_> =
         said.iter().map(|(path, sets)| json!({ "path": path, "sets": sets })).collect();
     let first = said.first().map_or("", |(path, _)| path);
@@ -50,6 +53,7 @@ pub(super) fn trust(
     terminal.result(&document, || {
         let mut text = String::new();
         for (path, sets) in &said {
+            let path = visible(path);
             if args.revoke {
                 text.push_str(&format!("{path} is no longer trusted\n"));
             } else if sets.is_empty() {
@@ -60,6 +64,9 @@ pub(super) fn trust(
                     text.push_str(&format!("  {}\n", visible(key)));
                 }
             }
+        }
+        if args.revoke && said.is_empty() {
+            text.push_str(&format!("nothing of {} was trusted\n", workspace.display()));
         }
         if !args.revoke && said.iter().any(|(_, sets)| !sets.is_empty()) {
             text.push_str("any later change needs `formwork trust` again\n");

@@ -67,9 +67,12 @@ fn an_agent_that_takes_the_place_of_a_built_in_one_is_told_of() {
         "format_version = 1\nname = \"w\"\n[[tasks]]\nname = \"a\"\nagent = \"reader\"\nprompt = \"Do it.\"\n",
     );
 
+    let unheard = world.run(&["run", "w.toml", "--config", "given.toml"]);
+    world.run(&["trust"]);
     let planned = world.run(&["workflows", "plan", "w.toml", "--config", "given.toml"]);
     let ran = world.run(&["run", "w.toml", "--config", "given.toml"]);
 
+    assert!(unheard.stderr.contains("agent reader is the built-in one: "), "{unheard}");
     for text in [&planned.stdout, &ran.stderr] {
         assert!(text.contains("reader.toml, in place of the built-in one"), "{planned}\n{ran}");
     }

@@ -7,13 +7,14 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use formwork_protocols::{Principal, RunId, Span};
 use formwork_services::{
     Builder, Formwork,
     capability::Caller,
     config::{Layer, Layers, Origin},
     operations::runs::{List, ListParams, Resume, ResumeParams, Start, StartParams, Work},
+    trust,
 };
 use serde_json::{Map, json};
 use tempfile::TempDir;
@@ -68,6 +69,10 @@ impl Place {
         fs::write(workspace.join("mark.sh"), script)?;
         fs::write(workspace.join("suite.sh"), "echo one test; test -f out/r2.txt\n")?;
         fs::create_dir_all(place.path().join("state"))?;
+        let (state, workspace) = (place.path().join("state"), workspace.canonicalize()?);
+        for file in trust::brought(&workspace, &[]).map_err(|faults| anyhow!("{faults}"))? {
+            trust::trust(&state, &workspace, &file)?;
+        }
         fs::write(place.path().join("workflow.toml"), workflow)?;
         if let Some(url) = url {
             fs::write(place.path().join("url"), url)?;

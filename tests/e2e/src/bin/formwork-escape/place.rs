@@ -17,6 +17,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use formwork_protocols::{Rng as _, SystemRng};
+use formwork_services::trust::{self, Kind};
 use formwork_testkit::{http::Server, repo::Repo};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -177,6 +178,17 @@ impl Place {
             around.extend(tree(&self.path(".git"))?);
         }
         Ok(around)
+    }
+
+    /// Trusts the agents and workflows of the place: what a person has looked at has to hold as well.
+    pub(crate) fn trust(&self) -> Result<()> {
+        let (state, workspace) = (self.home.path().join("state"), self.repo.path().canonicalize()?);
+        for file in trust::brought(&workspace, &[]).unwrap_or_default() {
+            if matches!(file.kind, Kind::Agent | Kind::Workflow | Kind::Contract) {
+                trust::trust(&state, &workspace, &file)?;
+            }
+        }
+        Ok(())
     }
 
     /// Runs the program to its end with `config` besides its model, and returns what it left.

@@ -138,6 +138,7 @@ impl Attempt {
             "format_version = 1\nname = \"left\"\nmodel = \"one/m\"\nprompt = \"left.md\"\n[tools]\nallow = [\"*\"]\n",
         )?;
         place.repo.write(".formwork/agents/left.md", "You do what is asked.\n")?;
+        place.trust()?;
         let before = place.around(scene.commits)?;
 
         let record = place.run(&scene.config, &["run", "work"]).await?;

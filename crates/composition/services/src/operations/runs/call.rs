@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use formwork_agent::{Agent, AgentDocument, Agents, Source};
+use formwork_agent::{Agent, AgentDocument, Source};
 use formwork_protocols::{
     AgentName, Body, OutcomeCode, Principal, TaskName, TaskSpec, ToolClass, ToolName, WorkflowName,
     document, spec::HandCall,
@@ -19,6 +19,7 @@ use crate::{
     config::Config,
     custom,
     setup::{self, Hand},
+    trust::Parted,
 };
 
 /// What a run and its task are called.
@@ -55,7 +56,7 @@ pub struct Call {
 pub(super) fn plan(
     formwork: &Formwork,
     config: &Config,
-    agents: &Agents,
+    agents: &Parted,
     asked: Call,
     principal: Principal,
 ) -> Result<(Plan, Hand), Error> {
@@ -82,17 +83,9 @@ pub(super) fn plan(
         .map_err(|error| refused(OutcomeCode::Usage, error.message))?;
     let agent = match agent {
         None => hand(),
-        Some(name) => agents.get(&name).cloned().ok_or_else(|| Error::NoSuchAgent {
-            agent: name,
-            known: agents.names().map(AgentName::as_str).collect::<Vec<_>>().join(", "),
-        })?,
+        Some(name) => agents.get(&name)?.clone(),
     };
-    let protection = setup::protection(
-        config,
-        formwork.inner.has_launcher,
-        formwork.workspace(),
-        &crate::models::lookup(&formwork.inner.environment),
-    )?;
+    let protection = super::protection(formwork, config)?;
     let (policy, allowed) = setup::policy(config, &agent, &tools, &protection)?;
     if !allowed.tools.contains(&tool) {
         let reason = format!("agent {} may not call it", agent.name());

@@ -1,0 +1,206 @@
+//! What a plan runs: every program that its tasks, checks and steps start, and who says so.
+
+use formwork_protocols::{
+    Body, PermissionMode, TaskName, TaskSpec, WorkflowName,
+    check::{CheckKind, CheckSpec, Fix},
+    contract::ProofKind,
+};
+use formwork_sandbox::Protection;
+
+use crate::Error;
+
+/// A program that a plan runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Program<'a> {
+    pub(crate) task: &'a TaskName,
+    /// Its place in the task.
+    pub(crate) place: Place<'a>,
+    /// The program and its arguments.
+    pub(crate) argv: &'a [String],
+    /// The workflow that a check names, where that says so, and not the plan's own document.
+    pub(crate) workflow: Option<&'a WorkflowName>,
+    /// The contract that says so, by its path.
+    pub(crate) contract: Option<&'a str>,
+}
+
+/// Where in a task a program is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place<'a> {
+    /// It is the work.
+    Work,
+    /// It decides a check, and only looks.
+    Check(&'a str),
+    /// It mends what a check found.
+    Fix(&'a str),
+    /// It is run once the task has passed, or before it is tried again.
+    Step,
+}
+
+/// Returns every program that a tree of tasks runs, in the order of the document.
+pub(crate) fn programs(root: &TaskSpec) -> Vec<Program<'_>> {
+    let mut found = Vec::new();
+    Walk { workflow: None, check: None, found: &mut found }.task(root);
+    found
+}
+
+struct Walk<'a, 'b> {
+    workflow: Option<&'a WorkflowName>,
+    /// The check that is decided by the tasks that are walked.
+    check: Option<&'a str>,
+    found: &'b mut Vec<Program<'a>>,
+}
+
+impl<'a> Walk<'a, '_> {
+    fn task(&mut self, spec: &'a TaskSpec) {
+        if let Body::Command { argv } = &spec.body {
+            self.add(spec, Place::Work, argv, None);
+        }
+        for check in spec.prechecks.iter().chain(&spec.postchecks) {
+            self.check(spec, check, Place::Check(&check.name));
+        }
+        for step in spec.before_retry.iter().chain(&spec.on_success) {
+            self.check(spec, step, Place::Step);
+        }
+        spec.body.below().iter().for_each(|below| self.task(below));
+    }
+
+    fn check(&mut self, spec: &'a TaskSpec, check: &'a CheckSpec, place: Place<'a>) {
+        match &check.kind {
+            CheckKind::Command(command) => self.add(spec, place, &command.argv, None),
+            CheckKind::Suite(suite) => self.add(spec, place, &suite.argv, None),
+            CheckKind::Contract(contract) => {
+                for proof in contract.requirements.iter().flat_map(|it| &it.proofs) {
+                    if let ProofKind::Run { argv } = &proof.kind {
+                        self.add(spec, place, argv, Some(&contract.path));
+                    }
+                }
+            }
+            CheckKind::Workflow(workflow) => {
+                let decided = self.check.unwrap_or(&check.name);
+                let mut below = Walk {
+                    workflow: Some(&workflow.workflow),
+                    check: Some(decided),
+                    found: self.found,
+                };
+                workflow.tasks.iter().for_each(|task| below.task(task));
+            }
+            _ => {}
+        }
+        if let Some(Fix::Command { argv }) = &check.fix {
+            self.add(spec, Place::Fix(&check.name), argv, None);
+        }
+    }
+
+    fn add(
+        &mut self,
+        spec: &'a TaskSpec,
+        place: Place<'a>,
+        argv: &'a [String],
+        contract: Option<&'a str>,
+    ) {
+        // What decides a check is a look, whatever it is made of.
+        let place = self.check.map_or(place, Place::Check);
+        let Self { workflow, .. } = *self;
+        self.found.push(Program { task: &spec.name, place, argv, workflow, contract });
+    }
+}
+
+/// Refuses a plan that a mode cannot carry out: what changes anything is run in none that only looks, and what looks is
+/// run there only where something keeps it from more.
+///
+/// # Errors
+/// [`Error::ReadOnly`] names the first task.
+pub(crate) fn fit(
+    root: &TaskSpec,
+    mode: PermissionMode,
+    protection: &Protection,
+) -> Result<(), Error> {
+    if mode >= PermissionMode::Edit {
+        return Ok(());
+    }
+    let is_free = *protection == Protection::None;
+    for Program { task, place, argv, .. } in programs(root) {
+        let what = match place {
+            Place::Work => format!("task {task} runs {}", argv.join(" ")),
+            Place::Step => format!("task {task} runs {} besides its work", argv.join(" ")),
+            Place::Fix(check) => format!("check {check:?} of task {task} has a fix"),
+            Place::Check(check) if is_free => format!(
+                "check {check:?} of task {task} runs {}, which nothing here keeps from writing",
+                argv.join(" ")
+            ),
+            Place::Check(_) => continue,
+        };
+        return Err(Error::ReadOnly { what, mode });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use formwork_protocols::WorkflowName;
+    use formwork_scheduler::workflow::{Known, Plan, WrittenWorkflow};
+    use serde_json::Map;
+
+    use super::*;
+
+    fn plan() -> Plan {
+        let text = "format_version = 1\nname = \"w\"\n[[tasks]]\nname = \"a\"\ncommand = [\"make\"]\nspec = \"c.md\"\n\
+            before_retry = [{ command = [\"reset\"] }]\non_success = [{ command = [\"ship\"] }]\n\
+            [[tasks.postchecks]]\ncommand = [\"test\"]\nfix = { command = [\"mend\"] }\n\
+            [[tasks.postchecks]]\nworkflow = \"smoke\"\n";
+        let smoke =
+            "format_version = 1\nname = \"smoke\"\n[[tasks]]\nname = \"s\"\ncommand = [\"poke\"]\n";
+        let smoke = WrittenWorkflow { file: "smoke.toml".to_owned(), text: smoke.to_owned() };
+        let contract = "# C\n\n## R1: It holds\n\n- check: run `prove it`\n";
+        let known = Known {
+            workflows: [(WorkflowName::parse("smoke").unwrap(), smoke)].into(),
+            contracts: [("c.md".to_owned(), Ok(contract.to_owned()))].into(),
+            ..Known::default()
+        };
+        Plan::parse("w.toml", text, &known, &Map::new()).unwrap()
+    }
+
+    #[test]
+    fn every_program_of_a_plan_is_found_with_who_says_so() {
+        let plan = plan();
+
+        let mut found: Vec<_> = programs(plan.root())
+            .into_iter()
+            .map(|it| (it.argv[0].as_str(), it.workflow.map(WorkflowName::as_str), it.contract))
+            .collect();
+
+        found.sort_unstable();
+        let wanted = [
+            ("make", None, None),
+            ("mend", None, None),
+            ("poke", Some("smoke"), None),
+            ("prove", None, Some("c.md")),
+            ("reset", None, None),
+            ("ship", None, None),
+            ("test", None, None),
+        ];
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn what_changes_anything_does_not_fit_a_mode_that_looks() {
+        let plan = plan();
+        let told = |mode, root| fit(root, mode, &Protection::None).unwrap_err().to_string();
+        let mut looks = plan.root().body.below()[0].clone();
+
+        assert!(fit(plan.root(), PermissionMode::Edit, &Protection::None).is_ok());
+        assert_eq!(
+            told(PermissionMode::Plan, plan.root()),
+            "task a runs make, and a run in mode plan changes nothing"
+        );
+        looks.body = Body::Native { function: "f".to_owned() };
+        looks.before_retry.clear();
+        looks.on_success.clear();
+        looks.postchecks.retain(|check| check.fix.is_none());
+        let told = told(PermissionMode::Ask, &looks);
+        assert!(
+            told.contains("which nothing here keeps from writing, and a run in mode ask"),
+            "{told}"
+        );
+    }
+}
