@@ -29,7 +29,7 @@ use formwork_scheduler::CheckJob;
 use formwork_verify::{Changes, Checked, Ground, Verifier};
 use formwork_write_safety::WriteRules;
 
-use crate::{Error, baseline::Began, error::chain, executor::Workshop};
+use crate::{Error, baseline::Began, effects, error::chain, executor::Workshop};
 
 pub(crate) use {review::OnlyThis, share::Shares};
 
@@ -130,7 +130,15 @@ impl Workshop {
 
     /// Runs a check as it is, once.
     async fn once(&self, job: &CheckJob, began: &Began, cancel: &Cancel) -> Result<Verdict, Error> {
-        let within = (job.run, job.task, job.token);
+        let (within, mode) = ((job.run, job.task, job.token), self.setup.mode());
+        let is_free = self.protection == Protection::None;
+        if mode < PermissionMode::Edit && is_free && effects::runs_program(&job.check) {
+            // A run that was begun in a wider mode.
+            let mode = mode.as_str();
+            let reason =
+                format!("a run in mode {mode} runs nothing that nothing keeps from writing");
+            return Ok(Verdict::bare(&*job.check.name, false, reason));
+        }
         match &job.check.kind {
             CheckKind::Agent(check) => self.review(job, check, cancel).await,
             CheckKind::Suite(check) => self.suite(job, check, began, cancel).await,

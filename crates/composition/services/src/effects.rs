@@ -135,6 +135,18 @@ pub(crate) fn fit(
     Ok(())
 }
 
+/// Tells whether a check runs a program, by itself and not by tasks of its own.
+pub(crate) fn runs_program(check: &CheckSpec) -> bool {
+    match &check.kind {
+        CheckKind::Command(_) | CheckKind::Suite(_) => true,
+        CheckKind::Contract(contract) => {
+            let mut proofs = contract.requirements.iter().flat_map(|it| &it.proofs);
+            proofs.any(|proof| matches!(proof.kind, ProofKind::Run { .. }))
+        }
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use formwork_protocols::WorkflowName;

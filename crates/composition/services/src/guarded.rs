@@ -83,7 +83,7 @@ fn kept(root: &Path, own: Own<'_>) -> Vec<String> {
 /// Returns the globs of the modules that a command names: whichever of a file and a folder of that name there is, the other
 /// would take its place.
 fn modules(command: &[String]) -> Vec<String> {
-    let of = |module: &str| [format!("{module}.py"), module.to_owned(), format!("{module}/**")];
+    let of = |module: &str| [format!("{module}.*"), module.to_owned(), format!("{module}/**")];
     named_modules(command).into_iter().flat_map(of).collect()
 }
 

@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Decision, Hashes, ToolPatterns, hash_of_file, named_files};
+use crate::{
+    Decision, Hashes, ToolPatterns, hash_of_file, instead_of_modules, named_files, uncached,
+};
 
 /// The version of the document that a hook reads.
 const FORMAT: u32 = 1;
@@ -164,7 +166,10 @@ impl Hooks {
         let there = hooks.iter().flat_map(|hook| named_files(&cwd, &hook.command));
         // A gate's script that is not there is not to come from whoever the gate is to hold.
         let gates = hooks.iter().filter(|hook| hook.event == GATE);
-        let to_come = gates.flat_map(|hook| hook.command.iter().map(|word| cwd.join(word)));
+        let to_come = gates.flat_map(|hook| {
+            let words = hook.command.iter().map(|word| cwd.join(word));
+            words.chain(instead_of_modules(&cwd, &hook.command))
+        });
         let to_come =
             to_come.filter(|path| path.starts_with(&cwd) && path.symlink_metadata().is_err());
         let own = there.chain(to_come).map(|path| (path.clone(), hash_of_file(&path))).collect();
@@ -260,6 +265,8 @@ impl Hooks {
             Err(error) => return Err(format!("its program could not be looked at: {error}")),
         }
         let mut command = Command::new(&hook.command, &self.cwd, self.protection.clone());
+        let files = named_files(&self.cwd, &hook.command);
+        command.set.extend(uncached(&files).map(|(name, value)| (name.into(), value.into())));
         command.stdin = Some(document.into_bytes().into());
         command.timeout = hook.timeout;
         command.caps = Caps { head: LONGEST_ANSWER, tail: 0, whole: LONGEST_ANSWER as u64 };

@@ -55,7 +55,9 @@ pub use {
     error::Error,
     hook::{Answer, Hook, HookCall, HookFault, Hooks, Said},
     host::HostPatterns,
-    named::{Hashes, hash_of_file, named_files, named_modules, run_files},
+    named::{
+        Hashes, hash_of_file, instead_of_modules, named_files, named_modules, run_files, uncached,
+    },
     path::PathPatterns,
     policy::{Call, Decision, Policy, Rules, Sinks},
     tools::ToolPatterns,

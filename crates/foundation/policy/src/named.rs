@@ -54,6 +54,24 @@ pub fn named_modules(command: &[String]) -> Vec<&str> {
     tops.filter(is_name).collect()
 }
 
+/// Returns what a command that runs Python of the workspace is told in its environment: that what Python keeps of a module
+/// beside it is read nowhere. It would be run in place of the file that was looked at.
+#[must_use]
+pub fn uncached(files: &[PathBuf]) -> Option<(&'static str, &'static str)> {
+    let is_python = |path: &PathBuf| path.extension().is_some_and(|it| it == "py");
+    files.iter().any(is_python).then_some(("PYTHONPYCACHEPREFIX", "/dev/null"))
+}
+
+/// Returns the files that would be run in place of the modules that a command names, where they came to be.
+#[must_use]
+pub fn instead_of_modules(folder: &Path, command: &[String]) -> Vec<PathBuf> {
+    let of = |module: &str| {
+        [format!("{module}.py"), format!("{module}/__init__.py"), format!("{module}/__main__.py")]
+    };
+    let files = named_modules(command).into_iter().flat_map(of).map(|file| folder.join(file));
+    files.filter(|path| path.symlink_metadata().is_err()).collect()
+}
+
 /// Returns the hash of what a file holds; none where it is no file, or too large. It blocks, but waits for nobody.
 #[must_use]
 pub fn hash_of_file(path: &Path) -> Option<String> {
@@ -74,7 +92,7 @@ fn modules(folder: &Path, command: &[String]) -> Vec<PathBuf> {
                 match kind {
                     Ok(kind) if kind.is_dir() => open.push(path),
                     _ if path.extension().is_some_and(|it| it == "py") && found.len() < MOST => {
-                        found.push(path)
+                        found.push(path);
                     }
                     _ => {}
                 }

@@ -4,7 +4,7 @@
 
 use std::{path::Path, time::Duration};
 
-use formwork_policy::{Answer, Decision, Hook, HookCall, Hooks, ToolPatterns};
+use formwork_policy::{Answer, Decision, Hashes, Hook, HookCall, Hooks, ToolPatterns, TrustStore};
 use formwork_protocols::{
     AgentName, CallId, RunId, SessionId, TaskId, ToolClass, ToolName, tool::CallContext,
 };
@@ -82,6 +82,43 @@ async fn a_gates_script_that_has_come_since_is_not_asked() {
     };
 
     assert!(why.ends_with("gate.sh was changed since it was taken up"), "{why}");
+}
+
+#[tokio::test]
+async fn a_module_of_a_gate_is_what_it_was_whatever_has_come_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |file: &str, text: &str| {
+        let path = dir.path().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    put("gatemod.py", "import sys\nsys.exit(0)\n");
+    let gates = hooks(dir.path(), gates_of("gatemod"));
+    let then =
+        Hashes::from([("gatemod.py".to_owned(), TrustStore::hash(b"import sys\nsys.exit(0)\n"))]);
+    let since = gates.clone().since(&then);
+    let why = async |gates: &Hooks| match asked(gates, &json!({})).await.decision {
+        Decision::Deny { why } => why,
+        other => format!("{other:?}"),
+    };
+
+    let before = why(&since).await;
+    put("gatemod/__init__.py", "");
+    let beside = why(&since).await;
+    std::fs::remove_dir_all(dir.path().join("gatemod")).unwrap();
+    put("gatemod.py", "import sys\nsys.exit(1)\n");
+    let changed = [why(&since).await, why(&gates).await];
+    let anew = why(&hooks(dir.path(), gates_of("gatemod")).since(&then)).await;
+
+    assert_eq!(before, "Allow");
+    assert!(beside.ends_with("gatemod/__init__.py was changed since it was taken up"), "{beside}");
+    for why in changed.into_iter().chain([anew]) {
+        assert!(why.ends_with("gatemod.py was changed since it was taken up"), "{why}");
+    }
+}
+
+fn gates_of(module: &str) -> Vec<Hook> {
+    vec![Hook { command: ["python3", "-m", module].map(Into::into).into(), ..hook("") }]
 }
 
 async fn answer(script: &str) -> Answer {

@@ -245,7 +245,7 @@ pub enum SandboxArg {
 // `formwork run`
 #[derive(Debug, Args)]
 pub struct Run {
-    /// A workflow: a name below .formwork/workflows, or a file, which is trusted as it stands unless it is below .formwork.
+    /// A workflow: a file, or a name below .formwork/workflows.
     #[arg(
         value_name = "WORKFLOW",
         required_unless_present = "message",

@@ -119,6 +119,7 @@ async fn an_agent_commits_step_by_step_and_from_a_subdirectory() {
         world.repo.write(format!("src/{folder}"), text).unwrap();
     }
     let folder = world.path("src").display().to_string();
+    world.run(["trust", "-C", &folder]).await;
 
     let ended = world.run(["run", "-C", &folder, "-m", "Say d.", "--agent", "worker"]).await;
 

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use formwork_policy::{Hashes, hash_of_file, run_files};
+use formwork_policy::{Hashes, hash_of_file, instead_of_modules, run_files, uncached};
 use formwork_protocols::{
     Cancel, Replay, Span, Tool, ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec,
     message::ToolDefinition, tool::CallContext,
@@ -76,7 +76,8 @@ impl CustomTool {
             };
             (path, hash)
         };
-        let own = files.unwrap_or_default().into_iter().map(then).collect();
+        let to_come = command.map(|command| instead_of_modules(&seams.root, &command.argv));
+        let own = files.into_iter().chain(to_come).flatten().map(then).collect();
         Ok(Self { spec, document, output, own, seams })
     }
 
@@ -116,6 +117,8 @@ impl CustomTool {
             command.timeout.map_or(TIMEOUT, Span::as_duration).min(self.seams.longest);
         running.terminal = command.pty.then(Terminal::default);
         running.pass = command.pass.iter().map(Into::into).collect();
+        let files: Vec<PathBuf> = self.own.iter().map(|(path, _)| path.clone()).collect();
+        running.set.extend(uncached(&files).map(|(name, value)| (name.into(), value.into())));
         running.stdin = match &command.stdin {
             Some(text) => {
                 template(text)?.fill(arguments, str::to_owned).map(|text| text.into_bytes().into())
