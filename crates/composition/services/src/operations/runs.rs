@@ -208,8 +208,17 @@ impl Operation for Start {
         params: StartParams,
     ) -> Result<Started, Error> {
         let headless = params.headless;
-        let Prepared { plan, setup, commit, kind, workshop, observers, overridden, untrusted, notes } =
-            Box::pin(prepare(formwork, caller, params)).await?;
+        let Prepared {
+            plan,
+            setup,
+            commit,
+            kind,
+            workshop,
+            observers,
+            overridden,
+            untrusted,
+            notes,
+        } = Box::pin(prepare(formwork, caller, params)).await?;
         let ending = Arc::new(Ending::new(formwork, caller, kind, commit));
         let workshop = Arc::new(Workshop { ending: Some(Arc::clone(&ending)), ..workshop });
         let (scheduler, present) = scheduler(formwork, Arc::clone(&workshop), setup.width)?;
