@@ -121,7 +121,7 @@ fn own_agents(formwork: &Formwork, servers: &Servers<'_>, findings: &mut Vec<Fin
         specs.extend(custom::specs(trusted.into_iter().map(|tool| tool.document)));
     }
     let is_own = |agent: &&Agent| !matches!(agent.source(), formwork_agent::Source::BuiltIn);
-    for agent in agents.iter().filter(is_own) {
+    for agent in agents.agents.iter().filter(is_own) {
         let thinks = runs::thinks_with(servers.models(), agent, None).map(drop);
         let rules = setup::own_rules(agent, &specs).map(drop);
         for error in [thinks, rules].into_iter().filter_map(Result::err) {
