@@ -191,7 +191,7 @@ async fn killed_before_the_index_follows(world: &World, arguments: &[&str]) -> S
 /// Holds that everything is committed once, and nothing is staged back.
 async fn is_committed_once(world: &World, made: &str) {
     assert_eq!(world.repo.head().unwrap(), made);
-    let status = world.repo.git(&["status", "--porcelain"]).unwrap();
+    let status = world.repo.git(&["status", "--porcelain", "--", ".", ":!.formwork"]).unwrap();
     assert_eq!(status.trim(), "M src/a.txt\nM  staged.txt\n?? mine.txt");
     let told = world.events("commit.made").await;
     assert_eq!(told.len(), 1, "{told:#?}");

@@ -501,7 +501,7 @@ async fn no_run_begins_in_a_workspace_whose_path_the_log_cannot_hold() {
         ["-C".as_ref(), odd.as_os_str(), "run".as_ref(), "-m".as_ref(), "Do it.".as_ref()];
     let refused = world.run(arguments).await;
 
-    assert_eq!(refused.code, Some(3), "{refused:#?}");
+    assert_eq!(refused.code, Some(1), "{refused:#?}");
     assert!(refused.stderr.contains("is not UTF-8"), "{refused:#?}");
     assert_eq!(world.server.requests().len(), 0);
     assert_eq!(world.json(["runs", "list"]).await["runs"], json!([]));
