@@ -1,0 +1,117 @@
+//! Data of the events of what a task waits for, and of whom it asks.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    event::Position,
+    id::{EventName, TaskId, TaskName},
+    overseer::{Action, Choice},
+    state::Escalation,
+    time::Timestamp,
+};
+
+/// Data of `external.fired`; the event's principal is who says so.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExternalFired {
+    /// What has happened.
+    pub name: EventName,
+    /// What there is to know of it; null where nothing.
+    #[serde(default)]
+    pub data: Value,
+}
+
+/// Data of `wait.met`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WaitMet {
+    /// The event that was waited for, by its place in the store.
+    pub event: Position,
+}
+
+/// Data of `task.blocked`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskBlocked {
+    /// Whom it waits for.
+    pub by: TaskId,
+    /// The name of that task.
+    pub name: TaskName,
+    /// What the paths that both may write begin with; nothing where that is all.
+    pub path: String,
+}
+
+impl std::fmt::Display for TaskBlocked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let path = if self.path.is_empty() { "the workspace" } else { &self.path };
+        write!(f, "waits for {} to release {path}", self.name)
+    }
+}
+
+/// Data of `inbox.asked`; the item is named after the task that asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InboxAsked {
+    /// What is asked.
+    pub question: String,
+    /// What can be answered.
+    pub options: Vec<String>,
+    /// Until when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// What is taken for the answer when nobody gives one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assume: Option<String>,
+    /// Whether it is about a task that was given up: the run has gone on by what is assumed, and an answer is kept for
+    /// whoever takes the work up again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub escalation: bool,
+}
+
+/// What a person can say of a task that was given up in a run that nobody watches.
+pub const ON_ESCALATION: [&str; 2] = ["leave it", "try again"];
+
+/// Data of `inbox.answered`; the event's principal is who answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InboxAnswered {
+    /// One of the options.
+    pub answer: String,
+}
+
+/// Data of `inbox.skipped` and `inbox.rejected`; the event's principal is who does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InboxClosed {
+    /// Why, in their words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// Data of `inbox.expired`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InboxExpired {
+    /// What is taken for the answer, if anything is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assumed: Option<String>,
+}
+
+/// Data of `overseer.asked`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OverseerAsked {
+    /// Why the task would be given up.
+    pub why: Escalation,
+    /// What can be done about it.
+    pub options: Vec<Choice>,
+    /// Until when.
+    pub deadline: Timestamp,
+}
+
+/// Data of `overseer.answered`; the event's principal is who decides, the scheduler where nobody has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OverseerAnswered {
+    /// What is done.
+    #[serde(flatten)]
+    pub action: Action,
+}
+
+/// The key under which an item of the inbox is resolved: whatever comes second returns the first.
+pub fn inbox_key(task: TaskId) -> String {
+    format!("inbox/{task}")
+}
