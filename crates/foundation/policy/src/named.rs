@@ -132,13 +132,13 @@ mod tests {
         let named = |command: &[&str]| below(named_files(at, &words(command)));
         let run = |command: &[&str]| below(run_files(at, &words(command)));
 
-        assert_eq!(named(&["sh", "./gate.sh", "data.json", "gone"]), ["./gate.sh", "data.json"]);
+        assert_eq!(named(&["sh", "./gate.sh", "data.json", "gone"]), ["gate.sh", "data.json"]);
         assert_eq!(named(&["python3", "-m", "gatemod"]), ["gatemod.py"]);
         assert_eq!(named(&["python3", "-mpack.deep.a"]), ["pack/__init__.py", "pack/deep/a.py"]);
         assert_eq!(run(&["sh", "gate.sh", "data.json"]), ["gate.sh"]);
         assert_eq!(run(&["python3.12", "-W", "ignore", "gatemod.py", "data.json"]), ["gatemod.py"]);
         assert_eq!(run(&["wc", "data.json"]), [""; 0]);
-        assert_eq!(run(&["./gate.sh", "data.json"]), ["./gate.sh"]);
+        assert_eq!(run(&["./gate.sh", "data.json"]), ["gate.sh"]);
         assert_eq!(run(&["python3", "-m", "gatemod", "data.json"]), ["data.json", "gatemod.py"]);
     }
 }
