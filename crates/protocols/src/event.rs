@@ -86,7 +86,7 @@ impl FromStr for BlobHash {
     fn from_str(text: &str) -> Result<Self, NameError> {
         blake3::Hash::from_hex(text)
             .map(|hash| Self(*hash.as_bytes()))
-            .map_err(|_| NameError::NotAnId { what: "hash", text: text.to_owned() })
+            .map_err(|_| NameError::NotAHash { text: text.to_owned() })
     }
 }
 

@@ -16,6 +16,9 @@ pub enum NameError {
     /// The text is not a UUID.
     #[error("{text:?} is no {what}: expected a UUID such as 0198f6a2-7c1e-7000-8000-5f3c9d1b2a4e")]
     NotAnId { what: &'static str, text: String },
+    /// The text is not the hash of anything.
+    #[error("{text:?} is no hash: expected 64 hexadecimal digits")]
+    NotAHash { text: String },
     /// The text is empty or too long.
     #[error("the {what} has {found} characters, wanted 1 to {max}")]
     Length { what: &'static str, max: usize, found: usize },

@@ -159,7 +159,7 @@ fn judged(answer: &Completion) -> (ToolOutcome, String) {
                 );
             }
             Arguments::Json(_) => {
-                format!("it called {:?}, which it was not offered", told(&call.name))
+                format!("it called {}, which it was not offered", told(&call.name))
             }
         };
         return (ToolOutcome::CalledWrongly, found);

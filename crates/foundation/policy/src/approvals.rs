@@ -208,6 +208,10 @@ fn how_to_allow(request: &ApprovalRequest) -> String {
              [permissions] of the config, or with the mode auto"
                 .to_owned()
         }
+        (_, ToolClass::Network) => {
+            "Whoever starts the run allows it with the host in hosts below [permissions.http] of the config"
+                .to_owned()
+        }
         _ => "Whoever starts the run allows it with the mode auto".to_owned(),
     }
 }

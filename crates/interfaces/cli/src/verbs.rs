@@ -36,7 +36,7 @@ use crate::{
     args::{Chat, Cli, Global, RunOptions, Verb},
     fault::Fault,
     settings::{Need, Settings},
-    terminal::Terminal,
+    terminal::{Format, Terminal},
 };
 
 /// Does what the command line says and returns the code to end with.
@@ -60,6 +60,10 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
             Some(text) => run::task(&global, terminal, text, run),
             None if chats(terminal, &global, &run) => {
                 crate::chat::chat(&global, terminal, Chat { mode: run.mode, ..Chat::default() })
+            }
+            None if matches!(terminal.format, Format::Json | Format::Jsonl) => {
+                Err(Fault::usage("neither a verb nor a task is given")
+                    .hint("`formwork --help` lists what there is"))
             }
             None => {
                 let help = Cli::command().render_help();

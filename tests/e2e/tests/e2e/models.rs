@@ -202,7 +202,7 @@ async fn the_doctor_asks_for_a_real_call_and_says_what_was_wrong() {
     for (reply, code, found) in [
         (calls(&[("report", json!({ "word": "ready" }))]), 0, "called the tool"),
         (says("I am ready."), 3, "it called nothing and said: \"I am ready.\""),
-        (calls(&[("reports", json!({}))]), 3, "\"reports\\\"\", which it was not offered"),
+        (calls(&[("reports", json!({}))]), 3, "it called \"reports\", which it was not offered"),
     ] {
         let world = World::new().await;
         for name in ["one", "two", "three"] {

@@ -146,7 +146,9 @@ fn nothing_costs_less_than_nothing() {
 #[test]
 fn a_machine_is_told_in_json_what_is_typed_wrong() {
     let world = World::new();
-    let wrong: [&[&str]; 4] = [
+    let wrong: [&[&str]; 6] = [
+        &["--json"],
+        &["--jsonl"],
         &["runs", "show", "x", "--json"],
         &["run", "--jsonl", "-m", "x", "--usd", "NaN"],
         &["runs", "--json"],
