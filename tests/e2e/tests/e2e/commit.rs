@@ -135,11 +135,12 @@ async fn an_agent_commits_step_by_step_and_from_a_subdirectory() {
 
 #[tokio::test]
 async fn a_secret_is_not_committed() {
-    let secrets =
-        "[secrets]\nDEPLOY = { env = \"DEPLOY_TOKEN\" }\n[permissions]\nmode = \"auto\"\n";
+    let secrets = "[secrets]\nDEPLOY = { env = \"DEPLOY_TOKEN\" }\n[permissions]\nmode = \"auto\"\n\
+         exec_secrets = { DEPLOY = [\"sh put.sh *\"] }\n";
     let world = World::with(secrets).await;
+    world.repo.write("put.sh", "echo \"$1\" > key.txt\n").unwrap();
     let before = world.repo.head().unwrap();
-    let write = ("fs.write", json!({ "path": "key.txt", "content": "tok-not-to-be-told-0815\n" }));
+    let write = ("exec", json!({ "command": ["sh", "put.sh", "{{secret:DEPLOY}}"] }));
     world.server.reply(&World::chat("one"), calls(&[write]));
     world.server.reply(&World::chat("one"), ends("Written."));
 

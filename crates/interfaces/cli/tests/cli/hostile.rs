@@ -458,6 +458,7 @@ fn the_right_to_run_a_file_is_a_change_in_the_outcome_the_diff_and_for_undo() {
             [tools]\nallow = [\"*\"]\n";
         world.put(".formwork/agents/own.toml", agent);
         world.put(".formwork/agents/own.md", "You do it.\n");
+        world.run(&["trust"]);
         let mode = || {
             use std::os::unix::fs::PermissionsExt as _;
             fs::metadata(world.path("a.sh")).unwrap().permissions().mode() & 0o111
