@@ -121,7 +121,8 @@ async fn planted_secrets_are_nowhere(world: World) {
     let ended = end_of(program).await;
 
     assert_eq!(ended.code, Some(0), "{ended:#?}");
-    assert!(world.repo.read("planted.txt").unwrap().ends_with(&format!("{TOKEN}\n")));
+    // What a model says of a secret is its name by the time that anything is done with it.
+    assert!(world.repo.read("planted.txt").unwrap().ends_with("[secret:DEPLOY]\n"));
     // What is kept takes no secret in.
     assert!(!world.path("filled.txt").exists() && world.path("leak.sh").exists());
     let asked = world.server.requests();

@@ -26,7 +26,7 @@ struct Arguments {
 
 /// Describes the tool.
 pub(super) fn spec() -> ToolSpec {
-    let text = "Read a text file, whole or from a line on, or look at a picture.";
+    let text = "Read text, whole or from a line on, or a picture.";
     super::read_only::<Arguments>("fs.read", text)
 }
 
