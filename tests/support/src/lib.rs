@@ -22,3 +22,4 @@ pub mod mounts; // File systems of a test's own, that fill up or become read-onl
 pub mod postgres; // One throw-away cluster for all test processes, a database per test.
 pub mod repo; // Small real git repositories, the same hashes on every machine.
 mod require; // Which services must be there for a test run to count.
+pub mod terminal; // A terminal to drive a program in.

@@ -131,7 +131,7 @@ enum NeededBy {
     Everything,
 }
 
-const SERVICES: [Service; 4] = [
+const SERVICES: [Service; 5] = [
     Service {
         name: "git",
         package: "git",
@@ -149,6 +149,12 @@ const SERVICES: [Service; 4] = [
         package: "chromium",
         needed_by: NeededBy::SomeTests,
         present: chromium_is_present,
+    },
+    Service {
+        name: "tmux",
+        package: "tmux",
+        needed_by: NeededBy::SomeTests,
+        present: || process::answer(Command::new("tmux").arg("-V")).is_some(),
     },
     Service {
         name: "mounts",

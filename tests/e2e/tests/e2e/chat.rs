@@ -52,17 +52,7 @@ impl Terminal {
         start.arg(command.get_program()).args(command.get_args());
         start.current_dir(world.path(""));
         let started = start.stdout(Stdio::null()).stderr(Stdio::null()).status().await;
-        if !started.is_ok_and(|status| status.success()) {
-            #[expect(
-                clippy::print_stderr,
-                reason = "a skip is told to whoever reads the test's output"
-            )]
-            {
-                eprintln!("SKIP tmux: there is no terminal to drive");
-            }
-            return None;
-        }
-        Some(terminal)
+        formwork_testkit::terminal::began(started).then_some(terminal)
     }
 
     async fn tmux(&self, arguments: &[&str]) -> String {
