@@ -436,7 +436,7 @@ async fn prepare(
         let agent = agents.untrusted.get(name)?;
         Some((name.clone(), documents::in_place_of_built_in(agent)?.to_owned()))
     });
-    let untrusted_agents = unheard.collect();
+    let unheard = unheard.collect();
     stands_on.extend(formwork.inner.project.iter().map(trust::Brought::record));
     // A tool that no agent here may call has no part in the run.
     let mut specs = all_tools(formwork);
@@ -485,8 +485,17 @@ async fn prepare(
     }
     // A fault of theirs would leave a run behind that nobody carries out.
     let observers = Ready::of(&workshop)?;
-    let untrusted = untrusted_agents;
-    Ok(Prepared { plan, setup, commit, kind, workshop, observers, overridden, untrusted, notes })
+    Ok(Prepared {
+        plan,
+        setup,
+        commit,
+        kind,
+        workshop,
+        observers,
+        overridden,
+        untrusted: unheard,
+        notes,
+    })
 }
 
 /// Says whether a run could begin here as things are: it is made ready as any other, and then let go.
