@@ -18,7 +18,7 @@ use crate::{
     Error,
     chromium::Chromium,
     connection::{Connection, Note},
-    proxy::{Proxy, Ways},
+    proxy::{Proxy, Ways, authority},
 };
 
 /// What reads a page and numbers its elements.
@@ -230,8 +230,7 @@ impl Browser {
 
     /// Returns where the page is, as `host:port`.
     pub(crate) fn authority(&self) -> Option<String> {
-        let url = self.url.as_ref().filter(|url| matches!(url.scheme(), "http" | "https"))?;
-        Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
+        self.url.as_ref().filter(|url| matches!(url.scheme(), "http" | "https")).and_then(authority)
     }
 
     async fn act(&mut self, act: &Act, judged: Option<&str>) -> Result<Came, Error> {
@@ -256,8 +255,7 @@ impl Browser {
         self.ways.refused();
         let went = self.command("Page.navigate", json!({ "url": url.as_str() })).await?;
         if let Some(error) = went["errorText"].as_str().filter(|text| !text.is_empty()) {
-            let refused = self.ways.refused();
-            let why = refused.first().map_or_else(
+            let why = self.ways.kept_off(authority(url).as_deref()).map_or_else(
                 || error.to_owned(),
                 |(host, why)| format!("{host} was not asked: {why}"),
             );

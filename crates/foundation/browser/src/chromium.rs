@@ -23,7 +23,7 @@ const NAMES: [&str; 5] =
 const LEAVE: Duration = Duration::from_secs(2);
 
 /// What it is started with, besides its profile and its proxy.
-const SWITCHES: [&str; 28] = [
+const SWITCHES: [&str; 29] = [
     "--headless",
     "--remote-debugging-pipe",
     "--no-first-run",
@@ -34,6 +34,7 @@ const SWITCHES: [&str; 28] = [
     "--disable-client-side-phishing-detection",
     "--disable-component-extensions-with-background-pages",
     "--disable-component-update",
+    "--component-updater=url-source=http://127.0.0.1:1/",
     "--disable-default-apps",
     "--disable-domain-reliability",
     "--disable-extensions",

@@ -30,6 +30,18 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How many refusals are kept until somebody asks.
 const MAX_REFUSED: usize = 20;
 
+/// Where a Chromium asks of its own accord, now and then and whatever its switches say. It is refused like all, but no page is told.
+/// Source: the address that the switches name in place of Google's, and Chromium's services for updates, settings and hints.
+const OF_THE_BROWSER: [&str; 7] = [
+    "127.0.0.1:1",
+    "clients2.google.com:443",
+    "clientservices.googleapis.com:443",
+    "edgedl.me.gvt1.com:443",
+    "optimizationguide-pa.googleapis.com:443",
+    "update.googleapis.com:443",
+    "update.googleapis.com:80",
+];
+
 /// What the proxy goes by, and what it has refused.
 pub(crate) struct Ways {
     rules: HttpRules,
@@ -51,20 +63,25 @@ impl Ways {
 
     /// Lets a host be asked that was decided on by itself: where there is no list of hosts, that is all there is.
     pub(crate) fn open(&self, url: &Url) {
-        let Some(host) = url.host_str() else { return };
-        let host = host.strip_suffix('.').unwrap_or(host);
-        let port = url.port_or_known_default().unwrap_or_default();
+        let Some(authority) = authority(url) else { return };
         let mut state = self.lock();
-        state.opened.insert(format!("{host}:{port}"));
-        if port == 80 {
+        if let Some(host) = authority.strip_suffix(":80") {
             // Most servers lead from there to their encrypted selves.
             state.opened.insert(format!("{host}:443"));
         }
+        state.opened.insert(authority);
     }
 
     /// Returns what was refused since the last time.
     pub(crate) fn refused(&self) -> Vec<(String, String)> {
         std::mem::take(&mut self.lock().refused)
+    }
+
+    /// Returns which refusal of the last time kept a page of `authority` from coming: its own, or that of where it led.
+    pub(crate) fn kept_off(&self, authority: Option<&str>) -> Option<(String, String)> {
+        let mut refused = self.refused();
+        let own = refused.iter().position(|(host, _)| Some(host.as_str()) == authority);
+        (!refused.is_empty()).then(|| refused.swap_remove(own.unwrap_or_default()))
     }
 
     /// Decides on a host, and only then asks for its addresses.
@@ -77,7 +94,9 @@ impl Ways {
             true => self.rules.addresses(authority).await.map_err(|error: ToolError| error.message),
             false => Err("it is not on the list of hosts".to_owned()),
         };
-        if let Err(why) = &found {
+        if let Err(why) = &found
+            && !OF_THE_BROWSER.contains(&authority)
+        {
             let mut state = self.lock();
             let is_new = state.refused.iter().all(|(host, _)| host != authority);
             if is_new && state.refused.len() < MAX_REFUSED {
@@ -228,6 +247,12 @@ async fn answer(
     }
 }
 
+/// Returns where an address leads, as `host:port`.
+pub(crate) fn authority(url: &Url) -> Option<String> {
+    let host = url.host_str()?;
+    Some(format!("{}:{}", host.strip_suffix('.').unwrap_or(host), url.port_or_known_default()?))
+}
+
 /// Returns where a request leads, as `host:port`, and what it asks for there.
 fn wanted(method: &str, target: &str) -> Option<(String, String)> {
     if method == "CONNECT" {
@@ -237,15 +262,13 @@ fn wanted(method: &str, target: &str) -> Option<(String, String)> {
         return (!host.is_empty()).then(|| (format!("{host}:{port}"), String::new()));
     }
     let url = Url::parse(target).ok().filter(|url| url.scheme() == "http")?;
-    let host = url.host_str()?;
-    let host = host.strip_suffix('.').unwrap_or(host);
-    let port = url.port_or_known_default()?;
+    let authority = authority(&url)?;
     let path = match url.query() {
         Some(query) => format!("{}?{query}", url.path()),
         None => url.path().to_owned(),
     };
     let is_method = !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase());
-    is_method.then(|| (format!("{host}:{port}"), path))
+    is_method.then_some((authority, path))
 }
 
 fn is_of_the_connection(name: &str) -> bool {
@@ -315,6 +338,23 @@ mod tests {
         ] {
             assert_eq!(read(none), None, "{none}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_page_is_told_of_its_own_refusal_and_never_of_what_the_browser_asks_by_itself() {
+        let ways = Ways::new(HttpRules::parse(Some(&["docs.rs".to_owned()]), &[]).unwrap());
+        for authority in ["update.googleapis.com:443", "pictures.test:443", "page.test:80"] {
+            ways.addresses(authority).await.unwrap_err();
+        }
+        let own = ways.kept_off(Some("page.test:80")).unwrap();
+        ways.addresses("led.test:443").await.unwrap_err();
+        let led = ways.kept_off(Some("docs.rs:443")).unwrap();
+        ways.addresses("update.googleapis.com:443").await.unwrap_err();
+
+        assert_eq!(own.0, "page.test:80");
+        assert_eq!(led.0, "led.test:443");
+        assert_eq!(ways.kept_off(Some("docs.rs:443")), None);
+        assert_eq!(ways.refused(), []);
     }
 
     #[tokio::test]
