@@ -15,6 +15,7 @@ use crate::{
     error::Error,
     text::{Text, fold_endings},
 };
+use memchr::memmem;
 use similar::TextDiff;
 use std::{ops::Range, time::Duration};
 
@@ -155,12 +156,13 @@ fn apply(text: &mut Text, index: usize, edit: &Edit) -> Result<(), Fault> {
 /// Finds every place of `needle`; where only one is wanted, overlapping ones too, and no more than are shown.
 fn find(text: &str, needle: &str, occurrences: Occurrences) -> Vec<Range<usize>> {
     let place = |start: usize| start..start + needle.len();
+    let finder = memmem::Finder::new(needle);
     if occurrences == Occurrences::All {
-        return text.match_indices(needle).map(|(start, _)| place(start)).collect();
+        return finder.find_iter(text.as_bytes()).map(place).collect();
     }
     let mut places = Vec::new();
     let mut from = 0;
-    while let Some(at) = text.get(from..).and_then(|rest| rest.find(needle)) {
+    while let Some(at) = text.as_bytes().get(from..).and_then(|rest| finder.find(rest)) {
         let start = from + at;
         places.push(place(start));
         if places.len() == SHOWN {

@@ -1,6 +1,7 @@
 //! A file's bytes seen as text with `\n` endings, and splices that go back to the bytes.
 
 use encoding_rs::WINDOWS_1252;
+use memchr::memmem;
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 use std::{
     borrow::Cow,
@@ -65,10 +66,14 @@ impl Encoding {
         };
         let encoding = Self { form, bom };
         let body = raw.get(encoding.bom_len()..).unwrap_or_default();
-        match encoding.decode(body).find('\0') {
-            None => Ok(encoding),
-            Some(_) => Err(Binary(raw.iter().position(|&byte| byte == 0).unwrap_or(0))),
+        let has_nul = match form {
+            Form::Utf16Le | Form::Utf16Be => encoding.decode(body).contains('\0'),
+            Form::Utf8 | Form::Utf8Damaged | Form::Windows1252 => body.contains(&0),
+        };
+        if has_nul {
+            return Err(Binary(raw.iter().position(|&byte| byte == 0).unwrap_or(0)));
         }
+        Ok(encoding)
     }
 
     /// Names it for people.
@@ -93,7 +98,9 @@ impl Encoding {
 
     fn decode(self, body: &[u8]) -> Cow<'_, str> {
         match self.form {
-            Form::Utf8 | Form::Utf8Damaged => String::from_utf8_lossy(body),
+            // Whole text is checked many bytes at a time, damaged text one by one.
+            Form::Utf8 | Form::Utf8Damaged => std::str::from_utf8(body)
+                .map_or_else(|_| String::from_utf8_lossy(body), Cow::Borrowed),
             Form::Utf16Le => decode_utf16(body, u16::from_le_bytes),
             Form::Utf16Be => decode_utf16(body, u16::from_be_bytes),
             Form::Windows1252 => WINDOWS_1252.decode_without_bom_handling(body).0,
@@ -160,7 +167,8 @@ fn decode_utf16(body: &[u8], unit: fn([u8; 2]) -> u16) -> Cow<'static, str> {
 
 /// Shows `\r\n` as `\n`, as all texts are compared.
 pub(crate) fn fold_endings(text: &str) -> Cow<'_, str> {
-    if text.contains("\r\n") { Cow::Owned(text.replace("\r\n", "\n")) } else { Cow::Borrowed(text) }
+    let has_carriages = memmem::find(text.as_bytes(), b"\r\n").is_some();
+    if has_carriages { Cow::Owned(text.replace("\r\n", "\n")) } else { Cow::Borrowed(text) }
 }
 
 impl Text {
@@ -173,13 +181,13 @@ impl Text {
         let decoded = encoding.decode(raw.get(encoding.bom_len()..).unwrap_or_default());
         let mut lf = String::with_capacity(decoded.len());
         let mut crlf = Vec::new();
-        let mut parts = decoded.split("\r\n");
-        lf.push_str(parts.next().unwrap_or_default());
-        for part in parts {
+        let mut from = 0;
+        for at in memmem::find_iter(decoded.as_bytes(), "\r\n") {
+            lf.push_str(&decoded[from..at]);
             crlf.push(lf.len());
-            lf.push('\n');
-            lf.push_str(part);
+            from = at + 1; // Its `\n` begins what follows.
         }
+        lf.push_str(&decoded[from..]);
         Self { raw, encoding, lf, crlf }
     }
 
