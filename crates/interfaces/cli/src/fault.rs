@@ -2,7 +2,7 @@
 
 use std::{error::Error as StdError, io};
 
-use formwork_protocols::{OutcomeCode, document::Diagnostics};
+use formwork_protocols::{OutcomeCode, document::Diagnostics, text};
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Report, miette};
 
 use crate::terminal::harmless;
@@ -131,8 +131,15 @@ fn chain(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
+/// How long a line may be that is shown with its fault marked below it, in bytes, and how much of a fault is told. Faults of
+/// minified documents are told by their place alone.
+const MAX_LINE: usize = 2_000;
+
 /// Renders one fault with the line of its file.
 fn place(fault: &formwork_protocols::document::Diagnostic, color: bool) -> String {
+    if longest_line(&fault.text, &fault.span) > MAX_LINE {
+        return plain(fault);
+    }
     let label = LabeledSpan::at(fault.span.clone(), "here");
     let source = NamedSource::new(harmless(&fault.source), harmless(&fault.text).into_owned());
     let message = if fault.key.is_empty() {
@@ -141,6 +148,7 @@ fn place(fault: &formwork_protocols::document::Diagnostic, color: bool) -> Strin
         format!("{}: {}", fault.key, fault.message)
     };
     let message = harmless(&message);
+    let message = text::head(&message, MAX_LINE);
     let report: Report = match &fault.hint {
         Some(hint) => {
             miette!(labels = vec![label], help = harmless(hint).into_owned(), "{message}")
@@ -152,8 +160,22 @@ fn place(fault: &formwork_protocols::document::Diagnostic, color: bool) -> Strin
     let mut text = String::new();
     match GraphicalReportHandler::new_themed(theme).render_report(&mut text, report.as_ref()) {
         Ok(()) => text,
-        Err(_) => harmless(&format!("{fault}\n")).into_owned(),
+        Err(_) => plain(fault),
     }
+}
+
+/// Renders one fault as a line of plain text.
+fn plain(fault: &formwork_protocols::document::Diagnostic) -> String {
+    format!("{}\n", text::head(&harmless(&fault.to_string()), MAX_LINE))
+}
+
+/// Returns how long the longest line is, in bytes, of those that a place is shown with: its own, one before and one behind.
+fn longest_line(text: &str, place: &std::ops::Range<usize>) -> usize {
+    let (before, behind) = (text.get(..place.start), text.get(place.end..));
+    let from = before.and_then(|text| text.rmatch_indices('\n').nth(1)).map_or(0, |(at, _)| at + 1);
+    let to = behind.and_then(|text| text.match_indices('\n').nth(1));
+    let to = to.map_or(text.len(), |(at, _)| place.end + at);
+    text.get(from..to).unwrap_or(text).lines().map(str::len).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -185,6 +207,23 @@ mod tests {
         let told = fault.render(false) + &Fault::documents(faults.unwrap_err()).render(false);
 
         assert!(!told.contains('\u{1b}') && told.contains("there is no ?[2Jx"), "{told}");
+    }
+
+    #[test]
+    fn a_fault_far_along_its_line_is_told_by_its_place() {
+        let long = "a".repeat(70_000);
+        let text = format!("format_version = 1\nname = \"w\"\ntasks = {{ {long} = 1 }}\n");
+        let faults = formwork_services::documents::validate(
+            formwork_services::documents::Kind::Workflow,
+            "minified.toml",
+            &text,
+            std::path::Path::new("."),
+        );
+
+        let told = Fault::documents(faults.unwrap_err()).render(false);
+
+        assert!(told.contains("minified.toml:3:"), "{}", text::head(&told, 300));
+        assert!(told.len() < 10_000, "{}", told.len());
     }
 
     #[test]
