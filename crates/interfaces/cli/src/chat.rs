@@ -109,7 +109,7 @@ pub(crate) fn chat(global: &Global, terminal: &Terminal, args: Args) -> Result<O
         let mut chat = Chat {
             formwork,
             caller,
-            screen: Screen::new(io::stdout(), size()),
+            screen: Screen::new(io::stdout(), crate::terminal::size()),
             editor: Editor::default(),
             keys: keys(),
             questions,
@@ -129,11 +129,6 @@ pub(crate) fn chat(global: &Global, terminal: &Terminal, args: Args) -> Result<O
         }
         ended
     })
-}
-
-fn size() -> (usize, usize) {
-    let (columns, lines) = crossterm::terminal::size().unwrap_or((80, 24));
-    (usize::from(columns), usize::from(lines))
 }
 
 /// Reads the keys in a thread of its own. It is not joined: it ends with the process, whatever nobody types.
@@ -219,7 +214,7 @@ impl Chat {
                 Typed::Nothing
             }
             Event::Resize(columns, lines) => {
-                self.screen.resize((usize::from(columns), usize::from(lines)));
+                self.screen.resize(crate::terminal::known(Some((columns, lines))));
                 Typed::Nothing
             }
             _ => Typed::Nothing,

@@ -43,9 +43,9 @@ pub(crate) struct Terminal {
 }
 
 /// The columns of a terminal that does not tell how many it has.
-const COLUMNS: u16 = 80;
+const COLUMNS: usize = 80;
 /// The lines of a terminal that does not tell how many it has.
-const LINES: u16 = 24;
+const LINES: usize = 24;
 
 impl Terminal {
     /// Looks at the command line, the environment and what the streams are.
@@ -88,13 +88,13 @@ impl Terminal {
 
     /// Returns how a run is drawn: on standard error, so that standard output holds the result alone.
     pub(crate) fn style(&self) -> Style {
-        let (columns, lines) = crossterm::terminal::size().unwrap_or((COLUMNS, LINES));
+        let (columns, lines) = size();
         Style {
             live: self.interactive && self.format == Format::Text,
             color: self.color_errors,
-            width: usize::from(columns),
+            width: columns,
             // Half of the screen for the tree, so that what happens has the other half.
-            height: usize::from(lines / 2).max(3),
+            height: (lines / 2).max(3),
         }
     }
 
@@ -140,6 +140,18 @@ impl Terminal {
 /// What the stream says.
 pub(crate) fn line<T: Serialize>(document: &T) -> io::Result<()> {
     print(&format!("{}\n", inert(&serde_json::to_string(document)?)))
+}
+
+/// Returns how many columns and lines the terminal has.
+pub(crate) fn size() -> (usize, usize) {
+    known(crossterm::terminal::size().ok())
+}
+
+/// Takes a terminal that says it has none, as one does that nobody has told, for one of the usual size.
+pub(crate) fn known(told: Option<(u16, u16)>) -> (usize, usize) {
+    let (columns, lines) = told.unwrap_or_default();
+    let or = |told: u16, usual: usize| if told == 0 { usual } else { usize::from(told) };
+    (or(columns, COLUMNS), or(lines, LINES))
 }
 
 /// Returns a unified diff, with colours where they are wanted.
@@ -266,6 +278,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn a_terminal_that_does_not_know_its_size_has_the_usual_one() {
+        assert_eq!(known(None), (80, 24));
+        assert_eq!(known(Some((0, 0))), (80, 24));
+        assert_eq!(known(Some((132, 0))), (132, 24));
+    }
 
     #[test]
     fn json_that_is_shown_drives_no_terminal_and_says_the_same() {
