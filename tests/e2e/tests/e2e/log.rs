@@ -82,6 +82,22 @@ async fn a_bundle_that_was_tampered_with_is_refused_and_nothing_is_recorded() {
     assert!(over.stderr.contains("it is there already"), "{over:#?}");
 }
 
+#[tokio::test]
+async fn what_is_no_file_is_not_replaced_by_a_bundle() {
+    let world = World::new().await;
+    let run = ran(&world).await;
+    std::os::unix::fs::symlink("elsewhere", world.path("link")).unwrap();
+    std::fs::create_dir(world.path("folder")).unwrap();
+
+    for name in ["link", "folder"] {
+        let refused = world.run(["runs", "export", &run, "-o", name, "--force"]).await;
+
+        assert_eq!(refused.code, Some(3), "{refused:#?}");
+        assert!(refused.stderr.contains("is no file, and is not replaced"), "{refused:#?}");
+    }
+    assert!(std::fs::symlink_metadata(world.path("link")).unwrap().is_symlink());
+}
+
 async fn looked_after(world: World) {
     let before = world.run(["db", "status"]).await;
     let made = world.json(["db", "init"]).await;

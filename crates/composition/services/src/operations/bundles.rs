@@ -66,11 +66,9 @@ impl Operation for Export {
     async fn run(formwork: &Formwork, _: &Caller, params: ExportParams) -> Result<Exported, Error> {
         let ExportParams { run, file, overwrite } = params;
         let failed = |source| Error::State { action: "write", path: file.clone(), source };
-        if !overwrite && file.exists() {
-            return Err(failed(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                "it is there already",
-            )));
+        if let Some(why) = fs::symlink_metadata(&file).ok().and_then(|it| stands_in(&it, overwrite))
+        {
+            return Err(failed(io::Error::new(io::ErrorKind::AlreadyExists, why)));
         }
         let form = match file.extension() {
             Some(extension) if extension == COMPRESSED => Form::Compressed,
@@ -86,6 +84,15 @@ impl Operation for Export {
         let (events, blobs) = (counts.events, counts.blobs);
         Ok(Exported { run, events, blobs, bytes, digest: digest.to_string(), file })
     }
+}
+
+/// Says why a file cannot be put in the place of what is there.
+fn stands_in(there: &fs::Metadata, overwrite: bool) -> Option<&'static str> {
+    if !there.is_file() {
+        return Some("what is there is no file, and is not replaced: name another place");
+    }
+    (!overwrite)
+        .then_some("it is there already, and is replaced only where that is asked for (--force)")
 }
 
 /// A file that is being written. It goes, unless it was renamed.
