@@ -1,6 +1,6 @@
 //! `formwork review`: a change judged before it is taken.
 
-use formwork_testkit::http::Reply;
+use formwork_testkit::{http::Reply, repo::Repo};
 use serde_json::{Value, json};
 
 use crate::{
@@ -233,4 +233,30 @@ async fn a_reviewer_changes_nothing_whatever_the_config_allows() {
 
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     assert!(!world.path("evil.txt").exists());
+}
+
+#[tokio::test]
+async fn a_submodule_at_another_commit_is_shown_to_who_reviews() {
+    let world = World::new().await;
+    let inner = Repo::new().unwrap();
+    inner.write("f", "one\n").unwrap();
+    let first = inner.commit("inner: one").unwrap();
+    let url = inner.path().to_str().unwrap().to_owned();
+    world
+        .repo
+        .git(&["-c", "protocol.file.allow=always", "submodule", "add", "-q", &url, "sub"])
+        .unwrap();
+    world.repo.commit("sub: as it was").unwrap();
+    inner.write("evil", "x\n").unwrap();
+    let second = inner.commit("inner: two").unwrap();
+    world.repo.git(&["-C", "sub", "pull", "-q"]).unwrap();
+    answers(&world, &verdict("REQUEST_CHANGES", &[]));
+
+    let ended = world.run(["review"]).await;
+
+    assert_eq!(ended.code, Some(2), "{ended:#?}");
+    let sent = world.server.requests().first().unwrap().text();
+    for shown in [format!("-Subproject commit {first}"), format!("+Subproject commit {second}")] {
+        assert!(sent.contains(&shown), "{shown} is not in {sent}");
+    }
 }

@@ -181,13 +181,6 @@ impl Seen<'_> {
             Err(_) => it.path.to_string(),
         };
         let shown = one_line(&name);
-        let is_submodule = |side: &Option<Side>| side.as_ref().is_some_and(Side::is_submodule);
-        if is_submodule(&it.before) || is_submodule(&it.after) {
-            let id = |side: &Option<Side>| side.as_ref().and_then(|side| side.oid.clone());
-            self.tell(&format!("{name}\0{:?}\0{:?}", id(&it.before), id(&it.after)));
-            diff.opaque.push(format!("{shown} is a submodule, and names another commit"));
-            return Ok(());
-        }
         let before = self.content(it, it.before.as_ref());
         let after = self.content(it, it.after.as_ref());
         let mode = |side: &Option<Side>| side.as_ref().map(|side| side.mode);
@@ -212,6 +205,9 @@ impl Seen<'_> {
             _ => String::new(),
         };
         let body = difference(&name, before.as_deref(), after.as_deref());
+        if [&it.before, &it.after].into_iter().flatten().any(Side::is_submodule) {
+            diff.opaque.push(format!("{shown} is a submodule: what its commits hold"));
+        }
         // Touched and put back, or an empty file that came or went.
         if body.is_empty() && before.is_some() == after.is_some() && text.is_empty() {
             return Ok(());
@@ -229,6 +225,9 @@ impl Seen<'_> {
     /// Returns what one side holds, none where it is not there, or why it is not looked at.
     fn content(&mut self, it: &Touched, side: Option<&Side>) -> Result<Option<Vec<u8>>, String> {
         let Some(side) = side else { return Ok(None) };
+        if side.is_submodule() {
+            return self.submodule(&it.path, side).map(Some);
+        }
         let too_large = || "it is too large to be looked at".to_owned();
         let bytes = match side.oid.as_ref().and_then(|oid| self.contents.get(oid)) {
             Some(Content::TooLarge) => return Err(too_large()),
@@ -236,6 +235,19 @@ impl Seen<'_> {
             None => self.read(&it.path, too_large)?,
         };
         Ok(bytes)
+    }
+
+    /// Returns what git shows of a submodule, which is the commit that it is at.
+    fn submodule(&self, path: &RelPath, side: &Side) -> Result<Vec<u8>, String> {
+        let at = match &side.oid {
+            Some(oid) => Some(oid.clone()),
+            // Not in the index yet: where its worktree is.
+            None => ReadOnlyGit::open(self.root.path().join(path.as_path()))
+                .and_then(|git| git.commit_of("HEAD"))
+                .map_err(|error| one_line(&crate::error::chain(&error)))?,
+        };
+        let at = at.ok_or_else(|| "it is a submodule without a commit".to_owned())?;
+        Ok(format!("Subproject commit {at}\n").into_bytes())
     }
 
     /// Reads a file or link of the worktree; none where it is gone by now.

@@ -250,8 +250,7 @@ impl ReadOnlyGit {
 
     /// Returns the commit that is checked out; none before the first.
     pub(super) fn head(&self) -> Result<Option<String>, Error> {
-        let found = self.raw(&["rev-parse", "--verify", "-q", "HEAD^{commit}"], b"", &[])?;
-        Ok((found.code == 0).then(|| line(&found)))
+        self.commit_of("HEAD")
     }
 
     /// Finds the paths that are not to be committed: ignored ones that are new, those below a submodule,

@@ -368,6 +368,24 @@ fn what_differs_from_a_commit_is_told_by_path_whatever_names_the_files_have() {
 }
 
 #[test]
+fn a_damaged_repository_is_not_one_without_commits() {
+    let place = Place::new();
+    let git = place.open();
+    let objects = place.file(".git/objects");
+    fs::rename(&objects, place.file("away")).unwrap();
+    fs::create_dir(&objects).unwrap();
+
+    let lost = git.commit_of("HEAD").unwrap_err().to_string();
+    fs::remove_dir(&objects).unwrap();
+    fs::rename(place.file("away"), &objects).unwrap();
+    fs::write(place.file(".git/HEAD"), "garbage\n").unwrap();
+    let no_head = git.commit_of("HEAD").unwrap_err().to_string();
+
+    assert!(lost.contains("HEAD names ") && lost.contains("not there"), "{lost}");
+    assert!(no_head.contains("not a git repository"), "{no_head}");
+}
+
+#[test]
 fn a_revision_that_is_none_is_refused_or_names_nothing() {
     let place = Place::new();
     let git = place.open();

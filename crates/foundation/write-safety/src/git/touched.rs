@@ -53,7 +53,23 @@ impl ReadOnlyGit {
         }
         let wanted = format!("{revision}^{{commit}}");
         let output = self.raw(&["rev-parse", "--verify", "--quiet", &wanted], b"", &[])?;
-        Ok(id(&output.stdout).filter(|_| output.code == 0))
+        if output.code == 0 {
+            return Ok(id(&output.stdout));
+        }
+        if output.code >= 128 {
+            let status = format!("it ended with {}", output.code);
+            return Err(failed("rev-parse", status, &output.stderr));
+        }
+        // A name that leads to an object which is not there is no name of nothing: the repository is damaged.
+        let named = self.raw(&["rev-parse", "--verify", "--quiet", revision], b"", &[])?;
+        if let Some(object) = id(&named.stdout).filter(|_| named.code == 0) {
+            let there = self.raw(&["cat-file", "-e", &object], b"", &[])?;
+            if there.code != 0 {
+                let status = format!("{revision} names {object}, which is not there or unreadable");
+                return Err(failed("rev-parse", status, &there.stderr));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the commit in which two parted; none where they have nothing in common.
