@@ -1,17 +1,22 @@
-//! What a store is, and which of its runs were made elsewhere.
+//! What a store is, which of its runs were made elsewhere, and who works on them.
 
-use std::{collections::BTreeSet, ops::RangeInclusive};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+};
 
-use formwork_protocols::{RunId, StoreError};
+use formwork_protocols::{RunId, StoreError, Timestamp};
 
 use crate::{
-    database::{Connection, Database},
+    database::{Connection, Database, Row},
     trace::Trace,
 };
 
 const MARK: &str = "INSERT INTO imported (run) VALUES ($1) ON CONFLICT DO NOTHING";
 const IS_MARKED: &str = "SELECT 1 FROM imported WHERE run = $1";
 pub(crate) const MARKED: &str = "SELECT run FROM imported WHERE run >= $1 AND run <= $2";
+const OWNERS: &str = "SELECT run, owner FROM heads WHERE run >= $1 AND run <= $2 \
+    AND owner IS NOT NULL AND held_until > $3";
 const IDENTITY: &str = "SELECT id FROM identity";
 
 /// Notes that a run came from a file.
@@ -44,6 +49,23 @@ impl Trace {
         let marked: Result<_, sqlx::Error> =
             rows.iter().map(|row| row.id(0).map(RunId::from_uuid)).collect();
         marked.map_err(|error| database.failed(&error))
+    }
+
+    /// Returns who works on the runs among these that somebody works on at `now`, by the owner's name.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the store cannot be read.
+    pub async fn owners(
+        &self,
+        runs: RangeInclusive<RunId>,
+        now: Timestamp,
+    ) -> Result<BTreeMap<RunId, String>, StoreError> {
+        let database: &Database = self.database();
+        let (from, to) = (runs.start().as_uuid().into(), runs.end().as_uuid().into());
+        let rows = database.fetch(OWNERS, vec![from, to, now.as_micros().into()]).await?;
+        let owner = |row: &Row| Ok((RunId::from_uuid(row.id(0)?), row.text(1)?.to_owned()));
+        let owners: Result<_, sqlx::Error> = rows.iter().map(owner).collect();
+        owners.map_err(|error| database.failed(&error))
     }
 
     /// Returns what names this store, wherever it is kept and however its address is spelt.

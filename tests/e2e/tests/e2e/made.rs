@@ -150,12 +150,17 @@ async fn a_wait_survives_a_kill(world: World) {
     world.server.reply(&helped, ends("It is written."));
     let program = world.formwork(["run", workflow]).spawn().unwrap();
     gate.reached().await;
+    let working = world.json(["runs", "list"]).await;
     signal(&program, Signal::KILL);
     end_of(program).await;
+    let left = world.json(["runs", "list"]).await;
+    let shown = world.run(["runs", "show"]).await;
 
     let resumed = world.run(["runs", "resume"]).await;
 
     assert_eq!(resumed.code, Some(0), "{resumed:#?}");
+    assert_eq!((&working["left"], &left["left"][0]), (&json!(null), &left["runs"][0]["run"]));
+    assert!(shown.stdout.contains("running: nobody works on it"), "{shown:#?}");
     assert!(world.path("src/a.txt").exists() && !world.path("src/never.txt").exists());
     assert_eq!(world.events("task.created").await.len(), 3);
     assert!(last(&sent(&world, "one")[1]).starts_with("task part-one: completed"));

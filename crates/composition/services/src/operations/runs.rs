@@ -27,7 +27,7 @@ use formwork_browser::Browsers;
 use formwork_policy::Hashes;
 use formwork_protocols::{
     AgentName, Body, EventBody, ModelRef, PermissionMode, Position, Principal, Rng as _, RunId,
-    RunOutcome, Scrub, Span, Store, SystemRng, TaskId, ToolSpec, WorkflowName,
+    RunOutcome, RunState, Scrub, Span, Store, SystemRng, TaskId, ToolSpec, WorkflowName,
     check::{CheckKind, CheckSpec, CommandCheck, Expect, GitChange, Parser},
     document::Diagnostics,
     event::{HookFailed, NetworkRefused},
@@ -915,6 +915,9 @@ pub struct Listed {
     /// Which of them came from a file, and can be read but not taken up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub imported: Vec<RunId>,
+    /// Which of them are said to be running although nobody works on them: their process ended without a word.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<RunId>,
     /// Whether there are older ones.
     #[serde(default)]
     pub more: bool,
@@ -944,8 +947,28 @@ impl Operation for List {
             _ => BTreeSet::new(),
         };
         let imported = runs.iter().map(|row| row.run).filter(|run| marked.contains(run)).collect();
-        Ok(Listed { runs, imported, more })
+        let left = left(formwork, &runs, &marked).await?;
+        Ok(Listed { runs, imported, left, more })
     }
+}
+
+/// Returns those of some runs, the newest first, that are said to be running although nobody works on them. Nobody
+/// ever worked here on those that came from a file.
+async fn left(
+    formwork: &Formwork,
+    runs: &[RunRow],
+    imported: &BTreeSet<RunId>,
+) -> Result<Vec<RunId>, Error> {
+    let running = runs.iter().filter(|row| row.state == RunState::Running).map(|row| row.run);
+    let running: Vec<RunId> = running.filter(|run| !imported.contains(run)).collect();
+    let (Some(newest), Some(oldest)) = (running.first(), running.last()) else {
+        return Ok(Vec::new());
+    };
+    let now = formwork.inner.clock.now();
+    let owners = formwork.trace().owners(*oldest..=*newest, now).await?;
+    let state: &Path = &formwork.inner.state;
+    let is_left = |run: &RunId| owners.get(run).is_none_or(|it| presence::is_gone(it, state));
+    Ok(running.into_iter().filter(is_left).collect())
 }
 
 /// Which run to show.
@@ -961,6 +984,9 @@ pub struct GetParams {
 pub struct RunDetail {
     /// The run itself.
     pub run: RunRow,
+    /// Whether it is said to be running although nobody works on it: its process ended without a word.
+    #[serde(default)]
+    pub is_left: bool,
     /// Its tasks, in the order of their creation.
     pub tasks: Vec<TaskRow>,
     /// The attempts at its tasks, in order.
@@ -1009,8 +1035,11 @@ impl Operation for Get {
         let waits = super::tasks::waits(&**store, run, &tasks).await?.into_iter().collect();
         let answers::Answers { gates, hook_failures, refused_connections } =
             answers::of(&**store, run).await?;
+        let imported = formwork.trace().imported(run..=run).await?;
+        let is_left = !left(formwork, std::slice::from_ref(&row), &imported).await?.is_empty();
         Ok(RunDetail {
             run: row,
+            is_left,
             tasks,
             attempts,
             checks,

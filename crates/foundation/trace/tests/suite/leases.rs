@@ -67,11 +67,14 @@ pub(crate) async fn a_lease_is_renewed_and_given_back(place: &Place) {
 
     clock.forward(Span::from_secs(8));
     let renewed = trace.renew(&first, Span::from_secs(10)).await.unwrap();
+    let owners = async |clock: &Hands| trace.owners(run..=run, clock.now()).await.unwrap();
+    assert_eq!(owners(&clock).await, BTreeMap::from([(run, "one".to_owned())]));
     clock.forward(Span::from_secs(8));
     let with = Append { token: Some(first.token), ..of(run, vec![note("a.b", json!({}))]) };
     trace.append(with.clone()).await.unwrap();
     // Late, but nobody took it since.
     clock.forward(Span::from_secs(60));
+    assert_eq!(owners(&clock).await, BTreeMap::new());
     let again = trace.renew(&renewed, Span::from_secs(10)).await.unwrap();
     trace.append(with.clone()).await.unwrap();
     trace.release(&again).await.unwrap();

@@ -229,14 +229,14 @@ async fn list(
         let mut text = String::new();
         for row in &found.runs {
             let how = row.code.map_or(row.state.as_str(), |code| code.as_str());
+            let note = match row.run {
+                run if found.imported.contains(&run) => "  imported",
+                run if found.left.contains(&run) => "  left: nobody works on it",
+                _ => "",
+            };
             text.push_str(&format!(
-                "{}  {}  {:<11} {:<20} ${}{}\n",
-                row.run,
-                row.created,
-                how,
-                row.name,
-                row.cost,
-                if found.imported.contains(&row.run) { "  imported" } else { "" }
+                "{}  {}  {:<11} {:<20} ${}{note}\n",
+                row.run, row.created, how, row.name, row.cost,
             ));
         }
         text
@@ -295,7 +295,13 @@ pub(super) fn show(detail: &RunDetail) -> String {
         run.name,
         run.workspace,
         run.state,
-        run.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}")),
+        match &run.reason {
+            Some(reason) => format!(": {reason}"),
+            None if detail.is_left => {
+                format!(": nobody works on it; `formwork runs resume {}` goes on", run.run)
+            }
+            None => String::new(),
+        },
         run.created,
         run.cost,
         run.rounds,
