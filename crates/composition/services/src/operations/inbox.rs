@@ -161,7 +161,7 @@ pub struct ListParams {
     pub run: Option<RunId>,
 }
 
-/// Items, the oldest first.
+/// Items, those that a run waits for before those about what was given up, each the oldest first.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the type's sentence names its field")]
 pub struct Listed {
@@ -196,10 +196,13 @@ impl Operation for List {
                 }
             }
         }
-        items.extend(given_up(store, params.run).await?);
+        items.sort_by_key(|item| item.asked);
+        // Nobody waits for an answer about what was given up.
+        let mut given_up = given_up(store, params.run).await?;
+        given_up.sort_by_key(|item| item.asked);
+        items.extend(given_up);
         // One that was answered stays with its task until somebody takes the run up.
         items.retain(|item| params.run.is_some() || item.state == InboxState::Pending);
-        items.sort_by_key(|item| item.asked);
         Ok(Listed { items })
     }
 }
