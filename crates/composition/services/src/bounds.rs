@@ -1,6 +1,6 @@
 //! What a program may write: the rules that hold for every other way of writing, as folders it is held to.
 
-use std::{path::Path, sync::Arc};
+use std::{ffi::OsStr, path::Path, sync::Arc};
 
 use formwork_protocols::PermissionMode;
 use formwork_sandbox::{Beyond, Command, Limits, Protection};
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Error, executor::Workshop, network::Whose};
 
-/// Folders that tools of many languages make for themselves at the top of a project, and that hold no source.
+/// Folders that tools of many languages make for themselves, and that hold no source.
 const CACHES: [&str; 11] = [
     "target",
     "node_modules",
@@ -23,6 +23,15 @@ const CACHES: [&str; 11] = [
     ".ruff_cache",
     ".tox",
 ];
+
+/// Tells whether a path of the workspace is of what tools make for themselves, in whatever folder they work. One named
+/// `target` may hold sources further down.
+pub(crate) fn is_built(path: &Path) -> bool {
+    let named = |(depth, name): (usize, &OsStr)| {
+        CACHES.iter().any(|cache| name == *cache) && (depth == 0 || name != "target")
+    };
+    path.parent().is_some_and(|folder| folder.iter().enumerate().any(named))
+}
 
 /// Where programs share memory by name.
 const SHARED: &str = "/dev/shm";

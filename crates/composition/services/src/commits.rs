@@ -24,6 +24,7 @@ use formwork_write_safety::{
 use crate::{
     Error, Formwork,
     baseline::blocking,
+    bounds::is_built,
     capability::Caller,
     changes::{Changes, Ground, Net},
     error::chain,
@@ -81,6 +82,13 @@ impl Committer {
         let done = blocking(move || {
             let (top, prefix) = top(ground.root.path());
             let deltas = deltas(&ground, &changes, &prefix)?;
+            // Somebody who forgot to have it ignored does not want it kept either.
+            let is_of_builds = |delta: &Delta| {
+                let own = delta.path.as_path().strip_prefix(&prefix);
+                delta.before.is_none() && own.is_ok_and(is_built)
+            };
+            let (built, deltas): (Vec<Delta>, Vec<Delta>) =
+                deltas.into_iter().partition(is_of_builds);
             let git = ReadOnlyGit::open(&top)?;
             let identity = identity(&environment, &top);
             let message = Message { text, trailers, identity, at };
@@ -89,7 +97,9 @@ impl Committer {
                 scan(&*scrub, old, bytes)
             };
             let done = git.commit(&ground.snapshots, &deltas, &message, &scan);
-            let (done, remembered) = done.map_err(|refused| unnamed(&*scrub, refused))?;
+            let (mut done, remembered) = done.map_err(|refused| unnamed(&*scrub, refused))?;
+            let why = "what builds write is not committed unless git knows it already";
+            done.left.extend(built.into_iter().map(|delta| (delta.path, why.to_owned())));
             Ok((below(done, &prefix), remembered))
         });
         let (done, remembered) = done.await?;

@@ -59,6 +59,30 @@ async fn a_run_with_commit_commits_its_own_changes_once_it_has_completed() {
 }
 
 #[tokio::test]
+async fn what_builds_write_is_not_committed_where_nobody_has_it_ignored() {
+    let world = World::new().await;
+    let made = "pkg/__pycache__/a.pyc";
+    world.server.reply(
+        &World::chat("one"),
+        calls(&[
+            ("exec", json!({ "command": ["mkdir", "-p", "pkg/__pycache__", "src/target"] })),
+            ("exec", json!({ "command": ["cp", "README.md", made] })),
+            ("exec", json!({ "command": ["cp", "README.md", "src/target/b.txt"] })),
+            ("fs.write", json!({ "path": "pkg/a.py", "content": "x = 1\n" })),
+        ]),
+    );
+    world.server.reply(&World::chat("one"), ends("Done."));
+
+    let ended = world.run(["run", "-m", "Build it.", "--commit"]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let shown = world.repo.git(&["show", "--format=", "--name-only", "HEAD"]).unwrap();
+    assert_eq!(shown.trim(), "pkg/a.py\nsrc/target/b.txt");
+    let told = world.events("commit.made").await[0]["data"]["left"].to_string();
+    assert!(told.starts_with(&format!("[\"{made}: what builds write")), "{told}");
+}
+
+#[tokio::test]
 async fn what_a_rule_of_the_run_ignores_is_not_committed_as_deleted() {
     let world = World::with("[permissions]\nmode = \"auto\"\n").await;
     world.repo.write("other/f", "kept\n").unwrap();
