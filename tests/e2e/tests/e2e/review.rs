@@ -250,12 +250,15 @@ async fn a_submodule_at_another_commit_is_shown_to_who_reviews() {
     inner.write("evil", "x\n").unwrap();
     let second = inner.commit("inner: two").unwrap();
     world.repo.git(&["-C", "sub", "pull", "-q"]).unwrap();
+    world.repo.git(&["init", "-q", "nested"]).unwrap();
+    world.repo.git(&["-C", "nested", "commit", "-q", "--allow-empty", "-m", "one"]).unwrap();
     answers(&world, &verdict("REQUEST_CHANGES", &[]));
 
     let ended = world.run(["review"]).await;
 
     assert_eq!(ended.code, Some(2), "{ended:#?}");
     let sent = world.server.requests().first().unwrap().text();
+    assert!(sent.contains("nested is a repository of its own"), "{sent}");
     for shown in [format!("-Subproject commit {first}"), format!("+Subproject commit {second}")] {
         assert!(sent.contains(&shown), "{shown} is not in {sent}");
     }

@@ -133,7 +133,9 @@ impl Workshop {
             let evidence = Evidence { review: Some(Box::new(review)), ..Evidence::default() };
             Verdict { evidence, ..Verdict::bare(&*job.check.name, passed, one_line(&reason)) }
         };
-        if check.looks_at.is_some() && seen.diff.files() == 0 && seen.diff.unseen.is_empty() {
+        let told = [&seen.diff.unseen, &seen.diff.opaque];
+        let nothing = seen.diff.files() == 0 && told.into_iter().all(Vec::is_empty);
+        if check.looks_at.is_some() && nothing {
             review.parts = 0;
             return Ok(bare(
                 true,

@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, io::Read as _, os::unix::ffi::OsStrExt as _, path::Path};
 
 use formwork_protocols::{BlobHash, Scrub, check::GitChange};
-use formwork_write_safety::{Place, ReadOnlyGit, RelPath, Root, Side, Touched, diff as difference};
+use formwork_write_safety::{
+    Kind, Place, ReadOnlyGit, RelPath, Root, Side, Touched, diff as difference,
+};
 
 use super::diff::{Diff, one_line};
 use crate::{Error, commits::top};
@@ -72,9 +74,18 @@ pub(crate) fn of_git(
     let place = if of.staged { Place::Index(index) } else { Place::Worktree };
     let paths = pathspecs(&prefix, &of.paths)?;
     let mut touched = git.touched(&since, place, &paths)?;
+    let mut diff = Diff::default();
     if !of.staged {
-        let new = git.untracked(&paths)?.into_iter();
+        let is_folder = |path: &RelPath| {
+            root.stat_link(path.as_path()).is_ok_and(|stat| stat.kind == Kind::Folder)
+        };
+        let (repositories, new): (Vec<_>, Vec<_>) =
+            git.untracked(&paths)?.into_iter().partition(is_folder);
+        let within =
+            |path: RelPath| format!("{} is a repository of its own", one_line(&path.to_string()));
+        diff.opaque.extend(repositories.into_iter().map(within));
         let after = Some(Side { mode: 0o100_644, oid: None });
+        let new = new.into_iter();
         touched.extend(new.map(|path| Touched { path, before: None, after: after.clone() }));
     }
     for path in paths.iter().filter(|_| !of.paths.is_empty()) {
@@ -91,7 +102,6 @@ pub(crate) fn of_git(
     touched.sort_by(|one, other| one.path.cmp(&other.path));
     let contents = contents(&git, &touched)?;
     let mut seen = Seen { root: &root, contents, left: MAX_TOTAL, mark: head.clone().into_bytes() };
-    let mut diff = Diff::default();
     for it in &touched {
         seen.add(it, &prefix, scrub, &mut diff)?;
     }
@@ -256,7 +266,7 @@ impl Seen<'_> {
         path: &RelPath,
         too_large: impl Fn() -> String,
     ) -> Result<Option<Vec<u8>>, String> {
-        use formwork_write_safety::{Error as Fault, Kind};
+        use formwork_write_safety::Error as Fault;
         let fault = |error: Fault| one_line(&crate::error::chain(&error));
         let stat = match self.root.stat_link(path.as_path()) {
             Err(Fault::Missing { .. }) => return Ok(None),

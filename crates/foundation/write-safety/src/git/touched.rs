@@ -121,7 +121,7 @@ impl ReadOnlyGit {
         Ok(touched)
     }
 
-    /// Lists the files that git neither knows nor ignores.
+    /// Lists the files that git neither knows nor ignores; a repository within the worktree as its folder.
     ///
     /// # Errors
     /// [`Error::Git`] when git cannot tell.
@@ -131,9 +131,7 @@ impl ReadOnlyGit {
         args.extend(specs.iter().map(String::as_str));
         let output = self.git(&args, b"", &[])?;
         let found = output.stdout.split(|byte| *byte == 0).filter(|path| !path.is_empty());
-        // A repository within the worktree is listed as a folder.
-        let files = found.filter(|path| !path.ends_with(b"/"));
-        files.map(|path| RelPath::parse(OsStr::from_bytes(path))).collect()
+        found.map(|path| RelPath::parse(OsStr::from_bytes(path))).collect()
     }
 }
 
