@@ -738,9 +738,9 @@ pub enum Trash {
         /// The entry.
         #[arg(required_unless_present = "older_than", conflicts_with = "older_than")]
         id: Option<String>,
-        /// Those that were deleted longer ago, in any workspace, such as 720h.
-        #[arg(long, value_name = "TIME")]
-        older_than: Option<Span>,
+        /// Those that were deleted longer ago, in any workspace, such as 30d.
+        #[arg(long, value_name = "TIME", value_parser = age)]
+        older_than: Option<Age>,
     },
 }
 

@@ -67,8 +67,12 @@ pub(super) fn trash(
                 })?;
             }
             Trash::Purge { id, older_than } => {
-                let purged =
-                    formwork.call::<Purge>(&caller, PurgeParams { id, older_than }).await?;
+                let purged = formwork
+                    .call::<Purge>(
+                        &caller,
+                        PurgeParams { id, older_than: older_than.map(|it| it.0) },
+                    )
+                    .await?;
                 terminal.result(&purged, || match purged.entries {
                     1 => "removed 1 entry for good\n".to_owned(),
                     entries => format!("removed {entries} entries for good\n"),
