@@ -18,6 +18,10 @@ const MOST: usize = 8;
 /// How many files the walk hands over together, since each hand-over wakes somebody.
 const BATCH: usize = 32;
 
+/// How many files one looks into before it tells of them and takes more: a file takes some microseconds, and whoever has to
+/// wait for a lock loses as many.
+const TAKEN: usize = 8;
+
 /// What was found in one file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct InFile {
@@ -109,22 +113,30 @@ impl Shared {
 
     /// Looks into files until there are no more.
     fn work(&self, look: &mut impl FnMut(&Path) -> InFile, is_over: &dyn Fn() -> bool) {
-        while let Some((index, file)) = self.take() {
-            if self.is_enough.load(Ordering::Relaxed) || is_over() {
-                return;
+        let (mut files, mut looked) = (Vec::with_capacity(TAKEN), Vec::with_capacity(TAKEN));
+        while let Some(first) = self.take(&mut files) {
+            for file in files.drain(..) {
+                if self.is_enough.load(Ordering::Relaxed) || is_over() {
+                    return;
+                }
+                looked.push(look(&file));
             }
-            self.done(index, look(&file));
+            self.done(first, &mut looked);
         }
     }
 
-    fn take(&self) -> Option<(usize, PathBuf)> {
+    /// Takes the next files, and returns the place of the first of them.
+    fn take(&self, files: &mut Vec<PathBuf>) -> Option<usize> {
         let mut queue = lock(&self.queue);
         loop {
-            let index = queue.next;
-            if let Some(file) = queue.files.get_mut(index) {
-                let file = std::mem::take(file);
-                queue.next += 1;
-                return Some((index, file));
+            let first = queue.next;
+            let left = queue.files.len() - first;
+            if left > 0 {
+                // Where few are left, the others get some too.
+                let end = first + (left / 4).clamp(1, TAKEN);
+                files.extend(queue.files[first..end].iter_mut().map(std::mem::take));
+                queue.next = end;
+                return Some(first);
             }
             if queue.is_whole || self.is_enough.load(Ordering::Relaxed) {
                 return None;
@@ -133,11 +145,13 @@ impl Shared {
         }
     }
 
-    fn done(&self, index: usize, in_file: InFile) {
+    fn done(&self, first: usize, looked: &mut Vec<InFile>) {
         let mut progress = lock(&self.progress);
-        progress.beyond.insert(index, in_file.lines);
-        if in_file != InFile::default() {
-            progress.found.insert(index, in_file);
+        for (index, in_file) in (first..).zip(looked.drain(..)) {
+            progress.beyond.insert(index, in_file.lines);
+            if in_file != InFile::default() {
+                progress.found.insert(index, in_file);
+            }
         }
         let mut before = progress.before;
         while let Some(lines) = progress.beyond.remove(&before) {
