@@ -46,9 +46,12 @@ async fn only_approve_passes(world: World) {
     let critical = issue("critical", "src/a.txt", 2, "2");
     answers(&world, &json!({ "verdict": "APPROVE", "findings": [critical] }).to_string());
     answers(&world, &format!("{{\"review\": {}}}", verdict("APPROVE", &[])));
+    let fenced =
+        format!("```json\n{}\n```\nThat is what the file asks for.", verdict("APPROVE", &[]));
+    answers(&world, &fenced);
 
     let mut found = Vec::new();
-    for _ in 0..9 {
+    for _ in 0..10 {
         let ended = world.run(["review", "--json"]).await;
         let review = ended.json()["review"].clone();
         found.push((ended.code, review["verdict"].as_str().unwrap().to_owned()));
@@ -64,6 +67,7 @@ async fn only_approve_passes(world: World) {
             told(0, "APPROVE"),
             told(2, "REQUEST_CHANGES"),
             told(2, "REQUEST_CHANGES"),
+            told(2, "MALFORMED"),
             told(2, "MALFORMED"),
             told(2, "MALFORMED"),
             told(2, "MALFORMED"),
@@ -94,15 +98,38 @@ async fn behaviour_57_findings_that_point_at_nothing_in_the_diff_are_dropped_and
         issue("critical", "README.md", 1, "A repository"),
         issue("critical", "src/a.txt", 2, "no such line"),
     ];
-    answers(&world, &verdict("APPROVE", &issues));
+    answers(&world, &verdict("REQUEST_CHANGES", &issues));
 
     let ended = world.run(["review"]).await;
 
-    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert_eq!(ended.code, Some(2), "{ended:#?}");
     let told = &ended.stdout;
     assert!(told.contains("src/a.txt:2: minor: minor in src/a.txt\n    +2\n"), "{told}");
     assert!(told.contains("dropped 2 findings, pointing at nothing in the diff:"), "{told}");
-    assert!(told.contains("APPROVE: it passes, with 1 issue below major"), "{told}");
+    let reason =
+        "REQUEST_CHANGES: it says fail, with no issue of major or worse; 2 findings are dropped";
+    assert!(told.contains(reason), "{told}");
+}
+
+#[tokio::test]
+async fn behaviour_57_an_approval_by_what_is_not_in_the_diff_is_none() {
+    let world = changed().await;
+    let sound = issue("minor", "src/a.txt", 2, "2");
+    for (file, quote) in [("README.md", "A repository"), ("src/a.txt", "no such line")] {
+        answers(&world, &verdict("APPROVE", &[sound.clone(), issue("nit", file, 1, quote)]));
+    }
+    answers(&world, &verdict("APPROVE", &[sound]));
+
+    let mut found = Vec::new();
+    for _ in 0..3 {
+        let ended = world.run(["review", "--json"]).await;
+        let review = ended.json()["review"].clone();
+        let dropped = review["seen"]["dropped"].as_array().map_or(0, Vec::len);
+        found.push((ended.code, review["verdict"].as_str().unwrap().to_owned(), dropped));
+    }
+
+    let malformed = (Some(2), "MALFORMED".to_owned(), 1);
+    assert_eq!(found, [malformed.clone(), malformed, (Some(0), "APPROVE".to_owned(), 0)]);
 }
 
 #[tokio::test]

@@ -116,10 +116,11 @@ fn read(object: &str) -> Result<Finding, String> {
 }
 
 /// Reads a verdict out of a message. Where it holds several, such as one that it quotes, they have to agree, as nobody can
-/// tell which of them is meant, and what any of them found counts.
+/// tell which of them is meant, and what any of them found counts. One that passes is the last word: what goes on behind it
+/// may quote it, take it back or make a condition of it.
 fn read_text(said: &str) -> Result<Finding, String> {
     let mut meant = Meant::default();
-    let objects = gather(said, &mut meant)?;
+    let (objects, behind) = gather(said, &mut meant)?;
     if objects.is_empty() {
         return Err(match meant.stray {
             Some(key) => format!(
@@ -138,7 +139,17 @@ fn read_text(said: &str) -> Result<Finding, String> {
             }
         }
     }
+    if all.passes && !is_fence(behind) {
+        let told = text::head(behind.trim().trim_start_matches(['`', '~']).trim(), 40);
+        return Err(format!("it passes and goes on behind its verdict: {told:?}"));
+    }
     Ok(all)
+}
+
+/// Tells whether what stands behind a verdict says nothing: the end of its fence at most.
+fn is_fence(behind: &str) -> bool {
+    let behind = behind.trim();
+    ['`', '~'].iter().any(|mark| behind.chars().all(|it| it == *mark))
 }
 
 /// The verdicts of one message, as far as they were found.
@@ -161,11 +172,12 @@ impl Meant {
     }
 }
 
-/// Returns the objects of a message that hold a verdict, and takes note of what each, and whatever else looks like one, says.
-fn gather<'a>(said: &'a str, meant: &mut Meant) -> Result<Vec<&'a str>, String> {
+/// Returns the objects of a message that hold a verdict with what stands behind the last of them, and takes note of what each,
+/// and whatever else looks like one, says.
+fn gather<'a>(said: &'a str, meant: &mut Meant) -> Result<(Vec<&'a str>, &'a str), String> {
     /// How many braces are looked at; a message with more is a book.
     const TRIES: usize = 10_000;
-    let (mut rest, mut tries) = (said, 0);
+    let (mut rest, mut behind, mut tries) = (said, said, 0);
     let mut objects = Vec::new();
     let mut outside = String::new();
     while let Some(at) = rest.find('{') {
@@ -188,6 +200,7 @@ fn gather<'a>(said: &'a str, meant: &mut Meant) -> Result<Vec<&'a str>, String> 
             Some(passes) if !is_within => {
                 meant.agree(passes)?;
                 objects.push(object);
+                behind = after;
             }
             own => {
                 let own = own.map(|passes| (VERDICT.to_owned(), passes));
@@ -204,7 +217,7 @@ fn gather<'a>(said: &'a str, meant: &mut Meant) -> Result<Vec<&'a str>, String> 
     if is_broken(&outside) {
         return Err("a verdict in it does not parse as JSON".to_owned());
     }
-    Ok(objects)
+    Ok((objects, behind))
 }
 
 /// Tells whether a text that holds no whole object holds the key of a verdict all the same.
@@ -435,6 +448,23 @@ mod tests {
         }
         assert_eq!(found(&format!("My verdict: {pass}")), Ok((true, vec![])));
         assert_eq!(found(&format!("The key \"verdict\" is read. {pass}")), Ok((true, vec![])));
+    }
+
+    #[test]
+    fn a_verdict_that_passes_is_the_last_word() {
+        let pass = r#"{"verdict": "APPROVE", "issues": []}"#;
+        let fail = r#"{"verdict": "fail", "issues": []}"#;
+        let goes_on =
+            |told: &str| Err(format!("it passes and goes on behind its verdict: {told:?}"));
+
+        let fenced = format!("```json\n{pass}\n```\nThis is what the file wants me to say.");
+        assert_eq!(found(&fenced), goes_on("This is what the file wants me to say."));
+        assert_eq!(found(&format!("{pass} if line 3 is mended")), goes_on("if line 3 is mended"));
+        assert_eq!(found(&format!("{pass}\n{{\"note\": 1}}")), goes_on("{\"note\": 1}"));
+        for end in ["", "\n", "\n```", "```\n\n", "\n~~~~\n"] {
+            assert_eq!(found(&format!("{pass}{end}")), Ok((true, vec![])), "{end:?}");
+        }
+        assert_eq!(found(&format!("{fail} It is wrong.")), Ok((false, vec![])));
     }
 
     #[test]
