@@ -1,6 +1,9 @@
 //! Checks as they are written, and as they are run.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+};
 
 use formwork_protocols::{
     AgentName, Body, Budget, Span, WorkflowName,
@@ -27,6 +30,8 @@ pub(super) struct Around<'a> {
     pub(super) document: &'a Document,
     pub(super) known: &'a Known,
     pub(super) phase: Phase,
+    /// The variables that the check sets by what the workflow does not say itself.
+    pub(super) outside: BTreeSet<String>,
 }
 
 /// Turns a check into what is run, or says what is wrong with it. Its prompts are for the caller to read.
@@ -293,7 +298,8 @@ fn workflow(
     }
     let mut within = known.within.clone();
     within.push(name.clone());
-    let inner = Known { within, read, ..known.clone() };
+    let outside = around.outside.clone();
+    let inner = Known { within, read, outside, ..known.clone() };
     let values = written.vars.clone().unwrap_or_default();
     let plan = match Plan::parse(file, text, &inner, &values) {
         Ok(plan) => plan,

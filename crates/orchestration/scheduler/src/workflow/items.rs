@@ -1,5 +1,7 @@
 //! The same task for each item of a list, and what surrounds the attempts of a task.
 
+use std::collections::BTreeSet;
+
 use formwork_protocols::{
     Body, TaskSpec,
     check::{CheckKind, CheckSpec, CommandCheck, Expect, OutputCheck},
@@ -9,11 +11,16 @@ use serde_json::Value;
 
 use super::{
     check::{self, TIMEOUT},
+    code::{Code, code},
     document::{ExecutionDocument, OnItemFailure, TaskDocument},
     plan::Reader,
     refer::{Level, Side},
 };
 use crate::run::output::Form;
+
+/// How a value gets to code without becoming code.
+const AS_ARGUMENT: &str = r#"["sh", "-c", "echo \"$1\"", "sh", "{{…}}"]"#;
+const IN_ENVIRONMENT: &str = r#"["env", "X={{…}}", "sh", "-c", "echo \"$X\""]"#;
 
 impl Reader<'_> {
     /// Turns a task into one that is done for each item of its list, where it has one.
@@ -110,10 +117,32 @@ impl Reader<'_> {
         specs
     }
 
-    /// Finds names within the words of a command that lead nowhere.
+    /// Finds names within the words of a command that lead nowhere, and values that would be code.
     pub(super) fn words(&mut self, place: &str, argv: &[String], levels: &[Level<'_>], side: Side) {
+        let mut outside = BTreeSet::new();
         for (at, word) in argv.iter().enumerate().filter(|(_, word)| word.contains("{{")) {
             self.template(&format!("{place}/{at}"), word, levels, side);
+            if self.is_from_outside(word, levels, side) {
+                outside.insert(at);
+            }
+        }
+        for Code { at, reader } in code(argv, &outside) {
+            let (message, hint) = match reader {
+                Some(reader) => (
+                    format!(
+                        "{reader} runs this word as code, and what is put in is not the workflow's own"
+                    ),
+                    format!(
+                        "hand it over as an argument ({AS_ARGUMENT}) or in the environment ({IN_ENVIRONMENT})"
+                    ),
+                ),
+                None => (
+                    "which program runs is said by the workflow, and what is put in is not its own"
+                        .to_owned(),
+                    "write the program, and hand over what is put in as an argument".to_owned(),
+                ),
+            };
+            self.fault(&format!("{place}/{at}"), message, Some(hint));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! From the text of a workflow to a plan that can be run.
 
 mod check; // Checks, and what is wrong with them.
+mod code; // Which words of a command are code.
 mod contract; // What a task is held to, as a person writes it.
 mod document; // What a person writes.
 mod graph; // What depends on what, and whether in a circle.

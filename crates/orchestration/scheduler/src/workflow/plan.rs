@@ -42,6 +42,8 @@ pub struct Known {
     pub workflows: BTreeMap<WorkflowName, WrittenWorkflow>,
     /// The workflows whose checks led here, outermost first; none where one is read for itself.
     pub within: Vec<WorkflowName>,
+    /// The variables whose values the workflow does not say itself, where a check reads it: what a task has said is put in.
+    pub outside: BTreeSet<String>,
     /// How many workflows were read so far for the outermost check that led here.
     pub read: Arc<AtomicUsize>,
 }
@@ -537,9 +539,15 @@ impl Reader<'_> {
             Phase::Entry => ("prechecks", &task.prechecks),
             _ => ("postchecks", &task.postchecks),
         };
-        let around = check::Around { document: self.document, known: self.known, phase };
         let mut specs = Vec::new();
         for (at, written) in checks.iter().enumerate() {
+            let vars = written.vars.iter().flatten();
+            let outside = vars.filter(|(_, value)| {
+                value.as_str().is_some_and(|text| self.is_from_outside(text, levels, Side::Around))
+            });
+            let outside = outside.map(|(name, _)| name.clone()).collect();
+            let around =
+                check::Around { document: self.document, known: self.known, phase, outside };
             let place = format!("{place}/{key}/{at}");
             let Some(spec) = check::check(&around, &place, written, &mut self.faults) else {
                 continue;

@@ -11,6 +11,8 @@ pub(super) struct References {
     pub(super) variables: BTreeSet<String>,
     /// Tasks, by name.
     pub(super) tasks: BTreeSet<String>,
+    /// Whether it refers to the results of tasks at all, whichever.
+    pub(super) results: bool,
 }
 
 /// The name under which the results of tasks stand.
@@ -24,7 +26,8 @@ pub(super) fn references(prompt: &str) -> Result<References, Error> {
     let template = Template::parse("prompt", prompt)?;
     let mut variables = Library::default().variables(&template)?;
     let mut tasks = BTreeSet::new();
-    if variables.remove(TASKS) {
+    let results = variables.remove(TASKS);
+    if results {
         // The engine tells top names only; those of tasks are cut out of the tags.
         for tag in prompt.split("{{").skip(1) {
             let tag = tag.split("}}").next().unwrap_or_default();
@@ -35,7 +38,7 @@ pub(super) fn references(prompt: &str) -> Result<References, Error> {
             }
         }
     }
-    Ok(References { variables, tasks })
+    Ok(References { variables, tasks, results })
 }
 
 #[cfg(test)]
@@ -48,5 +51,6 @@ mod tests {
 
         assert_eq!(found.variables, BTreeSet::from(["spec".to_owned(), "x".to_owned()]));
         assert_eq!(found.tasks, BTreeSet::from(["plan-it".to_owned()]));
+        assert!(found.results);
     }
 }

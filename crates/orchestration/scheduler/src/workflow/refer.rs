@@ -21,8 +21,13 @@ pub(super) struct Level<'a> {
 impl Level<'_> {
     /// Tells whether there is an item on this side of a task's own list.
     fn has_item(levels: &[Level<'_>], side: Side) -> bool {
+        Self::lists(levels, side).next().is_some()
+    }
+
+    /// Returns the lists around this side of a task's own, outermost first.
+    fn lists<'a>(levels: &'a [Level<'_>], side: Side) -> impl Iterator<Item = &'a str> {
         let around = levels.len() - usize::from(side == Side::Around && !levels.is_empty());
-        levels.iter().take(around).any(|level| level.task.for_each.is_some())
+        levels.iter().take(around).filter_map(|level| level.task.for_each.as_deref())
     }
 }
 
@@ -76,6 +81,29 @@ impl Reader<'_> {
         for name in found.tasks {
             self.result_of(place, &name, levels);
         }
+    }
+
+    /// Tells whether something is put into a text that the workflow does not say itself: a result, be it a model's word, an
+    /// event's or a person's, an item of a list of those, or a variable that a check has set by one.
+    pub(super) fn is_from_outside(&self, text: &str, levels: &[Level<'_>], side: Side) -> bool {
+        let Ok(found) = prompt::references(text) else { return false };
+        let mut lists = Level::lists(levels, side);
+        let is_item = found.variables.contains(ITEM[0]) && Level::has_item(levels, side);
+        found.results
+            || found.variables.iter().any(|name| self.known.outside.contains(name))
+            || is_item && lists.any(|list| self.is_list_from_outside(list))
+    }
+
+    fn is_list_from_outside(&self, list: &str) -> bool {
+        let Ok(parsed) = Expression::parse(list) else { return false };
+        let outside = &self.known.outside;
+        parsed.references().any(|reference| match (reference.name(), reference.path().as_slice()) {
+            ("tasks", _) => true,
+            ("vars", [_, name, ..]) => outside.contains(&**name),
+            ("vars", _) => !outside.is_empty(),
+            // The list around it is looked at for itself.
+            _ => false,
+        })
     }
 
     /// Parses an expression, and finds names within it that lead nowhere, or to what is not done by then.

@@ -7,7 +7,7 @@ use formwork_protocols::{
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::{Known, Plan, SingleTask};
+use super::{Known, Plan, SingleTask, WrittenWorkflow};
 
 fn known() -> Known {
     Known {
@@ -618,6 +618,85 @@ before_retry = [{ command = [] }]
     );
 
     insta::assert_snapshot!(found.join("\n"));
+}
+
+#[test]
+fn a_value_that_the_workflow_does_not_say_itself_is_put_into_no_code() {
+    let found = faults(
+        r#"variables = { list = { default = ["a"] }, greeting = { default = "hello" } }
+[[tasks]]
+name = "ask"
+agent = "coder"
+prompt = "Say something to {{greeting}}."
+[[tasks]]
+name = "run"
+depends_on = ["ask"]
+command = ["sh", "-c", "echo {{greeting}} {{tasks.ask.text}}"]
+before_retry = [{ command = ["bash", "-lc", "{{tasks.ask.output.name}}"] }]
+on_success = [{ command = ["python3", "-c", "print('{{tasks.ask.text}}')"] }]
+  [[tasks.prechecks]]
+  command = ["node", "-e", "console.log('{{tasks.ask.text}}')"]
+  [[tasks.postchecks]]
+  suite = ["{{tasks.ask.text}}", "test"]
+[[tasks]]
+name = "each"
+depends_on = ["ask"]
+for_each = "tasks.ask.output.names"
+command = ["perl", "-e", "print '{{item}}'"]
+[[tasks]]
+name = "nested"
+depends_on = ["ask"]
+for_each = "tasks.ask.output.names"
+  [[tasks.subtasks]]
+  name = "one"
+  for_each = "item.parts"
+  command = ["env", "A=b", "sh", "-c", "echo {{item}} {{index}}"]
+"#,
+    );
+
+    insta::assert_snapshot!(found.join("\n"));
+}
+
+#[test]
+fn a_variable_that_a_check_sets_by_what_a_task_said_is_put_into_no_code() {
+    let text = "format_version = 1\nname = \"smoke\"\nvariables = { said = { required = true }, own = { required = true } }\n\
+                [[tasks]]\nname = \"look\"\ncommand = [\"sh\", \"-c\", \"test {{own}} = {{said}}\"]\n\
+                [[tasks]]\nname = \"own\"\ncommand = [\"sh\", \"-c\", \"test {{own}}\"]\n";
+    let smoke = WrittenWorkflow { file: "smoke.toml".to_owned(), text: text.to_owned() };
+    let mut known = known();
+    known.workflows.insert("smoke".parse().unwrap(), smoke);
+    let outer = "format_version = 1\nname = \"w\"\n[[tasks]]\nname = \"ask\"\nagent = \"coder\"\nprompt = \"x\"\n\
+                 [[tasks]]\nname = \"b\"\ndepends_on = [\"ask\"]\ncommand = [\"true\"]\n\
+                 [[tasks.postchecks]]\nworkflow = \"smoke\"\nvars = { said = \"{{tasks.ask.text}}\", own = \"a\" }\n";
+
+    let found = Plan::parse("w.toml", outer, &known, &Map::new()).unwrap_err();
+
+    let found: Vec<String> =
+        found.iter().map(|fault| format!("{} {}", fault.source, fault.key)).collect();
+    assert_eq!(found, ["smoke.toml tasks[0].command[2]"]);
+}
+
+#[test]
+fn what_the_workflow_says_itself_may_be_put_into_code_and_all_else_beside_it() {
+    let plan = plan(
+        r#"variables = { list = { default = ["a"] }, greeting = { default = "hello" } }
+[[tasks]]
+name = "ask"
+decision = { question = "Which?", options = ["a", "b"] }
+[[tasks]]
+name = "run"
+depends_on = ["ask"]
+command = ["sh", "-c", "echo {{greeting}} \"$1\"", "sh", "{{tasks.ask.text}}"]
+on_success = [{ command = ["env", "X={{tasks.ask.text}}", "sh", "-c", "echo \"$X\""] }]
+[[tasks]]
+name = "each"
+for_each = "vars.list"
+command = ["sh", "-c", "echo {{item}} {{index}}"]
+"#,
+        json!({}),
+    );
+
+    assert_eq!(tasks(&plan).len(), 3);
 }
 
 #[test]
