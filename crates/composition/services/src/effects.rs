@@ -1,7 +1,7 @@
 //! What a plan runs: every program that its tasks, checks and steps start, and who says so.
 
 use formwork_protocols::{
-    Body, PermissionMode, TaskName, TaskSpec, WorkflowName,
+    AgentName, Body, PermissionMode, TaskName, TaskSpec, WorkflowName,
     check::{CheckKind, CheckSpec, Fix},
     contract::ProofKind,
 };
@@ -105,6 +105,22 @@ impl<'a> Walk<'a, '_> {
     }
 }
 
+/// Returns the agents whose word changes things where the mode of a run allows it, with their tasks: those that work and those that
+/// mend. Who decides a check looks on in every mode.
+pub(crate) fn acting(root: &TaskSpec) -> Vec<(&TaskName, &AgentName)> {
+    let mut found = Vec::new();
+    if let Body::Agent { agent, .. } = &root.body {
+        found.push((&root.name, agent));
+    }
+    for check in root.prechecks.iter().chain(&root.postchecks) {
+        if let Some(Fix::Agent { agent, .. }) = &check.fix {
+            found.push((&root.name, agent));
+        }
+    }
+    found.extend(root.body.below().iter().flat_map(acting));
+    found
+}
+
 /// Refuses a plan that a mode cannot carry out: what changes anything is run in none that only looks, and what looks is
 /// run there only where something keeps it from more.
 ///
@@ -192,6 +208,24 @@ mod tests {
             ("test", None, None),
         ];
         assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn agents_that_work_or_mend_act_and_those_that_judge_do_not() {
+        let text = "format_version = 1\nname = \"w\"\n[[tasks]]\nname = \"all\"\n\
+            [[tasks.subtasks]]\nname = \"each\"\nfor_each = \"['a']\"\nagent = \"coder\"\nprompt = \"x\"\n\
+            [[tasks.subtasks]]\nname = \"run\"\ncommand = [\"true\"]\n\
+            [[tasks.subtasks.postchecks]]\nagent = \"reviewer\"\nprompt = \"x\"\n\
+            fix = { agent = \"mender\", prompt = \"x\" }\n";
+        let agents = ["coder", "reviewer", "mender"].map(|it| AgentName::parse(it).unwrap());
+        let known = Known { agents: agents.into(), ..Known::default() };
+        let plan = Plan::parse("w.toml", text, &known, &Map::new()).unwrap();
+
+        let found = acting(plan.root());
+
+        let found: Vec<_> =
+            found.into_iter().map(|(task, by)| (task.as_str(), by.as_str())).collect();
+        assert_eq!(found, [("each", "coder"), ("run", "mender")]);
     }
 
     #[test]

@@ -12,8 +12,9 @@ use std::{
 use formwork_agent::{Agent, Agents, Source};
 use formwork_policy::{Hashes, Trust, TrustStore, hash_of_file, named_files, run_files};
 use formwork_protocols::{
-    WorkflowName,
+    AgentName, PermissionMode, TaskName, WorkflowName,
     document::{self, Diagnostics},
+    text,
 };
 use formwork_scheduler::workflow::{Plan, TaskDocument, WorkflowDocument, WrittenWorkflow};
 
@@ -142,23 +143,41 @@ pub fn of_hooks(workspace: &Path, hooks: &[HookConfig]) -> Vec<Brought> {
     files.filter_map(|path| Brought::program(path, "a hook")).collect()
 }
 
-/// Says what a workflow runs.
+/// Says what a workflow runs, and whom it asks to do what.
 fn said(tasks: &[TaskDocument]) -> Vec<String> {
     let mut said = Vec::new();
     for task in tasks {
-        let mut say =
-            |argv: &[String]| said.push(format!("task {} runs {}", task.name, argv.join(" ")));
-        task.command.iter().for_each(|argv| say(argv));
+        let runs = |argv: &Vec<String>| format!("task {} runs {}", task.name, argv.join(" "));
+        said.extend(task.command.iter().map(runs));
+        if let (Some(agent), Some(prompt)) = (&task.agent, &task.prompt) {
+            said.push(asks(&task.name, agent, prompt));
+        }
         for check in task.prechecks.iter().chain(&task.postchecks) {
-            check.command.iter().chain(&check.suite).for_each(|argv| say(argv));
-            check.fix.iter().filter_map(|fix| fix.command.as_ref()).for_each(|argv| say(argv));
+            said.extend(check.command.iter().chain(&check.suite).map(runs));
+            said.extend(check.fix.iter().filter_map(|fix| fix.command.as_ref()).map(runs));
+            let fix = check.fix.as_ref();
+            if let Some((agent, prompt)) =
+                fix.and_then(|it| it.agent.as_ref().zip(it.prompt.as_ref()))
+            {
+                said.push(asks(&task.name, agent, prompt));
+            }
         }
         for step in task.before_retry.iter().chain(&task.on_success) {
-            say(&step.command);
+            said.push(runs(&step.command));
         }
         said.extend(self::said(task.subtasks.as_deref().unwrap_or_default()));
     }
     said
+}
+
+/// How much of a prompt is told.
+const PROMPT_BYTES: usize = 80;
+
+fn asks(task: &TaskName, agent: &AgentName, prompt: &str) -> String {
+    let whole = prompt.split_whitespace().collect::<Vec<_>>().join(" ");
+    let head = text::head(&whole, PROMPT_BYTES);
+    let more = if head.len() < whole.len() { "…" } else { "" };
+    format!("task {task} asks {agent}: {head}{more}")
 }
 
 /// The file that remembers what is trusted, in the state folder and never within the workspace.
@@ -246,28 +265,38 @@ pub(crate) struct Read<'a> {
 }
 
 /// Holds a workflow to what is trusted: one of the project's folder that runs anything has to be, with the workflows and
-/// contracts that say so. One that a person named elsewhere is their own word. Returns what it stands on.
+/// contracts that say so, and one whose agents may change something, in the mode that they have. One that a person named
+/// elsewhere is their own word. Returns what it stands on.
 ///
 /// # Errors
 /// [`Error::Untrusted`] names the first file that is not trusted as it stands.
 pub(crate) fn workflow(
     read: &Read<'_>,
     plan: &Plan,
+    mode: PermissionMode,
     (state, workspace): (&Path, &Path),
 ) -> Result<Hashes, Error> {
     let places = own_places(workspace, read.source);
+    let of = |path: PathBuf, kind, text: &str| Brought {
+        path,
+        kind,
+        does: Vec::new(),
+        content: text.as_bytes().to_vec(),
+    };
+    // A file may be named in several ways; any that is trusted with this text will do.
+    let itself = || -> Vec<_> {
+        places.iter().map(|it| of(it.clone(), Kind::Workflow, read.text)).collect()
+    };
     let mut stands_on = Hashes::new();
+    let mut hold = |ways: &[Brought], why: String| {
+        match ways.iter().find(|it| it.is_trusted(state, workspace)) {
+            Some(trusted) => stands_on.extend([trusted.record()]),
+            None => return Err(Error::Untrusted { path: ways[0].path.clone(), why }),
+        }
+        Ok(())
+    };
     for program in effects::programs(plan.root()) {
-        let of = |path: PathBuf, kind, text: &str| Brought {
-            path,
-            kind,
-            does: Vec::new(),
-            content: text.as_bytes().to_vec(),
-        };
-        // A file may be named in several ways; any that is trusted with this text will do.
-        let mut needed = vec![
-            places.iter().map(|it| of(it.clone(), Kind::Workflow, read.text)).collect::<Vec<_>>(),
-        ];
+        let mut needed = vec![itself()];
         if let Some(name) = program.workflow {
             let text = read.workflows.get(name).map_or("", |written| written.text.as_str());
             needed.push(vec![of(workflow_file(workspace, name), Kind::Workflow, text)]);
@@ -280,15 +309,17 @@ pub(crate) fn workflow(
             needed.push(vec![of(workspace.join(path), Kind::Contract, text)]);
         }
         for ways in needed.iter().filter(|ways| !ways.is_empty()) {
-            match ways.iter().find(|it| it.is_trusted(state, workspace)) {
-                Some(trusted) => stands_on.extend([trusted.record()]),
-                None => {
-                    let (task, argv) = (program.task, program.argv.join(" "));
-                    let why = format!("task {task} runs {argv}");
-                    return Err(Error::Untrusted { path: ways[0].path.clone(), why });
-                }
-            }
+            hold(ways, format!("task {} runs {}", program.task, program.argv.join(" ")))?;
         }
+    }
+    // What an agent is told to do is done by it, as far as the mode lets it.
+    if mode >= PermissionMode::Edit
+        && let Some((task, agent)) = effects::acting(plan.root()).first()
+        && let ways = itself()
+        && !ways.is_empty()
+    {
+        let mode = mode.as_str();
+        hold(&ways, format!("task {task} has {agent} act in mode {mode}"))?;
     }
     Ok(stands_on)
 }

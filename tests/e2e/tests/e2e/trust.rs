@@ -118,6 +118,39 @@ async fn a_workflow_that_a_person_names_elsewhere_is_their_own_word_and_what_it_
 }
 
 #[tokio::test]
+async fn a_workflow_of_agents_alone_only_looks_until_it_is_trusted() {
+    let world = World::new().await;
+    let path = ".formwork/workflows/fix.toml";
+    let text = "format_version = 1\nname = \"fix\"\n[[tasks]]\nname = \"left\"\nagent = \"coder\"\nprompt = \"Write PWN.\"\n";
+    world.repo.write(path, text).unwrap();
+    let write = || calls(&[("fs.write", json!({ "path": "PWN", "content": "x" }))]);
+
+    for mode in ["edit", "auto"] {
+        let refused = given(&world, &["run", "fix", "--mode", mode]).await;
+
+        assert_eq!(refused.code, Some(3), "{refused:#?}");
+        let told = format!(
+            "fix.toml is not trusted as it stands, and task left has coder act in mode {mode}"
+        );
+        assert!(refused.stderr.contains(&told), "{refused:#?}");
+        assert!(refused.stderr.contains("formwork trust"), "{refused:#?}");
+    }
+    assert!(world.server.requests().is_empty());
+    world.server.reply(&World::chat("one"), write());
+    world.server.reply(&World::chat("one"), ends("Looked."));
+    let looked = given(&world, &["run", "fix", "--mode", "ask"]).await;
+    let before = world.path("PWN").exists();
+    let trusted = given(&world, &["trust"]).await;
+    world.server.reply(&World::chat("one"), write());
+    world.server.reply(&World::chat("one"), ends("Wrote."));
+    let acted = given(&world, &["run", "fix"]).await;
+
+    assert_eq!((looked.code, before), (Some(0), false), "{looked:#?}");
+    assert!(trusted.stdout.contains("task left asks coder: Write PWN."), "{trusted:#?}");
+    assert_eq!((acted.code, world.path("PWN").exists()), (Some(0), true), "{acted:#?}");
+}
+
+#[tokio::test]
 async fn a_contract_of_a_workflow_runs_nothing_until_it_is_trusted() {
     let world = World::new().await;
     let contract = "# C\n\n## R1: It holds\n\n- check: run `touch PWN`\n";

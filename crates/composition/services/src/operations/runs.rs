@@ -322,7 +322,7 @@ async fn prepare(
             let (workflows, contracts) = (&workflows, &contracts);
             let read = trust::Read { source: &source, text: &text, workflows, contracts };
             let places = (formwork.state(), formwork.workspace());
-            stands_on = trust::workflow(&read, &plan, places)?;
+            stands_on = trust::workflow(&read, &plan, setup::mode(&config), places)?;
             (agents, plan)
         }
         Work::Turn { mut prompt, agent, after, compact, attach } => {
