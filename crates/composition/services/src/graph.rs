@@ -250,7 +250,7 @@ impl Workshop {
         let (policy, _) = setup::policy(&self.setup.config, agent, &specs, &self.protection)?;
         let tool = ToolName::parse("exec").expect("the names of built-in tools follow the rule");
         let within = self.lookup().within();
-        let meaning = Meaning { folder: None, within: Some(&within) };
+        let meaning = Meaning { within: Some(&within), ..Meaning::default() };
         let call = Call { argv: Some(argv), meaning, ..Call::new(&tool, ToolClass::Exec) };
         Ok(match policy.decide(&call) {
             Decision::Allow => Ok(()),

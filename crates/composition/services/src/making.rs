@@ -257,7 +257,7 @@ impl Maker {
         let told = argv.join(" ");
         let tool = ToolName::parse(EXEC).expect("the names of built-in tools follow the rule");
         let within = self.lookup.within();
-        let meaning = Meaning { folder: None, within: Some(&within) };
+        let meaning = Meaning { within: Some(&within), ..Meaning::default() };
         let call = Call { argv: Some(argv), meaning, ..Call::new(&tool, ToolClass::Exec) };
         match self.policy.decide(&call) {
             Decision::Allow => {}

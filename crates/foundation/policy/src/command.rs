@@ -1,6 +1,12 @@
 //! Which programs may be run, and with which arguments.
 
-use std::{collections::BTreeMap, fmt, ops::Range, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    ops::Range,
+    path::PathBuf,
+    sync::Arc,
+};
 
 use crate::Error;
 
@@ -39,6 +45,8 @@ pub struct Meaning<'a> {
     /// The programs that are found by their name alone and are files of the workspace, each with where it lies. Whoever
     /// works there can put one in the place of the program that a pattern means.
     pub within: Option<&'a BTreeMap<String, String>>,
+    /// The workspace, in which a folder that shell text goes to is looked for; where none is told, none is found.
+    pub roots: Option<&'a BTreeSet<PathBuf>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,10 +98,11 @@ impl CommandPatterns {
     }
 
     fn check_by(&self, argv: &[String], texts: bool, meaning: Meaning<'_>) -> Result<(), String> {
-        let Meaning { folder, within } = meaning;
-        let judge = Judge { patterns: &self.0, texts, moved: folder.is_some(), within };
+        let Meaning { folder, within, roots } = meaning;
+        let roots = roots.filter(|_| folder.is_none());
+        let judge = Judge { patterns: &self.0, texts, moved: folder.is_some(), within, roots };
         let Some(folder) = folder else { return judge.check(argv) };
-        let there: Vec<Pattern> = self.0.iter().filter_map(|it| it.within(folder)).collect();
+        let there = judge.patterns_of(folder);
         match (Judge { patterns: &there, moved: false, ..judge }).check(argv) {
             Ok(()) => Ok(()),
             Err(_) => judge.check(argv),
@@ -123,9 +132,16 @@ struct Judge<'a> {
     moved: bool,
     /// The programs that are files of the workspace although only their name is given.
     within: Option<&'a BTreeMap<String, String>>,
+    /// Where a folder that a text goes to is looked for; none within another folder or another text.
+    roots: Option<&'a BTreeSet<PathBuf>>,
 }
 
 impl Judge<'_> {
+    /// Returns what is allowed in a folder, by the patterns that are written for it.
+    fn patterns_of(self, folder: &str) -> Vec<Pattern> {
+        self.patterns.iter().filter_map(|it| it.within(folder)).collect()
+    }
+
     fn check(self, argv: &[String]) -> Result<(), String> {
         self.check_chain(argv, &mut vec![0])
     }
@@ -384,7 +400,7 @@ fn elsewhere(name: &str) -> String {
     format!(
         "{name} may be another file, or run one, in another folder than the top of the workspace, for which patterns are meant: do \
          without cd and cwd, or whoever starts the run names the folder in a pattern, `env -C FOLDER {name} *`, for calls \
-         with that cwd"
+         with that cwd and for texts that begin with `cd FOLDER &&`"
     )
 }
 

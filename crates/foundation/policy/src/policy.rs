@@ -83,7 +83,7 @@ pub struct Call<'a> {
 impl<'a> Call<'a> {
     /// Returns a call of a tool that names nothing.
     pub const fn new(tool: &'a ToolName, class: ToolClass) -> Self {
-        let meaning = Meaning { folder: None, within: None };
+        let meaning = Meaning { folder: None, within: None, roots: None };
         Self { tool, class, argv: None, meaning, paths: &[], hosts: &[], secrets: &[] }
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct Script {
     pub(super) sets: Vec<Set>,
     /// The variables that stand in sums, which may set them.
     pub(super) sums: Vec<String>,
+    /// The folder below the present one that the text goes to before all else, and stays in: `cd FOLDER && …`.
+    pub(super) goes_to: Option<String>,
     /// Words that stand behind a redirection and are a command's all the same, each with the command's node.
     behind: Vec<(usize, Vec<String>)>,
 }
@@ -107,7 +109,7 @@ pub(super) fn parse(text: &str, dialect: Dialect) -> Result<Script, String> {
         );
     }
     readings::agree(tree.root_node(), text)?;
-    let mut script = Script::default();
+    let mut script = Script { goes_to: goes_to(tree.root_node(), text), ..Script::default() };
     let mut cursor = tree.walk();
     loop {
         if dialect == Dialect::Plain {
@@ -131,6 +133,34 @@ fn climb(cursor: &mut TreeCursor<'_>) -> bool {
         }
     }
     false
+}
+
+/// Returns the folder that a text goes to first, where nothing of it is run if that fails: one that is spelled out and lies
+/// below the present one.
+fn goes_to(root: Node<'_>, text: &str) -> Option<String> {
+    let mut node = root.named_child(0).filter(|_| root.named_child_count() == 1)?;
+    if node.kind() != "list" {
+        return None;
+    }
+    while node.kind() == "list" {
+        if node.child_count() != 3 || node.child(1)?.kind() != "&&" {
+            return None;
+        }
+        node = node.child(0)?;
+    }
+    let has_words_alone = |node: Node<'_>| {
+        let mut children = node.walk();
+        node.named_children(&mut children)
+            .all(|it| !it.kind().ends_with("redirect") && it.kind() != "variable_assignment")
+    };
+    let words =
+        words(node, text).ok().filter(|_| node.kind() == "command" && has_words_alone(node))?;
+    let [cd, folder] = words.as_slice() else { return None };
+    let is_below = !folder.is_empty()
+        && !is_unknown(folder)
+        && !folder.starts_with(['/', '-', '~', '+'])
+        && folder.split('/').all(|part| part != "..");
+    (cd == "cd" && is_below).then(|| folder.clone())
 }
 
 impl Script {

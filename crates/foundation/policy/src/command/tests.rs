@@ -343,20 +343,25 @@ fn a_program_named_by_where_it_lies_is_another_one_elsewhere() {
     let patterns = CommandPatterns::parse(["./check *", "cargo test *", "bash run.sh"]).unwrap();
     let judged = |elsewhere: bool, command: &str| {
         let argv: Vec<String> = command.split(' ').map(str::to_owned).collect();
-        patterns.check(&argv, Meaning { folder: elsewhere.then_some("sub"), within: None }).is_ok()
+        patterns
+            .check(&argv, Meaning { folder: elsewhere.then_some("sub"), within: None, roots: None })
+            .is_ok()
     };
 
     assert_eq!([judged(false, "./check x"), judged(true, "./check x")], [true, false]);
     assert_eq!([judged(false, "bash run.sh"), judged(true, "bash run.sh")], [true, false]);
     assert_eq!([judged(false, "cargo test x"), judged(true, "cargo test x")], [true, false]);
     let all = CommandPatterns::everything();
-    assert!(all.check(&["./x".to_owned()], Meaning { folder: Some("sub"), within: None }).is_ok());
+    assert!(
+        all.check(&["./x".to_owned()], Meaning { folder: Some("sub"), within: None, roots: None })
+            .is_ok()
+    );
 }
 
 #[test]
 fn a_file_of_the_workspace_stands_in_for_no_program_that_a_pattern_names() {
     let within = [("cargo".to_owned(), "bin/cargo".to_owned())].into();
-    let meaning = Meaning { folder: None, within: Some(&within) };
+    let meaning = Meaning { folder: None, within: Some(&within), roots: None };
     let patterns = ["cargo test *", "bin/cargo *", "nice *", "cargo check"];
     let patterns = CommandPatterns::parse(patterns).unwrap();
     let judged = |command: &str| {

@@ -1,5 +1,10 @@
 //! Shell text, judged by each of its commands.
 
+use std::{
+    collections::BTreeSet,
+    path::{Component, Path, PathBuf},
+};
+
 use super::{
     Judge, Word,
     builtin::{self, Judged},
@@ -27,12 +32,23 @@ impl Judge<'_> {
         }
         check_sums(&script, depth)?;
         check_lists(&script)?;
-        self.moved |= script.commands.iter().any(|command| {
-            builtin_of(&command.words)
-                .first()
-                .is_some_and(|name| matches!(name.as_str(), "cd" | "pushd" | "popd"))
-        });
-        script.commands.iter().try_for_each(|command| self.check_command(command, dialect, depth))
+        let goes = |command: &&Command| {
+            let name = builtin_of(&command.words).first();
+            name.is_some_and(|name| matches!(name.as_str(), "cd" | "pushd" | "popd"))
+        };
+        let times = script.commands.iter().filter(goes).count();
+        let roots = self.roots.take().filter(|_| times == 1 && !self.moved);
+        self.moved |= times > 0;
+        // A text that goes to a folder first is a call that runs there, for which a pattern may be written.
+        let there = script.goes_to.as_deref().zip(roots).filter(|(to, roots)| is_real(to, roots));
+        let there = there.map(|(folder, _)| self.patterns_of(folder)).unwrap_or_default();
+        let judge = Judge { patterns: &there, moved: false, ..self };
+        script.commands.iter().try_for_each(|command| match there.is_empty() {
+            true => self.check_command(command, dialect, depth),
+            false => judge
+                .check_command(command, dialect, depth)
+                .or_else(|_| self.check_command(command, dialect, depth)),
+        })
     }
 
     fn check_command(
@@ -88,6 +104,18 @@ impl Judge<'_> {
             _ => false,
         })
     }
+}
+
+/// Says whether a folder is that very one in each root, and no link leads elsewhere on the way to it.
+fn is_real(folder: &str, roots: &BTreeSet<PathBuf>) -> bool {
+    let plain: PathBuf =
+        Path::new(folder).components().filter(|part| *part != Component::CurDir).collect();
+    roots.iter().all(|root| {
+        let Ok(root) = root.canonicalize() else { return false };
+        root.join(folder)
+            .canonicalize()
+            .is_ok_and(|real| real == root.join(&plain) && real.is_dir())
+    })
 }
 
 /// Says why a variable may not be set.

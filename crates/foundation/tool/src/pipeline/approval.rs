@@ -30,7 +30,8 @@ impl Question<'_> {
             _ => None,
         };
         let within = argv.as_ref().map(|_| lookup.within());
-        let meaning = Meaning { folder: elsewhere(self.arguments), within: within.as_ref() };
+        let (folder, roots) = (elsewhere(self.arguments), Some(&lookup.roots));
+        let meaning = Meaning { folder, within: within.as_ref(), roots };
         let hosts = self.offered.tool.hosts(self.arguments);
         let mut secrets = formwork_secrets::placeholders(self.arguments);
         secrets.extend(self.offered.tool.secrets());

@@ -600,7 +600,7 @@ fn a_pattern_means_the_top_of_the_workspace() {
     }
     let judged = |patterns: &[&str], folder: &str, words: &[&str]| {
         let argv: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let meaning = Meaning { folder: Some(folder), within: None };
+        let meaning = Meaning { folder: Some(folder), within: None, roots: None };
         CommandPatterns::parse(patterns).unwrap().check(&argv, meaning)
     };
     for words in [["make", "test"], ["python3", "tests/t.py"], ["/usr/bin/make", "test"]] {
@@ -713,4 +713,82 @@ fn a_wildcard_covers_no_verb_of_git_that_runs_what_it_is_told() {
         &["git lfs pull", "git config user.name x", "git bisect run ./test"],
     );
     allows(&["git -C sub status *"], &["git -C sub status"]);
+}
+
+#[test]
+fn a_text_that_goes_to_a_folder_first_is_judged_by_what_may_run_there() {
+    let base = tempfile::tempdir().unwrap();
+    let root = base.path().canonicalize().unwrap();
+    for folder in ["web/x", "other", "with space"] {
+        std::fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    std::os::unix::fs::symlink("other", root.join("linked")).unwrap();
+    std::os::unix::fs::symlink("/tmp", root.join("out")).unwrap();
+    let roots = std::collections::BTreeSet::from([root]);
+    let patterns = [
+        "env -C web make *",
+        "env -C ./web/x/ cargo test *",
+        "env -C linked make *",
+        "env -C out make *",
+        "env -C gone make *",
+        "env -C 'with space' make *",
+        "ls *",
+        "cargo test *",
+        "make top",
+    ];
+    let patterns = CommandPatterns::parse(patterns).unwrap();
+    let judged = |text: &str, folder: Option<&str>| {
+        let argv = ["bash", "-c", text].map(str::to_owned);
+        patterns.check(&argv, Meaning { folder, within: None, roots: Some(&roots) })
+    };
+
+    for text in [
+        "cd web && make test",
+        "cd ./web/ && make a && ls && make b | ls",
+        "cd web && (make a; ls)",
+        "cd web/x && cargo test --lib;",
+        "cd 'with space' && make",
+        "cd with\\ space && make",
+        "cd web && timeout 5 make",
+    ] {
+        assert_eq!(judged(text, None), Ok(()), "{text}");
+    }
+    for text in [
+        "cd web && make a; make b",
+        "cd web && make a || make b",
+        "cd web || make a",
+        "cd web; make a",
+        "cd web & make a",
+        "cd web | make a",
+        "cd web && cd x && make a",
+        "cd web && (cd x && make a)",
+        "cd web && make top\nmake a",
+        "cd -P web && make a",
+        "cd web x && make a",
+        "CDPATH=other cd web && make a",
+        "cd web >x && make a",
+        "ls && cd web && make a",
+        "! cd web && make a",
+        "cd $x && make a",
+        "cd we* && make a",
+        "cd web/../other && make a",
+        "cd ../web && make a",
+        "cd ~/web && make a",
+        "cd linked && make a",
+        "cd linked/../web && make a",
+        "cd out && make a",
+        "cd gone && make a",
+        "cd other && make a",
+        "cd web && make a && cargo test",
+        "cd web && cargo test",
+        "cd web && ./make",
+        "cd web && bash -c 'cd x && cargo test'",
+    ] {
+        assert!(judged(text, None).is_err(), "{text}");
+    }
+    // Where a call runs in another folder, the one that its text goes to is below that.
+    assert!(judged("cd web && make a", Some("other")).is_err());
+    assert!(judged("cd x && cargo test", Some("web")).is_err());
+    let why = judged("cd web && cargo test", None).unwrap_err();
+    assert!(why.contains("`env -C FOLDER cargo *`") && why.contains("`cd FOLDER &&`"), "{why}");
 }
