@@ -64,21 +64,31 @@ pub(crate) enum Line<'a> {
     End { runs: u64, events: u64, blobs: u64 },
 }
 
+/// The longest line. A file of a few bytes may say that it holds more than there is memory.
+pub(crate) const LONGEST: usize = 64 * 1024 * 1024;
+
+/// The largest blob that a bundle holds: in base64, with what JSON adds to it, it is a line. What tools and programs leave is a
+/// third of it at the most.
+pub(crate) const LARGEST: usize = (LONGEST - 4096) / 4 * 3;
+
 /// A blob: as text where it is one.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct BlobLine<'a> {
     pub(crate) hash: BlobHash,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     text: Option<std::borrow::Cow<'a, str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     base64: Option<std::borrow::Cow<'a, str>>,
 }
 
 impl<'a> BlobLine<'a> {
     pub(crate) fn new(hash: BlobHash, bytes: &'a [u8]) -> Self {
         match std::str::from_utf8(bytes) {
-            Ok(text) => Self { hash, text: Some(text.into()), base64: None },
-            Err(_) => Self { hash, text: None, base64: Some(BASE64_STANDARD.encode(bytes).into()) },
+            // Escapes make more of some texts than base64 does.
+            Ok(text) if escaped(text) <= bytes.len() / 3 * 4 => {
+                Self { hash, text: Some(text.into()), base64: None }
+            }
+            _ => Self { hash, text: None, base64: Some(BASE64_STANDARD.encode(bytes).into()) },
         }
     }
 
@@ -89,6 +99,16 @@ impl<'a> BlobLine<'a> {
             _ => None,
         }
     }
+}
+
+/// Returns how many bytes JSON makes of a text.
+fn escaped(text: &str) -> usize {
+    let each = text.bytes().map(|byte| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,
+        0..0x20 => 6,
+        _ => 1,
+    });
+    each.sum()
 }
 
 /// An event, without what the run's own line says.

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use crate::{
     archive,
     audit::{self, refers_to},
-    bundle::{BlobLine, BundleError, EventLine, Item, Line, Reader, Writer},
+    bundle::{BlobLine, BundleError, EventLine, Item, LARGEST, Line, Reader, Writer},
     changes::{Changes, count},
     database::{Arg, Connection, Database},
     names::hashes_in,
@@ -129,6 +129,13 @@ impl<W: Write> Export<'_, W> {
                 continue;
             }
             match read::blob(self.database, &name).await? {
+                Some(Ok(bytes)) if bytes.len() > LARGEST => {
+                    let bytes = bytes.len();
+                    let reason = format!(
+                        "blob {name} has {bytes} bytes, and a bundle holds at most {LARGEST} of one"
+                    );
+                    return Err(unsound(reason));
+                }
                 Some(Ok(bytes)) => {
                     if let Ok(text) = std::str::from_utf8(&bytes) {
                         self.holds_no_secret(run, text, || format!("blob {name}"))?;
@@ -261,6 +268,7 @@ pub(crate) async fn take_in(
             Some(Item::Event(checked)) => {
                 let mut event = checked.event;
                 seq = event.seq;
+                page.bytes += checked.data.len();
                 top += 1;
                 event.position =
                     formwork_protocols::Position(read::unsigned(top).unwrap_or(u64::MAX));

@@ -10,15 +10,18 @@ use formwork_protocols::{
     event::{GENESIS, Link},
 };
 
-use super::{BlobLine, BundleError, Counts, EventLine, FORMAT, Line};
+use super::{BlobLine, BundleError, Counts, EventLine, FORMAT, LONGEST, Line};
 use crate::audit::refers_to;
 
 /// The first bytes of a frame of zstd. Source: RFC 8878, section 3.1.1.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// The longest line that is read: a blob and what JSON adds to it. A file of a few bytes may say that it holds more
-/// than there is memory.
-const LONGEST: u64 = 512 * 1024 * 1024;
+/// How far back a compressed bundle may refer to, as a power of two: 8 MiB, which are set aside for it. What is written here
+/// needs half of it, and whoever compresses by `zstd -19` all of it.
+const WINDOW_LOG: u32 = 23;
+
+/// What of a line is kept room for until the next one.
+const KEPT: usize = 1024 * 1024;
 
 /// What a bundle says, once it was checked as far as that.
 pub(crate) enum Item {
@@ -91,7 +94,8 @@ impl<'a> Reader<'a> {
         let mut input = BufReader::with_capacity(256 * 1024, input);
         let is_compressed = input.fill_buf()?.starts_with(&MAGIC);
         let input: Box<dyn BufRead + Send + 'a> = if is_compressed {
-            let decoder = zstd::stream::read::Decoder::with_buffer(input)?;
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(input)?;
+            decoder.window_log_max(WINDOW_LOG)?;
             Box::new(BufReader::with_capacity(256 * 1024, decoder))
         } else {
             Box::new(input)
@@ -111,7 +115,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn next(&mut self) -> Result<Option<Item>, BundleError> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
-        let read = self.input.by_ref().take(LONGEST).read_until(b'\n', &mut buffer);
+        let read = self.input.by_ref().take(LONGEST as u64).read_until(b'\n', &mut buffer);
         self.line += 1;
         let item = match read {
             Ok(0) => self.at_end(),
@@ -129,6 +133,8 @@ impl<'a> Reader<'a> {
             }
             Err(error) => Err(error.into()),
         };
+        buffer.clear();
+        buffer.shrink_to(KEPT);
         self.buffer = buffer;
         item
     }
@@ -146,6 +152,9 @@ impl<'a> Reader<'a> {
     }
 
     fn item(&mut self, bytes: &[u8]) -> Result<Option<Item>, BundleError> {
+        if bytes.len() >= LONGEST {
+            return Err(self.forged(format!("it is longer than {LONGEST} bytes")));
+        }
         if bytes.last() != Some(&b'\n') {
             return Err(self.forged("it is cut short"));
         }
@@ -287,5 +296,70 @@ impl<'a> Reader<'a> {
             hash,
         };
         Ok(Item::Event(Box::new(Checked { event, data: data.to_owned() })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use zstd::stream::write::Encoder;
+
+    use super::{super::LARGEST, *};
+
+    fn refused(bytes: &[u8]) -> String {
+        match Reader::new(bytes).unwrap().next() {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("it was read"),
+        }
+    }
+
+    #[test]
+    fn a_file_of_a_few_bytes_that_holds_a_line_without_end_is_not_read_on() {
+        let mut encoder = Encoder::new(Vec::new(), 1).unwrap();
+        encoder.write_all(b"{\"bundle\":{\"format\":1,\"program\":\"").unwrap();
+        let filler = vec![b'a'; 1024 * 1024];
+        for _ in 0..LONGEST / filler.len() + 1 {
+            encoder.write_all(&filler).unwrap();
+        }
+        let bytes = encoder.finish().unwrap();
+
+        let told = refused(&bytes);
+
+        assert!(bytes.len() < 64 * 1024, "{}", bytes.len());
+        assert_eq!(told, format!("line 1 of the bundle: it is longer than {LONGEST} bytes"));
+    }
+
+    #[test]
+    fn a_window_that_is_larger_than_what_is_written_needs_is_refused() {
+        let of = |window: u32| {
+            let mut encoder = Encoder::new(Vec::new(), 1).unwrap();
+            encoder.window_log(window).unwrap();
+            encoder.write_all(b"{}\n").unwrap();
+            // What is written so far goes out before it is known how much there is.
+            encoder.flush().unwrap();
+            encoder.finish().unwrap()
+        };
+
+        assert_eq!(refused(&of(WINDOW_LOG)), "line 1 of the bundle: the file is no bundle of runs");
+        let told = refused(&of(WINDOW_LOG + 1));
+        assert!(told.starts_with("line 1 of the bundle: it cannot be decompressed: "), "{told}");
+    }
+
+    #[test]
+    fn a_blob_is_a_third_more_as_a_line_whatever_it_holds_and_the_largest_one_fits() {
+        const { assert!(LARGEST / 3 * 4 + 4096 <= LONGEST) };
+        for byte in [1, b'"', b'a', 0xff] {
+            let bytes = vec![byte; 30_000];
+            let hash = BlobHash::of(&bytes);
+
+            let line = serde_json::to_vec(&Line::Blob(BlobLine::new(hash, &bytes))).unwrap();
+
+            assert!(line.len() <= bytes.len() / 3 * 4 + 4096, "{byte}: {}", line.len());
+            let Line::Blob(blob) = serde_json::from_slice(&line).unwrap() else {
+                panic!("no blob")
+            };
+            assert!(blob.into_bytes() == Some(bytes), "{byte}");
+        }
     }
 }
