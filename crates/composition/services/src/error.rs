@@ -168,6 +168,9 @@ pub enum Error {
     /// What a task did in a workspace of its own cannot be merged or given up so.
     #[error("the work apart {name:?} is left as it is: {reason}")]
     Apart { name: String, reason: String },
+    /// What a task did in a workspace of its own clashes with what is there. Nothing was merged.
+    #[error("the work apart {name:?} cannot be merged: {reason}")]
+    Clash { name: String, reason: String },
     /// There is no such change to be looked at.
     #[error("there is nothing to review: {reason}")]
     Unreviewable { reason: String },
@@ -230,9 +233,10 @@ impl Error {
             | Self::Tools { .. }
             | Self::Contract { .. }
             | Self::Store(_) => OutcomeCode::Setup,
-            Self::Scope { .. } | Self::NotAsLeft { .. } | Self::Imported { .. } => {
-                OutcomeCode::Refused
-            }
+            Self::Scope { .. }
+            | Self::NotAsLeft { .. }
+            | Self::Imported { .. }
+            | Self::Clash { .. } => OutcomeCode::Refused,
             Self::NoSuchCapability { .. }
             | Self::Parameters { .. }
             | Self::Steering { .. }
@@ -308,6 +312,9 @@ impl Error {
                 "`formwork apart merge` brings it in; --discard gives it up, and keeps a snapshot of it".to_owned()
             }
             Self::Apart { .. } => "`formwork apart list` lists them".to_owned(),
+            Self::Clash { name, .. } => {
+                format!("resolve it there and merge again, or `formwork apart discard {name}` gives it up")
+            }
             Self::NotAsLeft { .. } => {
                 "what was changed since would be lost; keep it elsewhere, and pass --force".to_owned()
             }

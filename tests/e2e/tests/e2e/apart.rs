@@ -188,6 +188,32 @@ async fn work_that_was_left_is_merged_or_given_up(world: World) {
 }
 
 #[tokio::test]
+async fn work_apart_that_clashes_with_what_is_there_is_refused_as_a_gate_refuses() {
+    let world = World::new().await;
+    world.agent("left", "one");
+    world.repo.write("list.txt", "one\ntwo\n").unwrap();
+    let checks =
+        "retries = { max = 0 }\n[[tasks.postchecks]]\nname = \"no\"\ncommand = [\"false\"]\n";
+    let workflow = world.workflow(&task("snapshot", checks));
+    let edit = ("fs.edit", json!({ "path": "list.txt", "old": "two", "new": "ours" }));
+    world.server.reply(&World::chat("one"), calls(&[edit]));
+    world.server.reply(&World::chat("one"), ends("It is done."));
+    world.run(["run", workflow]).await;
+    world.repo.write("list.txt", "one\ntheirs\n").unwrap();
+
+    let clash = world.run(["apart", "merge", "write"]).await;
+
+    assert_eq!(clash.code, Some(2), "{clash:#?}");
+    let told = &clash.stderr;
+    assert!(told.contains("cannot be merged: the workspace was changed as well"), "{told}");
+    assert!(
+        told.contains("hint: resolve it there and merge again, or `formwork apart discard"),
+        "{told}"
+    );
+    assert_eq!(world.repo.read("list.txt").unwrap(), "one\ntheirs\n");
+}
+
+#[tokio::test]
 async fn work_that_a_run_left_apart_is_merged_or_given_up_by_a_person() {
     work_that_was_left_is_merged_or_given_up(World::new().await).await;
 }

@@ -223,7 +223,7 @@ async fn merge(
     match merged? {
         None => Err(gone(name)),
         Some(Ok(paths)) => Ok(paths),
-        Some(Err(told)) => Err(Error::Apart { name: name.to_owned(), reason: told }),
+        Some(Err(told)) => Err(Error::Clash { name: name.to_owned(), reason: told }),
     }
 }
 
@@ -249,7 +249,7 @@ fn brought(
     let list: Vec<String> = met.iter().map(ToString::to_string).collect();
     Ok(Some(Err(format!(
         "the workspace was changed as well, and nothing was merged: {}. What was changed there is in {} by now, with <<<<<<< and \
-         >>>>>>> around what clashes: make of each what both want, and merge again",
+         >>>>>>> around what clashes",
         list.join("; "),
         own.path().display()
     ))))

@@ -24,7 +24,7 @@ pub enum Input {
     Judged { task: TaskIndex, holds: Result<bool, String> },
     /// The items of a task, each with all below it, or why there are none. Those without a parent are its
     /// children.
-    Expanded { task: TaskIndex, items: Result<Vec<Planted>, String> },
+    Expanded { task: TaskIndex, items: Result<Vec<Planted>, Escalation> },
     /// All checks of a phase passed, or the one at place `failed` did not.
     Checked { task: TaskIndex, phase: Phase, failed: Option<u32> },
     /// The exit check of a task that fails now, or failed last, may not send it back once more.

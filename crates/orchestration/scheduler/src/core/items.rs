@@ -12,6 +12,17 @@ use super::{
 };
 use crate::core::Planted;
 
+/// Says why a task is given up whose items cannot be taken in.
+fn no_items(refusal: Refusal) -> Escalation {
+    match refusal {
+        refusal @ Refusal::Cap { .. } => {
+            Escalation::BudgetExhausted { detail: refusal.to_string() }
+        }
+        Refusal::NoTree { reason, .. } => Escalation::CannotBegin { detail: reason },
+        refusal => Escalation::CannotBegin { detail: refusal.to_string() },
+    }
+}
+
 impl State {
     /// Asks for the items of a task, where they are not known yet. Tells whether there is something to ask.
     pub(super) fn expands(&mut self, task: TaskIndex, out: &mut Vec<Command>) -> bool {
@@ -28,22 +39,19 @@ impl State {
     pub(super) fn expanded(
         &mut self,
         task: TaskIndex,
-        items: Result<Vec<Planted>, String>,
+        items: Result<Vec<Planted>, Escalation>,
         out: &mut Vec<Command>,
     ) -> Result<(), Refusal> {
         if !self.is_acting(task) || self.node(task).expansion != Expansion::Asked {
             return Err(self.stale(task));
         }
-        match items.and_then(|items| self.plant(task, items, out)) {
+        match items.and_then(|items| self.plant(task, items, out).map_err(no_items)) {
             Ok(()) => {
                 self.node_mut(task).expansion = Expansion::Done;
                 self.release_children(task);
                 self.end_if_childless(task, out);
             }
-            Err(detail) => {
-                let why = Escalation::CannotBegin { detail };
-                self.stop(task, Ending::Escalated { why }, out);
-            }
+            Err(why) => self.stop(task, Ending::Escalated { why }, out),
         }
         Ok(())
     }
@@ -53,8 +61,8 @@ impl State {
         task: TaskIndex,
         items: Vec<Planted>,
         out: &mut Vec<Command>,
-    ) -> Result<(), String> {
-        self.refuse_items(task, &items).map_err(|refusal| refusal.to_string())?;
+    ) -> Result<(), Refusal> {
+        self.refuse_items(task, &items)?;
         let own = self.id(task);
         let first = self.nodes.len();
         for Planted { id, parent, spec } in items {
@@ -62,7 +70,9 @@ impl State {
             let task = self.push(id, above, spec);
             out.push(Command::Create { task });
         }
-        build::link_from(self, first).map_err(|fault| fault.to_string())
+        let name = self.spec(task).name.clone();
+        build::link_from(self, first)
+            .map_err(|fault| Refusal::NoTree { task: name, reason: fault.to_string() })
     }
 
     /// Holds all that is to be added below a task against every cap above it, before any of it is.

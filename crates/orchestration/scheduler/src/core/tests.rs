@@ -903,7 +903,10 @@ fn more_items_than_the_caps_allow_are_none_and_the_task_says_why() {
 
     give(&mut tree, "all", 3);
 
-    assert_eq!(tree.ending("all"), "task all allows at most 2 children of one task");
+    assert_eq!(
+        tree.ending("all"),
+        "budget exhausted: task all allows at most 2 children of one task"
+    );
     assert_eq!(tree.state.len(), 1);
 }
 
@@ -913,7 +916,8 @@ fn items_that_cannot_be_had_fail_their_task() {
     let task = tree.named("all");
 
     tree.take("all");
-    tree.input(Input::Expanded { task, items: Err("it is no list".to_owned()) }).unwrap();
+    let why = Escalation::CannotBegin { detail: "it is no list".to_owned() };
+    tree.input(Input::Expanded { task, items: Err(why) }).unwrap();
 
     assert_eq!(tree.ending("all"), "it is no list");
 }

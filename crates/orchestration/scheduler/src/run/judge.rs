@@ -7,7 +7,7 @@ use std::{
 
 use formwork_expression::{Error, Expression};
 use formwork_protocols::{
-    Body, TaskId, TaskName, TaskSpec,
+    Body, Escalation, TaskId, TaskName, TaskSpec,
     check::{CheckKind, CheckSpec, Phase, Verdict},
 };
 use serde_json::{Map, Value};
@@ -79,7 +79,8 @@ impl Drive {
     }
 
     /// Makes the items of a task, or says why there are none.
-    pub(super) fn items(&mut self, task: TaskIndex) -> Result<Vec<Planted>, String> {
+    pub(super) fn items(&mut self, task: TaskIndex) -> Result<Vec<Planted>, Escalation> {
+        let none = |detail| Escalation::CannotBegin { detail };
         let spec = Arc::clone(self.tree.state.spec(task));
         let Body::ForEach(each) = &spec.body else { return Ok(Vec::new()) };
         let found = self.expressions.of(&each.items).and_then(|list| {
@@ -88,17 +89,18 @@ impl Drive {
         });
         let list = match found {
             Ok(Value::Array(list)) => list,
-            Ok(_) => return Err(format!("its items {:?} are no list", each.items)),
-            Err(error) => return Err(format!("its items {:?} cannot be had: {error}", each.items)),
+            Ok(_) => return Err(none(format!("its items {:?} are no list", each.items))),
+            Err(error) => {
+                return Err(none(format!("its items {:?} cannot be had: {error}", each.items)));
+            }
         };
         // Before any of them is made, because a list may be as long as it likes.
         let children = u32::try_from(list.len()).unwrap_or(u32::MAX);
         let one = extent(&each.task);
         let tasks = children.saturating_mul(one.tasks);
-        self.tree
-            .state
-            .room_for(task, Growth { children, tasks, ..one })
-            .map_err(|refusal| format!("it has {children} items: {refusal}"))?;
+        self.tree.state.room_for(task, Growth { children, tasks, ..one }).map_err(|refusal| {
+            Escalation::BudgetExhausted { detail: format!("it has {children} items: {refusal}") }
+        })?;
         let mut planted = Vec::new();
         let mut names = BTreeSet::new();
         for (index, item) in list.into_iter().enumerate() {

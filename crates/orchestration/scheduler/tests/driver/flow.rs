@@ -262,9 +262,10 @@ fan_out = 9
 
     let report = world.run(text, natives, pass).await;
 
+    assert_eq!(report.outcome.code, OutcomeCode::Refused);
     assert_eq!(
         report.outcome.reason,
-        "task many: it has 10 items: task flow allows at most 9 children of one task"
+        "task many: budget exhausted: it has 10 items: task flow allows at most 9 children of one task"
     );
     assert_eq!(world.store.tasks(report.outcome.run).await.unwrap().len(), 2);
 }

@@ -3,7 +3,8 @@
 use std::{cmp::Reverse, sync::Arc};
 
 use formwork_protocols::{
-    Ask, Body, EventBody, HoldId, Ledger as _, Span, TaskId, TaskSpec, TaskState, Usage, Usd,
+    Ask, Body, Escalation, EventBody, HoldId, Ledger as _, Span, TaskId, TaskSpec, TaskState,
+    Usage, Usd,
     check::Phase,
     event::{
         AttemptStarted, BudgetSettled, CheckStarted, OverseerAsked, RunPaused, RunResumed,
@@ -100,11 +101,12 @@ impl World<'_> {
     }
 
     /// Makes some items of a task by chance, or none.
-    fn items(&mut self, task: TaskIndex) -> Result<Vec<Planted>, String> {
+    fn items(&mut self, task: TaskIndex) -> Result<Vec<Planted>, Escalation> {
+        let none = |detail: &str| Err(Escalation::CannotBegin { detail: detail.to_owned() });
         let spec = Arc::clone(self.state.spec(task));
-        let Body::ForEach(each) = &spec.body else { return Err("it has none".to_owned()) };
+        let Body::ForEach(each) = &spec.body else { return none("it has none") };
         if self.chance.happens(50) {
-            return Err("by chance".to_owned());
+            return none("by chance");
         }
         let mut planted = Vec::new();
         for number in 0..self.chance.below(6) {
