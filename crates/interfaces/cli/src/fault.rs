@@ -4,6 +4,7 @@ use std::{error::Error as StdError, io};
 
 use formwork_protocols::{OutcomeCode, document::Diagnostics, text};
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Report, miette};
+use serde_json::{Value, json};
 
 use crate::terminal::harmless;
 
@@ -93,6 +94,20 @@ impl Fault {
             text.push_str(&format!("hint: {}\n", harmless(hint)));
         }
         text
+    }
+
+    /// Returns it for a machine: the code, what is wrong as texts, and what to do. Faults of documents are there once more, each
+    /// with its place.
+    pub(crate) fn document(&self) -> Value {
+        let mut document = json!({
+            "outcome": { "code": self.code },
+            "errors": self.messages(),
+            "hint": self.hint,
+        });
+        if let What::Documents(faults) = &self.what {
+            document["diagnostics"] = json!(faults.iter().collect::<Vec<_>>());
+        }
+        document
     }
 
     /// Returns what is wrong as lines of plain text.

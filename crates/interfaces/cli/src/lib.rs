@@ -106,13 +106,8 @@ fn asks_json(arguments: impl Iterator<Item = OsString>) -> bool {
 fn usage(error: &clap::Error) -> io::Result<()> {
     let told = error.to_string();
     let told = told.trim_end();
-    let document = serde_json::json!({
-        "version": 1,
-        "outcome": { "code": OutcomeCode::Usage },
-        "errors": [told.strip_prefix("error: ").unwrap_or(told)],
-        "hint": null,
-    });
-    terminal::line(&document)
+    let fault = Fault::usage(told.strip_prefix("error: ").unwrap_or(told));
+    terminal::document(&fault.document())
 }
 
 /// Tells what is wrong and returns the exit code.
@@ -122,13 +117,7 @@ fn report(fault: &Fault, terminal: &Terminal) -> ExitCode {
     }
     match terminal.format {
         terminal::Format::Json | terminal::Format::Jsonl => {
-            let document = serde_json::json!({
-                "version": 1,
-                "outcome": { "code": fault.code },
-                "errors": fault.messages(),
-                "hint": fault.hint,
-            });
-            if terminal.line(&document).is_err() {
+            if terminal::document(&fault.document()).is_err() {
                 terminal::complain(&fault.render(false));
             }
         }

@@ -42,6 +42,23 @@ pub(crate) struct Terminal {
     pub stdout: bool,
 }
 
+/// The version of the form of what is printed for machines.
+const VERSION: u32 = 1;
+
+/// What is printed for a machine: an object with the version of its form, and what a verb has to say beside that.
+#[derive(Serialize)]
+struct Document<'a, T> {
+    version: u32,
+    #[serde(flatten)]
+    document: &'a T,
+}
+
+impl<'a, T> Document<'a, T> {
+    const fn new(document: &'a T) -> Self {
+        Self { version: VERSION, document }
+    }
+}
+
 /// The columns of a terminal that does not tell how many it has.
 const COLUMNS: usize = 80;
 /// The lines of a terminal that does not tell how many it has.
@@ -120,26 +137,32 @@ impl Terminal {
     ) -> io::Result<()> {
         match self.format {
             Format::Text | Format::Quiet => tell(&harmless(&text())),
-            Format::Json => tell(&format!("{}\n", inert(&serde_json::to_string_pretty(document)?))),
-            Format::Jsonl => tell(&format!("{}\n", inert(&serde_json::to_string(document)?))),
+            Format::Json => {
+                let json = serde_json::to_string_pretty(&Document::new(document))?;
+                tell(&format!("{}\n", inert(&json)))
+            }
+            Format::Jsonl => {
+                let json = serde_json::to_string(&Document::new(document))?;
+                tell(&format!("{}\n", inert(&json)))
+            }
         }
-    }
-
-    /// Prints one line of JSON.
-    ///
-    /// # Errors
-    /// What the stream says.
-    pub(crate) fn line<T: Serialize>(&self, document: &T) -> io::Result<()> {
-        line(document)
     }
 }
 
-/// Prints one line of JSON, before it is known what a terminal is.
+/// Prints the document of a verb in one line.
 ///
 /// # Errors
 /// What the stream says.
-pub(crate) fn line<T: Serialize>(document: &T) -> io::Result<()> {
-    print(&format!("{}\n", inert(&serde_json::to_string(document)?)))
+pub(crate) fn document<T: Serialize>(document: &T) -> io::Result<()> {
+    line(&Document::new(document))
+}
+
+/// Prints one of many lines of JSON, such as an event.
+///
+/// # Errors
+/// What the stream says.
+pub(crate) fn line<T: Serialize>(line: &T) -> io::Result<()> {
+    print(&format!("{}\n", inert(&serde_json::to_string(line)?)))
 }
 
 /// Returns how many columns and lines the terminal has.

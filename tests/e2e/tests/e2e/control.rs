@@ -41,7 +41,7 @@ async fn paused_from_elsewhere(world: World) {
     let again = world.json(["runs", "pause", &run]).await;
     let resumed = world.run(["runs", "resume"]).await;
 
-    assert_eq!(paused, json!({ "run": run, "state": "paused", "done": true }));
+    assert_eq!(paused, json!({ "version": 1, "run": run, "state": "paused", "done": true }));
     assert_eq!(again, paused);
     assert_left(&left);
     assert_eq!(resumed.code, Some(0), "{resumed:#?}");
@@ -63,7 +63,7 @@ async fn aborted_from_elsewhere(world: World) {
     let left = end_of(program).await;
     let resumed = world.run(["runs", "resume", &run]).await;
 
-    assert_eq!(aborted, json!({ "run": run, "state": "aborted", "done": true }));
+    assert_eq!(aborted, json!({ "version": 1, "run": run, "state": "aborted", "done": true }));
     assert_left(&left);
     assert_eq!(resumed.code, Some(1), "{resumed:#?}");
     assert!(resumed.stderr.contains("is aborted and cannot be resumed"), "{resumed:#?}");

@@ -100,7 +100,7 @@ async fn instructions_are_those_that_the_config_names() {
     assert!(first.contains("Be kind") && first.contains("[cut here: 40 of"), "{first}");
     assert!(!first.contains("Use tabs."), "{first}");
     let shown = world.json(["config", "show"]).await;
-    assert_eq!(shown["instructions.files"][0], "CLAUDE.md", "{shown:#}");
+    assert_eq!(shown["config"]["instructions.files"][0], "CLAUDE.md", "{shown:#}");
 }
 
 async fn steered(world: World) {

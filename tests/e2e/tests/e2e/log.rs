@@ -46,8 +46,11 @@ async fn pg_a_run_moves_from_a_file_to_a_server_and_back_whole() {
     let again = on_server(&["runs", "import", file]).await;
 
     assert!(there["events"].as_u64().unwrap() > 30 && there["blobs"].as_u64().unwrap() > 5);
-    assert_eq!(imported, json!({ "imported": [run], "restored": [], "identical": [] }));
-    assert_eq!(again, json!({ "imported": [], "restored": [], "identical": [run] }));
+    assert_eq!(
+        imported,
+        json!({ "version": 1, "imported": [run], "restored": [], "identical": [] })
+    );
+    assert_eq!(again, json!({ "version": 1, "imported": [], "restored": [], "identical": [run] }));
     assert_eq!(on_server(&["runs", "show", &run]).await, world.shown().await);
     let verified = on_server(&["db", "verify"]).await;
     assert_eq!(verified["sound"], true, "{verified:#}");

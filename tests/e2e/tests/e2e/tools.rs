@@ -234,8 +234,8 @@ async fn the_faults_of_a_tool_are_told_with_their_places() {
     let ended = world.run(["validate", ".formwork/tools/count.toml", "--json"]).await;
 
     assert_eq!(ended.code, Some(3), "{ended:#?}");
-    let errors = ended.json()["errors"].as_array().unwrap().clone();
-    let told: Vec<String> = errors
+    let faults = ended.json()["diagnostics"].as_array().unwrap().clone();
+    let told: Vec<String> = faults
         .iter()
         .map(|it| format!("{}:{} {} {}", it["line"], it["column"], it["key"], it["message"]))
         .collect();

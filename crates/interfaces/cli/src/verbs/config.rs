@@ -54,7 +54,7 @@ pub(super) fn config(
             )
         })
         .collect();
-    terminal.result(&document, || {
+    terminal.result(&json!({ "config": document }), || {
         let width = entries.iter().map(|(key, value, _)| key.len() + value.to_string().len()).max();
         let width = width.unwrap_or(0).min(60) + 3;
         let mut text = String::new();

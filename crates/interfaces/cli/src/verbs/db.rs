@@ -145,7 +145,7 @@ fn damaged(
     unreadable: &[String],
 ) -> Result<OutcomeCode, Fault> {
     let document = serde_json::json!({
-        "version": 1, "sound": false, "pages": pages, "unreadable": unreadable
+        "sound": false, "pages": pages, "unreadable": unreadable
     });
     terminal.result(&document, || lines(pages) + &lines(unreadable) + DAMAGED)?;
     Ok(OutcomeCode::Refused)
@@ -153,7 +153,7 @@ fn damaged(
 
 fn looked(look: &Look, state: &str) -> serde_json::Value {
     serde_json::json!({
-        "version": 1, "at": look.at, "state": state, "schema": look.found, "known": look.known
+        "at": look.at, "state": state, "schema": look.found, "known": look.known
     })
 }
 

@@ -73,7 +73,7 @@ pub(super) fn doctor(
 
 fn conclude(terminal: &Terminal, findings: &[Finding]) -> Result<OutcomeCode, Fault> {
     let broken = findings.iter().filter(|finding| finding.grade == Grade::Broken).count();
-    let document = serde_json::json!({ "version": 1, "findings": findings, "broken": broken });
+    let document = serde_json::json!({ "findings": findings, "broken": broken });
     terminal.result(&document, || {
         let mut text = String::new();
         for finding in findings {

@@ -1,7 +1,7 @@
 //! `formwork validate` and `formwork schema`: documents, before anything runs.
 
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -14,7 +14,7 @@ use crate::{
     args::{Document, Global, Schema, Validate},
     fault::{Fault, What},
     settings::{Need, Settings},
-    terminal::{Format, Terminal},
+    terminal::Terminal,
 };
 
 pub(super) fn validate(
@@ -80,20 +80,13 @@ pub(super) fn validate(
     }
     if faults.is_empty() {
         let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
-        terminal.result(&json!({ "version": 1, "valid": names, "errors": [] }), || {
+        terminal.result(&json!({ "valid": names, "errors": [] }), || {
             let documents = if files.len() == 1 { "document is" } else { "documents are" };
             format!("{} {documents} valid\n", files.len())
         })?;
         return Ok(OutcomeCode::Completed);
     }
     let found: Diagnostics = faults.into_iter().collect();
-    if terminal.format == Format::Json || terminal.format == Format::Jsonl {
-        let told = json!({ "version": 1, "errors": found.iter().collect::<Vec<_>>() });
-        return match terminal.line(&told) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-            _ => Ok(OutcomeCode::Setup),
-        };
-    }
     Err(Fault { code: OutcomeCode::Setup, what: What::Documents(found), hint: None })
 }
 
@@ -133,7 +126,7 @@ pub(super) fn schema(terminal: &Terminal, args: Schema) -> Result<OutcomeCode, F
         Document::Event => Kind::Event,
     };
     let schema = documents::schema(kind);
-    terminal.result(&schema, || {
+    terminal.result(&json!({ "schema": schema }), || {
         format!("{}\n", serde_json::to_string_pretty(&schema).unwrap_or_default())
     })?;
     Ok(OutcomeCode::Completed)

@@ -105,10 +105,10 @@ const PAGE: usize = 1_000;
 
 fn print(terminal: &Terminal, page: &Page) -> Result<(), Fault> {
     match terminal.format {
-        Format::Json => terminal.line(page)?,
+        Format::Json => crate::terminal::document(page)?,
         Format::Jsonl => {
             for event in &page.events {
-                terminal.line(event)?;
+                crate::terminal::line(event)?;
             }
         }
         Format::Text | Format::Quiet => {

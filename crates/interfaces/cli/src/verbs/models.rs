@@ -95,7 +95,7 @@ fn pull(global: &Global, terminal: &Terminal, params: PullParams) -> Result<Outc
                 let (done, total) = (step.completed.unwrap_or(0), step.total);
                 // A screen that cannot be written to does not end the pull.
                 let _ = match terminal.format {
-                    Format::Jsonl => terminal.line(&json!({ "version": 1, "progress": step })),
+                    Format::Jsonl => crate::terminal::document(&json!({ "progress": step })),
                     Format::Json | Format::Quiet => Ok(()),
                     Format::Text => shown.step(&step.status, done, total),
                 };
@@ -103,7 +103,7 @@ fn pull(global: &Global, terminal: &Terminal, params: PullParams) -> Result<Outc
             .await;
         shown.end()?;
         let pulled = pulled?;
-        terminal.result(&json!({ "version": 1, "pulled": pulled }), || {
+        terminal.result(&json!({ "pulled": pulled }), || {
             format!("{} is there: {}\n", pulled.model, size(pulled.bytes))
         })?;
         Ok(OutcomeCode::Completed)

@@ -432,7 +432,7 @@ impl<'a> Shown<'a> {
             self.commits.push(made.clone());
         }
         match self.terminal.format {
-            Format::Jsonl => self.terminal.line(event)?,
+            Format::Jsonl => crate::terminal::line(event)?,
             Format::Text => self.view.event(event)?,
             Format::Quiet | Format::Json => {}
         }
@@ -448,7 +448,7 @@ fn conclude(
     report: Option<&Report>,
 ) -> Result<(), Fault> {
     let (answer, commits) = (shown.answer.as_str(), &shown.commits);
-    let mut document = json!({ "version": 1, "outcome": outcome, "answer": answer });
+    let mut document = json!({ "outcome": outcome, "answer": answer });
     if !commits.is_empty() {
         document["commits"] = json!(commits);
     }
@@ -456,7 +456,7 @@ fn conclude(
         document[report.key()] = report.json();
     }
     match terminal.format {
-        Format::Json | Format::Jsonl => terminal.line(&document)?,
+        Format::Json | Format::Jsonl => crate::terminal::document(&document)?,
         Format::Quiet => terminal.result(&document, || format!("{outcome}\n"))?,
         Format::Text => {
             let mut text = report.map(Report::told).unwrap_or_default();

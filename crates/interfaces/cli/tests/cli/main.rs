@@ -4,6 +4,7 @@
 mod documents; // What is written in a workspace.
 mod folder; // The example that needs no code.
 mod hostile; // What others could make of it.
+mod json; // What a machine reads.
 mod ready; // What keeps a run from beginning.
 mod usage; // What is typed wrong, and what is told of it.
 mod world; // What the tests share.

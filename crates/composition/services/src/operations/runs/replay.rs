@@ -47,7 +47,7 @@ pub struct Compared {
     /// The run.
     pub run: RunId,
     /// The version of Formwork that began it.
-    pub version: String,
+    pub recorded_by: String,
     /// The version that carried it out again.
     pub replayed_by: String,
     /// How many facts were compared.
@@ -110,7 +110,7 @@ impl Operation for Replay {
         let divergence = first.parts_from(&second, left, (store, &*memory)).await?;
         Ok(Compared {
             run,
-            version: created.version,
+            recorded_by: created.version,
             replayed_by: env!("CARGO_PKG_VERSION").to_owned(),
             facts: first.facts as u64,
             left,
