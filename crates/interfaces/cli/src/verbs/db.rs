@@ -17,11 +17,23 @@ use crate::{
     terminal::Terminal,
 };
 
-/// What to do about a store that is damaged.
+/// What to do about a store that is damaged, where it is known what is.
 const DAMAGED: &str = "hint: put the newest copy of the database in its place, and import from bundles what it lacks; \
     see the guide of the log\n";
 
+/// What to do about a store that is damaged.
+const BROKEN: &str = "`formwork db verify` tells what is damaged; put the newest copy of the database in its place, and \
+    import from bundles what it lacks";
+
 pub(super) fn db(global: &Global, terminal: &Terminal, args: Db) -> Result<OutcomeCode, Fault> {
+    done(global, terminal, args).map_err(|fault| match is_damage(&fault) {
+        // As of a log that was changed, whoever finds it out.
+        true => Fault { code: OutcomeCode::Refused, ..fault }.hint(BROKEN),
+        false => fault,
+    })
+}
+
+fn done(global: &Global, terminal: &Terminal, args: Db) -> Result<OutcomeCode, Fault> {
     let settings = Settings::load(global, Vec::new(), Need::Look)?;
     let look = super::block_on(async { Ok(super::builder(&settings).look().await?) });
     match args {
@@ -91,9 +103,13 @@ pub(super) fn db(global: &Global, terminal: &Terminal, args: Db) -> Result<Outco
 
 /// Returns the version of a store that has to be there.
 fn exists(look: &Look) -> Result<i64, Fault> {
-    look.found.ok_or_else(|| {
-        let there = instead(look).unwrap_or_else(|| format!("there is no store at {}", look.at));
-        Fault::setup(anyhow!(there)).hint("`formwork db init` makes one, and so does the first run")
+    look.found.ok_or_else(|| match instead(look) {
+        Some(instead) => {
+            let fault = Fault::failed(anyhow!(instead)).hint(BROKEN);
+            Fault { code: OutcomeCode::Refused, ..fault }
+        }
+        None => Fault::setup(anyhow!("there is no store at {}", look.at))
+            .hint("`formwork db init` makes one, and so does the first run"),
     })
 }
 
