@@ -311,6 +311,7 @@ impl Error {
             {
                 "`formwork apart merge` brings it in; --discard gives it up, and keeps a snapshot of it".to_owned()
             }
+            Self::Workspace { source } => return usable(source),
             Self::Apart { .. } => "`formwork apart list` lists them".to_owned(),
             Self::Clash { name, .. } => {
                 format!("resolve it there and merge again, or `formwork apart discard {name}` gives it up")
@@ -369,6 +370,36 @@ impl Error {
             _ => return None,
         })
     }
+}
+
+/// Says what to do about a place that cannot be used.
+fn usable(error: &formwork_write_safety::Error) -> Option<String> {
+    use std::io::ErrorKind;
+
+    use formwork_write_safety::Error as Fault;
+    let in_the_way = |path: &str| {
+        format!(
+            "something else stands at {path}: move it away, or say by -C and FORMWORK_STATE_DIR where else to look"
+        )
+    };
+    Some(match error {
+        Fault::Io { path, source, .. } => match source.kind() {
+            ErrorKind::NotADirectory | ErrorKind::AlreadyExists => in_the_way(path),
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "make room on the disk".to_owned(),
+            _ => format!(
+                "see that {path} is there and that you may read and write it, or say by -C and FORMWORK_STATE_DIR where else to look"
+            ),
+        },
+        Fault::Exists { path } | Fault::Kind { path, .. } => in_the_way(path),
+        Fault::Unknown { what: "trash entry", .. } => {
+            "`formwork trash list --all` lists what is there".to_owned()
+        }
+        Fault::Busy { .. } => "wait until that ends, and try again".to_owned(),
+        Fault::Damaged { .. } => {
+            "what is kept there was changed by others; nothing was taken from it".to_owned()
+        }
+        _ => return None,
+    })
 }
 
 impl Error {

@@ -19,7 +19,7 @@ use crate::{
     terminal::{Format, Terminal},
 };
 
-pub(crate) use words::{Reading, question, read, told, whole};
+pub(crate) use words::{Reading, listed, question, read, told, whole};
 
 /// How many questions wait for the terminal; more wait with whoever asks.
 const WAITING: usize = 1;

@@ -21,7 +21,7 @@ mod terminal; // Where output goes.
 mod verbs; // What is done.
 mod view; // What a run looks like.
 
-use std::{ffi::OsString, io, process::ExitCode};
+use std::{any::Any, ffi::OsString, io, process::ExitCode};
 
 use clap::Parser as _;
 use formwork_protocols::OutcomeCode;
@@ -31,6 +31,14 @@ use crate::{fault::Fault, terminal::Terminal};
 /// Reads the command line, does what it says, and returns the exit code.
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| terminal::complain(&fault_of_ours(panic))));
+    match std::panic::catch_unwind(carried_out) {
+        Ok(code) => code,
+        // The hook has said why.
+        Err(panic) => broken_off(&reason_of(&*panic)),
+    }
+}
+
+fn carried_out() -> ExitCode {
     if asks_version(std::env::args_os().skip(1)) {
         return version();
     }
@@ -61,24 +69,46 @@ pub fn main() -> ExitCode {
 
 /// Tells in a line of a fault that nothing of ours has foreseen.
 fn fault_of_ours(panic: &std::panic::PanicHookInfo<'_>) -> String {
-    let what = panic.payload();
-    let what = what
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| what.downcast_ref::<String>().map(String::as_str));
-    let what = what.unwrap_or("it gave no reason").lines().next().unwrap_or_default();
-    let place = panic.location().map(|at| format!(" ({at})")).unwrap_or_default();
+    let what = reason_of(panic.payload());
+    let (code, hint) = code_of(&what);
+    // Where it came to light says nothing of what the system lacks.
+    let place = panic.location().filter(|_| code == OutcomeCode::Failed);
+    let place = place.map(|at| format!(" ({at})")).unwrap_or_default();
+    format!("formwork: {what}{place}\nhint: {hint}\n")
+}
+
+/// Returns the first line of what was said of such a fault.
+fn reason_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("it gave no reason").lines().next().unwrap_or_default().to_owned()
+}
+
+/// Returns the code of a program that ends by such a fault, and what to do.
+fn code_of(what: &str) -> (OutcomeCode, &'static str) {
     // What the system did not give, where nobody of those who use it can say so.
     let wants = ["os error 11", "os error 24", "code: 11,", "code: 24,"];
-    let hint = match wants.iter().any(|want| what.contains(want)) {
-        true => {
-            "the system gave no more threads or files: raise `ulimit -u` and `ulimit -n`, or end other programs"
-        }
-        false => {
-            "this is a fault of Formwork's own; what was recorded is whole, and `formwork runs resume` goes on"
-        }
-    };
-    format!("formwork: {what}{place}\nhint: {hint}\n")
+    match wants.iter().any(|want| what.contains(want)) {
+        true => (
+            OutcomeCode::Setup,
+            "the system gave no more threads or files: raise `ulimit -u` and `ulimit -n`, or end other programs",
+        ),
+        false => (
+            OutcomeCode::Failed,
+            "this is a fault of Formwork's own; what was recorded is whole, and `formwork runs resume` goes on",
+        ),
+    }
+}
+
+/// Ends the program by such a fault, of which a machine is told as of any other.
+fn broken_off(what: &str) -> ExitCode {
+    let (code, hint) = code_of(what);
+    if asks_json(std::env::args_os().skip(1)) {
+        let fault = Fault { code, ..Fault::failed(anyhow::Error::msg(what.to_owned())) };
+        // What cannot be printed here cannot be printed anywhere.
+        let _ = terminal::document(&fault.hint(hint).document());
+    }
+    ExitCode::from(code.exit_code())
 }
 
 /// Tells whether all that is asked for is the version: then the other verbs need not be put together.
@@ -133,6 +163,19 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
+
+    #[test]
+    fn a_fault_that_nobody_has_foreseen_ends_with_a_code_that_scripts_know() {
+        let starved = std::panic::catch_unwind(|| {
+            panic!("OS can't spawn worker thread: Resource temporarily unavailable (os error 11)")
+        });
+        let ours = std::panic::catch_unwind(|| std::panic::panic_any(7_u8));
+
+        let [starved, ours] = [starved, ours].map(|it| code_of(&reason_of(&*it.unwrap_err())));
+
+        assert_eq!((starved.0, ours.0), (OutcomeCode::Setup, OutcomeCode::Failed));
+        assert!(starved.1.contains("ulimit -u"), "{}", starved.1);
+    }
 
     #[test]
     fn the_short_way_to_the_version_says_what_the_long_one_says() {

@@ -5,6 +5,9 @@ use serde_json::Value;
 
 use crate::view::visible;
 
+/// How much of a hash is shown.
+const HASH: usize = 12;
+
 /// How many lines of a call are shown unasked.
 const LINES: usize = 24;
 
@@ -62,6 +65,23 @@ pub(crate) fn told(cover: &Cover) -> String {
         Cover::Host { host } => format!("requests to {}", visible(host)),
         Cover::Call { tool, .. } => format!("this very call of {tool}"),
         _ => "what a later version knows".to_owned(),
+    }
+}
+
+/// Tells what is not asked about any more. Of a call only the hash of its arguments is kept.
+pub(crate) fn listed(cover: &Cover) -> String {
+    match cover {
+        Cover::Commands { pattern } => {
+            format!("commands that match `{}`, at the top of the workspace", visible(pattern))
+        }
+        Cover::Call { tool, arguments } => {
+            let hash = arguments.to_string();
+            let hash = formwork_protocols::text::head(&hash, HASH);
+            format!(
+                "one call of {tool} and no other: the one whose arguments have the hash {hash}…"
+            )
+        }
+        other => told(other),
     }
 }
 
@@ -156,6 +176,21 @@ mod tests {
 
         let shown = [plain, sly, long].map(|request| question(&request)).join("\n");
         insta::assert_snapshot!(shown);
+    }
+
+    #[test]
+    fn what_is_not_asked_about_is_told_so_that_each_can_be_told_from_the_others() {
+        let call = request(json!({}), None).exact;
+        let command = Cover::Commands { pattern: "cargo test *".into() };
+
+        assert_eq!(
+            listed(&command),
+            "commands that match `cargo test *`, at the top of the workspace"
+        );
+        let hash = &BlobHash::of(b"x").to_string()[..HASH];
+        let told =
+            format!("one call of exec and no other: the one whose arguments have the hash {hash}…");
+        assert_eq!(listed(&call), told);
     }
 
     #[test]

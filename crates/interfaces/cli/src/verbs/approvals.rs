@@ -5,7 +5,7 @@ use formwork_services::operations::approvals::{List, ListParams, Revoke, RevokeP
 
 use crate::{
     args::{Approvals, Global},
-    asking::told,
+    asking::listed,
     fault::Fault,
     settings::Need,
     terminal::Terminal,
@@ -24,7 +24,7 @@ pub(super) fn approvals(
                 true => "nothing is approved for good in this workspace\n".to_owned(),
                 false => {
                     let lines = found.approvals.iter().enumerate();
-                    lines.map(|(at, cover)| format!("{:>3}  {}\n", at + 1, told(cover))).collect()
+                    lines.map(|(at, cover)| format!("{:>3}  {}\n", at + 1, listed(cover))).collect()
                 }
             })?;
             return Ok(OutcomeCode::Completed);

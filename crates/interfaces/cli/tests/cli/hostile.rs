@@ -353,6 +353,29 @@ fn what_is_no_log_is_told_by_db_verify_as_a_log_that_is_damaged_with_what_to_do(
 }
 
 #[test]
+fn what_stands_in_the_way_of_a_folder_of_state_is_named_with_what_to_do() {
+    let world = World::new();
+    assert_eq!(world.run(&["db", "init"]).code, 0);
+    for name in ["trash", "apart"] {
+        let _ = fs::remove_dir_all(world.state().join(name));
+        fs::write(world.state().join(name), "in the way\n").unwrap();
+    }
+    for verb in [&["trash", "list"][..], &["apart", "list"], &["apart", "merge", "x"]] {
+        let ran = world.run(verb);
+
+        assert_eq!(ran.code, 3, "{ran}");
+        let told = format!("hint: something else stands at HOME/state/{}: move it away", verb[0]);
+        let either = told.replace("/apart:", "/trash:");
+        assert!(ran.stderr.contains(&told) || ran.stderr.contains(&either), "{ran}");
+    }
+    fs::remove_file(world.state().join("trash")).unwrap();
+
+    let unknown = world.run(&["trash", "restore", "nothing"]);
+
+    assert!(unknown.stderr.contains("hint: `formwork trash list --all`"), "{unknown}");
+}
+
+#[test]
 fn with_few_files_to_open_there_is_one_message_in_place_of_a_panic() {
     let world = World::new();
     scripted(&world);
