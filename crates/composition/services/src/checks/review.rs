@@ -42,7 +42,7 @@ const FORM: &str = r#"{"verdict": "pass" or "fail", "issues": [{"severity": "cri
 
 /// The form of a verdict whose issues point at the diff.
 const ANCHORED: &str = r#"{"verdict": "APPROVE" or "REQUEST_CHANGES", "issues": [{"severity": "critical" or "major" or "minor" or "nit", "message": "what is wrong and why", "file": "path from the root", "line": 12, "quote": "a line of the diff, word for word"}]}
-Each issue points at a line of the diff by "file" and "quote"; one that points elsewhere is dropped, and an approval with such a one does not count. There are no other keys."#;
+Each issue points at a line of the diff by "file" and "quote"; one that points elsewhere is dropped. There are no other keys."#;
 
 /// What the words of a verdict mean.
 const WORDS: &str = r#" An empty list of issues is fine. "critical" breaks what it touches, "major" has to be mended before it is done, "minor" is worth mending some time, "nit" is a matter of taste."#;
@@ -370,12 +370,16 @@ fn judged(
         let (kept, dropped): (Vec<_>, Vec<_>) =
             issues.into_iter().map(|issue| diff.anchored(issue)).partition(Result::is_ok);
         issues = kept.into_iter().filter_map(Result::ok).collect();
-        review.dropped = dropped.into_iter().filter_map(Result::err).take(MAX_ISSUES).collect();
-        if malformed.is_none() && passes && !review.dropped.is_empty() {
-            // Whoever approves by what is not there has not judged what is.
-            let why = "it approves, with a finding that points at nothing in the diff".to_owned();
+        let dropped: Vec<Issue> = dropped.into_iter().filter_map(Result::err).collect();
+        if malformed.is_none() && passes && dropped.iter().any(|it| it.severity >= check.block) {
+            // Whoever approves with what would keep it from passing, and misquotes it, has not judged what is there.
+            let why = format!(
+                "it approves, with a finding of {} or worse that points at nothing in the diff",
+                check.block.as_str()
+            );
             malformed = Some((why, raw));
         }
+        review.dropped = dropped.into_iter().take(MAX_ISSUES).collect();
     }
     issues.sort_by(|one, other| {
         let key = |issue: &Issue| (issue.file.clone(), issue.line);
