@@ -214,8 +214,8 @@ impl Workshop {
         let pairs = Pairs::default();
         let pipeline =
             self.pipeline(job, who, talk.clone().map(|talk| (talk, &pairs)), mode).await?;
-        if let Some(talk) = talk {
-            return Ok(Arc::new(Played { tools: Arc::new(pipeline), talk, pairs }));
+        if let (Some(talk), Some(tape)) = (talk, self.tape.clone()) {
+            return Ok(Arc::new(Played { tools: Arc::new(pipeline), tape, talk, pairs }));
         }
         Ok(Arc::new(pipeline))
     }
@@ -1007,33 +1007,35 @@ pub(crate) struct Replayed {
 #[async_trait]
 impl Executor for Replayed {
     async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> AttemptEnd {
-        let _working = self.tape.working();
-        // Whoever waits for tasks of its own has nothing more to play meanwhile.
-        let job = AttemptJob { control: self.tape.patient(Arc::clone(&job.control)), ..job };
-        match &job.spec.body {
-            Body::Agent { agent, prompt } => {
-                let done = self.workshop.converse(&job, agent, prompt, cancel).await;
-                done.unwrap_or_else(|error| broken(&error))
-            }
-            Body::Graph(graph) => {
-                let done = self.workshop.graph(&job, graph, cancel).await;
-                done.unwrap_or_else(|error| broken(&error))
-            }
-            _ => self.tape.attempt(&path(&job), cancel).await,
-        }
+        let path = path(&job);
+        let playing = async {
+            let done = match &job.spec.body {
+                Body::Agent { agent, prompt } => {
+                    self.workshop.converse(&job, agent, prompt, cancel).await
+                }
+                Body::Graph(graph) => self.workshop.graph(&job, graph, cancel).await,
+                _ => Ok(self.tape.attempt(&path, cancel).await),
+            };
+            done.unwrap_or_else(|error| broken(&error))
+        };
+        Box::pin(self.tape.playing.follow(&path, cancel, playing)).await
     }
 
     async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict {
-        let _working = self.tape.working();
         // By its names, for some tasks are made while the run goes on.
-        let found = self.tape.check(&names(&job.path), (job.phase, job.index), cancel).await;
-        found.unwrap_or_else(|| {
+        let path = names(&job.path);
+        let playing = self.tape.check(&path, (job.phase, job.index), cancel);
+        self.tape.playing.follow(&path, cancel, playing).await.unwrap_or_else(|| {
             Verdict::bare(
                 job.check.name.clone(),
                 false,
                 "the record ends before this check".to_owned(),
             )
         })
+    }
+
+    fn idle(&self, under_way: usize) {
+        self.tape.playing.idle(under_way);
     }
 
     fn leave(&self, session: SessionId, task: TaskState, reason: &str) -> Option<LastWords> {

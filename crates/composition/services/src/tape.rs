@@ -4,24 +4,23 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use async_trait::async_trait;
 use formwork_policy::Decision;
 use formwork_protocols::{
-    Attachment, CallId, Cancel, Claim, Completion, Ending, Escalation, Event, EventBody,
-    FailureClass, Journal, Message, Model, ModelEvent, ModelName, ModelRequest, Price, Provider,
-    ProviderError, ProviderName, Role, SessionId, Span, Store, TaskId, TaskName, TaskOutcome,
-    TaskSpec, Tool, ToolCall, ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec, Toolbox,
+    Attachment, CallId, Cancel, Completion, Ending, Escalation, Event, EventBody, FailureClass,
+    Journal, Message, Model, ModelEvent, ModelName, ModelRequest, Price, Provider, ProviderError,
+    ProviderName, Role, SessionId, Span, Store, TaskId, Tool, ToolCall, ToolClass, ToolError,
+    ToolErrorKind, ToolOutput, ToolSpec, Toolbox,
     check::{Phase, Verdict},
     event::{
         FileChange, GateAnswer, InstructionsLoaded, ModelCompleted, SessionMessage, SessionSteered,
     },
     model::{ModelInfo, ModelStream},
-    tool::{CallContext, TaskControl, ToolReply},
+    tool::{CallContext, ToolReply},
 };
 use formwork_scheduler::AttemptEnd;
 use futures::{StreamExt as _, stream};
@@ -31,17 +30,18 @@ use crate::{Error, course};
 
 mod heard; // What was heard besides the task.
 mod overseen; // What was decided about what would be given up.
+mod played; // When there is nothing more to play.
 
 use heard::{Hearing, Words};
+use played::Playing;
 pub(crate) use {heard::heard, overseen::PlayedOverseer};
 
 /// The record of a run, as answers.
 #[derive(Default)]
 pub(crate) struct Tape {
     tasks: Mutex<HashMap<String, Track>>,
-    /// Pieces of work that are under way, and those of them that the record has nothing more for.
-    working: AtomicUsize,
-    waiting: AtomicUsize,
+    /// What is under way by now, of what the record holds.
+    pub(crate) playing: Playing,
 }
 
 /// The record of one task.
@@ -56,6 +56,8 @@ struct Track {
 /// The record of one conversation.
 #[derive(Default)]
 pub(crate) struct Talk {
+    /// The task that it is about, by the names from the root to it.
+    path: String,
     answers: Mutex<VecDeque<Answer>>,
     /// What came of the calls, by the id that pairs each in its turn: some servers give one again.
     calls: Mutex<HashMap<String, VecDeque<Outcome>>>,
@@ -210,7 +212,8 @@ impl Tape {
                 }
                 EventBody::SessionStarted(started) => {
                     let path = path.cloned().unwrap_or_default();
-                    let of = Reading { path, ..Reading::default() };
+                    let talk = Talk { path: path.clone(), ..Talk::default() };
+                    let of = Reading { path, talk, ..Reading::default() };
                     *lock(&of.talk.hearing) = Hearing::begin(started);
                     reading.insert(started.session, of);
                     order.push(started.session);
@@ -357,7 +360,10 @@ impl Tape {
         if goes_on && let Some(current) = &track.current {
             return Arc::clone(current);
         }
-        let next = track.sessions.pop_front().unwrap_or_default();
+        let next = track
+            .sessions
+            .pop_front()
+            .unwrap_or_else(|| Arc::new(Talk { path: path.to_owned(), ..Talk::default() }));
         track.current = Some(Arc::clone(&next));
         next
     }
@@ -369,7 +375,7 @@ impl Tape {
         match end {
             Some(end) => end,
             None => {
-                self.wait(cancel).await;
+                self.playing.wait(path, cancel).await;
                 AttemptEnd::Interrupted { session: None }
             }
         }
@@ -385,48 +391,9 @@ impl Tape {
         let next = |track: &mut Track| track.verdicts.get_mut(&place)?.pop_front();
         let found = lock(&self.tasks).get_mut(path).and_then(next);
         if found.is_none() {
-            self.wait(cancel).await;
+            self.playing.wait(path, cancel).await;
         }
         found
-    }
-
-    /// Waits where the record has nothing more.
-    async fn wait(&self, cancel: &Cancel) {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        cancel.cancelled().await;
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Counts something as what the record has nothing more for until the value goes. It has to be
-    /// [under way](Self::working) as well.
-    pub(crate) fn over(self: &Arc<Self>) -> Waiting {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        Waiting(Arc::clone(self))
-    }
-
-    /// Returns the control of a conversation that counts as waiting while it waits for tasks of its own.
-    pub(crate) fn patient(self: &Arc<Self>, inner: Arc<dyn TaskControl>) -> Arc<dyn TaskControl> {
-        Arc::new(Patient { inner, tape: Arc::clone(self) })
-    }
-
-    /// Counts a piece of work as under way until the value goes.
-    pub(crate) fn working(self: &Arc<Self>) -> Working {
-        self.working.fetch_add(1, Ordering::SeqCst);
-        Working(Arc::clone(self))
-    }
-
-    /// Waits until nothing is under way but what the record has nothing more for.
-    pub(crate) async fn played(&self) {
-        /// How often in a row that has to be found, a tick apart: what has just ended leads to more.
-        const TIMES: u32 = 10;
-        let mut found = 0;
-        let mut tick = tokio::time::interval(Duration::from_millis(5));
-        while found < TIMES {
-            tick.tick().await;
-            let waiting = self.waiting.load(Ordering::SeqCst);
-            let is_over = waiting > 0 && waiting == self.working.load(Ordering::SeqCst);
-            found = if is_over { found + 1 } else { 0 };
-        }
     }
 
     /// Returns a model that says what was said.
@@ -436,62 +403,6 @@ impl Tape {
         // What it cost stands in the log; what it costs now is no part of what happened.
         let price = info.price.unwrap_or(Price::LOCAL);
         Model { info, price, ceiling: price, provider: Arc::new(provider) }
-    }
-}
-
-/// A control whose waits are known to the tape.
-struct Patient {
-    inner: Arc<dyn TaskControl>,
-    tape: Arc<Tape>,
-}
-
-/// A wait, until the value goes.
-pub(crate) struct Waiting(Arc<Tape>);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-#[async_trait]
-impl TaskControl for Patient {
-    fn is_active(&self, task: TaskId) -> bool {
-        self.inner.is_active(task)
-    }
-
-    async fn start(&self, parent: TaskId, name: TaskName, goal: String) -> Result<TaskId, String> {
-        self.inner.start(parent, name, goal).await
-    }
-
-    async fn end(&self, task: TaskId, claim: Claim) -> Result<TaskId, String> {
-        self.inner.end(task, claim).await
-    }
-
-    async fn make(&self, parent: TaskId, spec: TaskSpec) -> Result<TaskId, String> {
-        self.inner.make(parent, spec).await
-    }
-
-    async fn results(
-        &self,
-        task: TaskId,
-        names: Vec<TaskName>,
-    ) -> Result<Vec<TaskOutcome>, String> {
-        let _waiting = self.tape.over();
-        self.inner.results(task, names).await
-    }
-
-    async fn may_end(&self, task: TaskId) -> Result<(), String> {
-        self.inner.may_end(task).await
-    }
-}
-
-/// A piece of work that is under way.
-pub(crate) struct Working(Arc<Tape>);
-
-impl Drop for Working {
-    fn drop(&mut self) {
-        self.0.working.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -629,8 +540,8 @@ impl Provider for Player {
                 stream::iter(lost.into_iter().map(Ok).chain([end])).boxed()
             }
             None => {
-                let tape = Arc::clone(&self.tape);
-                stream::once(async move { tape.wait(&cancel).await })
+                let (tape, talk) = (Arc::clone(&self.tape), Arc::clone(&self.talk));
+                stream::once(async move { tape.playing.wait(&talk.path, &cancel).await })
                     .filter_map(|()| std::future::ready(None))
                     .boxed()
             }
@@ -641,6 +552,7 @@ impl Provider for Player {
 /// The tools of a conversation, which do nothing but answer what they answered.
 pub(crate) struct Played {
     pub(crate) tools: Arc<dyn Toolbox>,
+    pub(crate) tape: Arc<Tape>,
     pub(crate) talk: Arc<Talk>,
     pub(crate) pairs: Pairs,
 }
@@ -661,6 +573,7 @@ impl Toolbox for Played {
         journal: &Journal,
         cancel: &Cancel,
     ) -> ToolReply {
+        let _call = self.tape.playing.call(&self.talk.path);
         lock(&self.pairs).insert(context.call, call.id.clone());
         let mut reply = self.tools.call(context, call, journal, cancel).await;
         let outcome = lock(&self.talk.calls).get_mut(&call.id).and_then(VecDeque::pop_front);
@@ -772,7 +685,7 @@ impl Tool for PlayedTool {
                 Err(ToolError { outside, ..ToolError::new(kind, message) })
             }
             None => {
-                self.tape.wait(cancel).await;
+                self.tape.playing.wait(&self.talk.path, cancel).await;
                 Err(ToolError::new(ToolErrorKind::Cancelled, "the record ends before this call"))
             }
         }

@@ -148,6 +148,13 @@ pub trait Executor: Send + Sync {
         outcome
     }
 
+    /// Hears that nothing is left to decide before something of what is under way ends or asks for something, somebody outside
+    /// speaks, or it is time for something. `under_way` is how many attempts, checks and questions are carried out,
+    /// without those that wait for other tasks. It is told again and again, as often as it is so.
+    ///
+    /// Who wants to hear it once more [looks](crate::Signals::look).
+    fn idle(&self, _under_way: usize) {}
+
     /// Tells whether any model that it asks is a script.
     fn is_scripted(&self) -> bool {
         false

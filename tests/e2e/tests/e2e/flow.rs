@@ -109,7 +109,12 @@ pub(crate) async fn asked(world: &World) -> String {
 
 /// Waits until a task waits.
 pub(crate) async fn suspended(world: &World, name: &str) {
-    let is_waiting = |task: &Value| task["name"] == name && task["state"] == "suspended";
+    in_state(world, name, "suspended").await;
+}
+
+/// Waits until a task is in a state.
+pub(crate) async fn in_state(world: &World, name: &str, state: &str) {
+    let is_waiting = |task: &Value| task["name"] == name && task["state"] == state;
     loop {
         let shown = world.run(["runs", "show", "--json"]).await;
         // There may be no run yet.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     answers::{calls, ending, ends, halted, held, saying},
-    flow::{OUTSIDE, asked, suspended},
+    flow::{OUTSIDE, asked, in_state, suspended},
     workflow::{three, work},
     world::{World, end_of, on_postgres, signal},
 };
@@ -208,6 +208,47 @@ async fn a_run_that_a_clock_ended_is_compared_up_to_there() {
 #[tokio::test]
 async fn pg_a_run_that_a_clock_ended_is_compared_up_to_there() {
     on_postgres(given_up_by_the_clock).await;
+}
+
+/// One that rests for a while, beside another that is told of nothing.
+const RESTS: &str = r#"
+[[tasks]]
+name = "told"
+wait_for = { event = "go" }
+[[tasks]]
+name = "rests"
+agent = "left"
+prompt = "Read it."
+retries = { max = 0, outage = "10s" }
+"#;
+
+async fn rested_and_left(world: World) {
+    world.agent("left", "one");
+    let workflow = world.workflow(RESTS);
+    let chat = World::chat("one");
+    // As often as one call is tried.
+    for _ in 0..3 {
+        world.server.reply(&chat, Reply::json(503, r#"{"error": {"message": "no capacity"}}"#));
+    }
+    world.server.reply(&chat, ends("Read."));
+    let program = world.formwork(["run", workflow]).spawn().unwrap();
+    in_state(&world, "rests", "completed").await;
+    signal(&program, Signal::INT);
+    end_of(program).await;
+
+    let (facts, left) = went_as_it_did(&world).await;
+
+    assert!(left && facts > 10, "{facts}");
+}
+
+#[tokio::test]
+async fn a_pause_between_two_pieces_of_work_is_not_taken_for_the_end_of_the_record() {
+    rested_and_left(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_pause_between_two_pieces_of_work_is_not_taken_for_the_end_of_the_record() {
+    on_postgres(rested_and_left).await;
 }
 
 /// A program that fails twice, each time in another way.

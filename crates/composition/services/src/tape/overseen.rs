@@ -49,8 +49,8 @@ impl Overseer for PlayedOverseer {
             Some(decided) => decided,
             // The record ends before the answer.
             None => {
-                let _under_way = self.tape.working();
-                self.tape.wait(cancel).await;
+                let playing = &self.tape.playing;
+                playing.follow(&path, cancel, playing.wait(&path, cancel)).await;
                 let reason = "the record has no answer".to_owned();
                 Decided { action: Action::Pass { reason }, by: Principal::system("replay") }
             }

@@ -43,6 +43,7 @@ impl Drive {
             Command::Wait { task } => self.begin_wait(task),
             Command::Timer { task } => self.set_timer(task),
             Command::Rest { task, after } => {
+                let after = if self.scheduler.is_untimed { Span::ZERO } else { after };
                 // A span that no clock can hold is none.
                 if let Some(at) = Instant::now().checked_add(after.as_duration()) {
                     self.alarms.push(Reverse((at, task, Alarm::RestOver)));
@@ -163,6 +164,9 @@ impl Drive {
     }
 
     pub(super) fn set_timer(&mut self, task: TaskIndex) {
+        if self.scheduler.is_untimed {
+            return;
+        }
         self.warn_of_wall(task);
         self.watch_idle(task);
         let Some((after, _)) = self.tree.state.deadline(task) else { return };

@@ -3,7 +3,9 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap, HashMap, VecDeque},
+    future::poll_fn,
     sync::Arc,
+    task::Poll,
 };
 
 use formwork_protocols::{
@@ -298,6 +300,10 @@ impl Drive {
             wake = wake.min(Instant::now() + left.as_duration());
         }
         let accounts = Arc::clone(&self.tree.accounts);
+        let executor = Arc::clone(&self.scheduler.executor);
+        // Of those that wait for others each is one piece of work.
+        let under_way = self.jobs.len().saturating_sub(self.awaited.len());
+        let is_due = due.is_some_and(|due| due <= Instant::now());
         tokio::select! {
             biased; // Who stops the run is heard before those who would go on.
             () = signals.abort.cancelled(), if !self.is_aborting => {
@@ -320,6 +326,8 @@ impl Drive {
                 }
             }
             () = sleep_until(wake) => {}
+            // The last, so that whoever hears it knows that there was nothing else.
+            () = poll_fn(|_| { executor.idle(under_way); Poll::Pending }), if !is_due => {}
         }
         // A busy run never gets to its sleep, so what is due is looked at after every step.
         self.time_out();

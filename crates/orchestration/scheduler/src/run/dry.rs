@@ -72,6 +72,9 @@ impl Drive {
 
     /// Has the grace of a budget end that was used up when the run had been worked on for so long.
     fn end_grace(&mut self, task: TaskIndex, grace: Span, began: Span, detail: String) {
+        if self.scheduler.is_untimed {
+            return;
+        }
         let used = self.worked_so_far().as_micros().saturating_sub(began.as_micros());
         let left = Span::from_micros(grace.as_micros().saturating_sub(used));
         // A span that no clock can hold is none.

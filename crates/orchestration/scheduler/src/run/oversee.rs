@@ -72,10 +72,15 @@ impl Drive {
         let left = escalated.deadline.since(self.scheduler.clock.now()).as_duration();
         let cancel = Cancel::new();
         self.overseen.insert(task, cancel.clone());
+        let is_untimed = self.scheduler.is_untimed;
         self.jobs.spawn(async move {
             let overseer = Arc::clone(&governed.overseer);
             let asking = AssertUnwindSafe(overseer.decide(&escalated, &cancel)).catch_unwind();
-            let decided = match timeout(left.max(AT_LEAST), asking).await {
+            let answered = match is_untimed {
+                true => Ok(asking.await),
+                false => timeout(left.max(AT_LEAST), asking).await,
+            };
+            let decided = match answered {
                 Ok(Ok(decided)) => Ok(decided),
                 Ok(Err(_)) => Err("the overseer panicked".to_owned()),
                 Err(_) => Err(format!("the overseer has not answered within {}", governed.within)),

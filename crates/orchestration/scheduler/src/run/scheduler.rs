@@ -43,6 +43,8 @@ pub struct Scheduler {
     pub(super) owner: String,
     pub(super) lease: Span,
     pub(super) is_headless: bool,
+    /// Whether nothing ends or is put off because of the time.
+    pub(super) is_untimed: bool,
     pub(super) overseer: Option<Governed>,
     gone: Arc<dyn Fn(&str) -> bool + Send + Sync>,
 }
@@ -140,6 +142,7 @@ impl Scheduler {
             owner,
             lease: LEASE,
             is_headless: false,
+            is_untimed: false,
             overseer: None,
             gone,
         }
@@ -180,6 +183,14 @@ impl Scheduler {
     #[must_use]
     pub const fn headless(mut self, is_headless: bool) -> Self {
         self.is_headless = is_headless;
+        self
+    }
+
+    /// Says that time does not count: nothing ends, rests or is broken off because of it. For runs whose course is known and
+    /// that are only carried out again, on however busy a machine.
+    #[must_use]
+    pub const fn untimed(mut self) -> Self {
+        self.is_untimed = true;
         self
     }
 

@@ -35,7 +35,8 @@ impl Drive {
     pub(super) fn begin_wait(&mut self, task: TaskIndex) {
         let since = self.tree.of(task).and_then(|known| known.waits_since);
         let since = since.unwrap_or_else(|| self.scheduler.clock.now());
-        let until = self.limit(task).map(|limit| since.after(limit));
+        let limit = self.limit(task).filter(|_| !self.scheduler.is_untimed);
+        let until = limit.map(|limit| since.after(limit));
         self.waits.insert(task, Wait { until, looked: 0 });
         self.round += 1;
         self.questions.push_back(Question::Wait { task, round: self.round });

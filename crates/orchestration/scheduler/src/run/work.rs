@@ -57,6 +57,7 @@ impl Drive {
                 Effect::Oversee(task, escalated) => self.put(task, *escalated),
                 Effect::Attempt(task, job) => {
                     let (executor, cancel) = (Arc::clone(&self.scheduler.executor), Cancel::new());
+                    let is_timed = !self.scheduler.is_untimed;
                     self.begin(task, &cancel);
                     self.jobs.spawn(async move {
                         let work = AssertUnwindSafe(executor.attempt(*job, &cancel)).catch_unwind();
@@ -67,7 +68,7 @@ impl Drive {
                                 let why = Escalation::BodyFailed { detail };
                                 AttemptEnd::Failed { why, session: None, files_changed: 0 }
                             }),
-                            () = grace(&cancel) => AttemptEnd::Interrupted { session: None },
+                            () = grace(&cancel), if is_timed => AttemptEnd::Interrupted { session: None },
                         };
                         Done::Attempt { task, end }
                     });
@@ -78,6 +79,7 @@ impl Drive {
                     let (phase, index) = (job.phase, job.index);
                     // What has begun to come into the workspace of the run comes whole, and then is there.
                     let merges = matches!(job.check.kind, CheckKind::Merged);
+                    let is_timed = !self.scheduler.is_untimed;
                     self.jobs.spawn(async move {
                         let name = job.check.name.clone();
                         let work = AssertUnwindSafe(executor.check(*job, &cancel)).catch_unwind();
@@ -86,7 +88,7 @@ impl Drive {
                             verdict = work => Some(verdict.unwrap_or_else(|_| {
                                 failed_verdict(name, "the check itself panicked")
                             })),
-                            () = grace(&cancel), if !merges => None,
+                            () = grace(&cancel), if is_timed && !merges => None,
                         };
                         // A verdict of work that was told to stop may be about the stop.
                         let counts = |it: &Verdict| !cancel.is_cancelled() || (merges && it.passed);

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests may, in their helpers too")]
 
 mod flow; // Conditions, nesting, items, retries.
+mod idle; // A scheduler with nothing to do, and without time.
 mod made; // Tasks that bodies make while they work.
 mod overseer; // Who governs a run, and what they decide.
 mod property; // What holds whatever happens.

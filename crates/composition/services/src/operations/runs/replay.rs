@@ -9,7 +9,7 @@ use formwork_protocols::{
     Body, Cancellation, Ending, Event, EventBody, NoSecrets, OutcomeCode, RunId, Span, Store,
     TaskId, TaskSpec, event::RunCreated,
 };
-use formwork_scheduler::{Scheduler, Setup, Signals, core::is_by_clock, workflow::Plan};
+use formwork_scheduler::{Scheduler, Setup, core::is_by_clock, workflow::Plan};
 use formwork_trace::{Options, Trace};
 use formwork_transport::ProviderKind;
 use schemars::JsonSchema;
@@ -150,7 +150,9 @@ async fn carry_out(
     });
     let scheduler = Scheduler::new(Arc::clone(memory), executor)
         .with_width(std::num::NonZeroUsize::new(width).unwrap_or(std::num::NonZeroUsize::MIN))
-        .headless(is_headless);
+        .headless(is_headless)
+        // How long things take now is no part of what happened.
+        .untimed();
     let scheduler = match PlayedOverseer::of(events, tape) {
         Some(overseer) => scheduler.with_overseer(Arc::new(overseer), AT_ONCE),
         None => scheduler,
@@ -167,19 +169,10 @@ async fn carry_out(
         )
         .await?;
     let run = new.id();
-    let signals = Signals::default();
+    let signals = tape.playing.signals.clone();
     let over = CancellationToken::new();
     let carrying = async {
-        let carried_out = scheduler.run(new, &signals);
-        tokio::pin!(carried_out);
-        let done = tokio::select! {
-            done = &mut carried_out => done,
-            // The record is over before the run is: as far as it went, it was compared.
-            () = tape.played() => {
-                signals.pause.cancel();
-                carried_out.await
-            }
-        };
+        let done = scheduler.run(new, &signals).await;
         over.cancel();
         done
     };

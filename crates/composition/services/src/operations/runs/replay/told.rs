@@ -15,10 +15,7 @@ use formwork_scheduler::Signals;
 use futures::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    Error, course,
-    tape::{Tape, Waiting, Working},
-};
+use crate::{Error, course, tape::Tape};
 
 /// How many events are read at once.
 const PAGE: usize = 1_000;
@@ -39,8 +36,6 @@ pub(super) struct Telling {
     tape: Arc<Tape>,
     /// The tasks of the run that is carried out now: the path of each, and whether it waits for an event.
     tasks: HashMap<TaskId, (String, bool)>,
-    /// Those that wait, and whether for something that the record does not hold.
-    waits: HashMap<TaskId, (Working, Option<Waiting>)>,
 }
 
 impl Telling {
@@ -51,11 +46,11 @@ impl Telling {
             memory: Arc::clone(memory),
             tape: Arc::clone(tape),
             tasks: HashMap::new(),
-            waits: HashMap::new(),
         }
     }
 
-    /// Goes on until the run is `over`. Where it cannot, the run is paused: nobody would tell it anything more.
+    /// Goes on until the run is `over`. It is paused where the record is, and where this cannot go on: nobody would tell it
+    /// anything more.
     ///
     /// It is to be awaited to its end: a log in memory goes with a read of it that is broken off.
     ///
@@ -71,6 +66,8 @@ impl Telling {
         let mut happening = self.memory.watch();
         let mut after = Position::default();
         loop {
+            // Asked before it is looked whether there is anything to be said.
+            let is_played = self.tape.playing.is_over();
             let (last, is_said) = match self.look(run, after).await {
                 Ok(looked) => looked,
                 Err(error) => {
@@ -80,10 +77,15 @@ impl Telling {
             };
             after = last;
             if is_said {
-                signals.look();
+                self.tape.playing.stir();
+            } else if is_played {
+                signals.pause.cancel();
+                over.cancelled().await;
+                return Ok(());
             }
             tokio::select! {
                 () = over.cancelled() => return Ok(()),
+                () = self.tape.playing.ended() => {}
                 happened = happening.next() => if happened.is_none() {
                     over.cancelled().await;
                 },
@@ -130,25 +132,11 @@ impl Telling {
             }
             EventBody::TaskMoved(moved) if moved.to == TaskState::Suspended => {
                 let waits = self.tasks.get(&task)?.1;
-                let said = if waits { self.next(task) } else { None };
-                let is_over = self.left(task) == 0 && said.is_none();
-                let waiting = is_over.then(|| self.tape.over());
-                self.waits.insert(task, (self.tape.working(), waiting));
-                said
-            }
-            EventBody::TaskMoved(_) => {
-                self.waits.remove(&task);
-                None
+                if waits { self.next(task) } else { None }
             }
             EventBody::InboxAsked(asked) if !asked.escalation => self.next(task),
             _ => None,
         }
-    }
-
-    /// Counts what was said to a task and is not said again yet.
-    fn left(&self, task: TaskId) -> usize {
-        let words = self.tasks.get(&task).and_then(|(path, _)| self.words.get(path));
-        words.map_or(0, VecDeque::len)
     }
 
     /// Takes what is said to a task next.

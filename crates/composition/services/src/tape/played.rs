@@ -1,0 +1,239 @@
+//! When there is nothing more to play: what is under way waits for what the record does not hold.
+//!
+//! No time decides that, for a machine may be busy. A piece of work that cannot go on says so itself, and the scheduler
+//! says when it has nothing left to decide. Both together are the end of the record: between the end of one piece of work
+//! and the beginning of the next it is the scheduler that is not done.
+
+use std::{
+    collections::HashMap,
+    pin::pin,
+    sync::{Mutex, MutexGuard},
+};
+
+use formwork_protocols::Cancel;
+use formwork_scheduler::Signals;
+use futures::future::poll_fn;
+use tokio::sync::Notify;
+
+use super::lock;
+
+/// What is under way of a run that is carried out again.
+#[derive(Default)]
+pub(crate) struct Playing {
+    state: Mutex<State>,
+    /// Told when the record is over.
+    ended: Notify,
+    /// What reaches the run.
+    pub(crate) signals: Signals,
+}
+
+#[derive(Default)]
+struct State {
+    /// By the paths of the tasks, each of which has one at a time.
+    pieces: HashMap<String, Piece>,
+    /// Whether the scheduler has to look at everything once more before its word counts.
+    is_stirred: bool,
+    is_over: bool,
+}
+
+/// A piece of work.
+#[derive(Default)]
+struct Piece {
+    cancel: Cancel,
+    /// The calls of tools that it makes beside each other.
+    calls: usize,
+    /// What in it waits for what the record does not hold: the piece itself, or such calls.
+    waits: usize,
+    /// Whether it could do nothing else when it was last looked at.
+    is_stalled: bool,
+}
+
+impl Piece {
+    /// Tells whether it goes on by itself no more. One that was told to stop does.
+    fn is_over(&self) -> bool {
+        self.is_stalled && !self.cancel.is_cancelled()
+    }
+}
+
+impl Playing {
+    /// Carries out a piece of work of a task, and knows at each moment whether it can go on.
+    pub(crate) async fn follow<T>(
+        &self,
+        path: &str,
+        cancel: &Cancel,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let piece = Piece { cancel: cancel.clone(), ..Piece::default() };
+        self.lock().pieces.insert(path.to_owned(), piece);
+        let _gone = Then(|| drop(self.lock().pieces.remove(path)));
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            self.change(path, |piece| piece.is_stalled = false);
+            let polled = work.as_mut().poll(context);
+            if polled.is_pending() {
+                self.look_at(path);
+            }
+            polled
+        })
+        .await
+    }
+
+    /// Waits where the record has nothing more for the piece of work of a task.
+    pub(crate) async fn wait(&self, path: &str, cancel: &Cancel) {
+        self.change(path, |piece| piece.waits += 1);
+        let _goes_on = Then(|| self.change(path, |piece| piece.waits -= 1));
+        cancel.cancelled().await;
+    }
+
+    /// Counts a call of a tool that the conversation of a task makes until the value goes.
+    pub(crate) fn call<'a>(&'a self, path: &'a str) -> impl Drop + 'a {
+        self.change(path, |piece| piece.calls += 1);
+        Then(|| self.change(path, |piece| piece.calls -= 1))
+    }
+
+    /// Hears from the scheduler that it goes on only by what is under way.
+    pub(crate) fn idle(&self, under_way: usize) {
+        let mut state = self.lock();
+        if state.pieces.values().filter(|piece| piece.is_over()).count() != under_way {
+            return;
+        }
+        // What a piece has brought about before it came to its end may have come behind the scheduler's back.
+        if std::mem::take(&mut state.is_stirred) {
+            self.signals.look();
+            return;
+        }
+        state.is_over = true;
+        self.ended.notify_one();
+    }
+
+    /// Tells whether the record is over, unless somebody outside has something to say.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().is_over
+    }
+
+    /// Waits until it may be over.
+    pub(crate) async fn ended(&self) {
+        self.ended.notified().await;
+    }
+
+    /// Hears that something happened that the scheduler has to look at.
+    pub(crate) fn stir(&self) {
+        let mut state = self.lock();
+        (state.is_stirred, state.is_over) = (true, false);
+        drop(state);
+        self.signals.look();
+    }
+
+    /// Notes whether the piece of work of a task can go on, now that it has done all that it could.
+    fn look_at(&self, path: &str) {
+        let mut is_stalled = false;
+        self.change(path, |piece| {
+            // Where calls are made beside each other, they are what is waited for.
+            piece.is_stalled = piece.waits > 0 && piece.waits >= piece.calls;
+            is_stalled = piece.is_stalled;
+        });
+        if is_stalled {
+            self.stir();
+        }
+    }
+
+    fn change(&self, path: &str, change: impl FnOnce(&mut Piece)) {
+        if let Some(piece) = self.lock().pieces.get_mut(path) {
+            change(piece);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+/// Something that is done when the value goes.
+struct Then<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Then<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    /// Has the scheduler find nothing to do, as often as it is woken, and tells whether the record is over then.
+    fn is_over(playing: &Playing, under_way: usize) -> bool {
+        playing.idle(under_way);
+        playing.idle(under_way);
+        playing.is_over()
+    }
+
+    #[test]
+    fn a_record_is_over_when_all_that_is_under_way_waits_for_more_of_it() {
+        let (playing, cancel) = (Playing::default(), Cancel::new());
+        let mut one = Box::pin(playing.follow("a", &cancel, playing.wait("a", &cancel)));
+        let mut other = Box::pin(playing.follow("b", &cancel, playing.wait("b", &cancel)));
+
+        assert!(one.as_mut().now_or_never().is_none());
+        // The other has begun and not come to its end, or has not even begun.
+        assert!(!is_over(&playing, 2));
+        assert!(other.as_mut().now_or_never().is_none());
+
+        assert!(is_over(&playing, 2));
+    }
+
+    #[test]
+    fn what_stalled_a_moment_ago_is_looked_past_once_more() {
+        let (playing, cancel) = (Playing::default(), Cancel::new());
+        let mut piece = Box::pin(playing.follow("a", &cancel, playing.wait("a", &cancel)));
+        assert!(piece.as_mut().now_or_never().is_none());
+
+        playing.idle(1);
+        let at_first = playing.is_over();
+        playing.idle(1);
+
+        assert!(!at_first && playing.is_over());
+        // Something was said to the run.
+        playing.stir();
+        assert!(!playing.is_over());
+    }
+
+    #[test]
+    fn what_was_told_to_stop_is_not_over_before_it_has_stopped() {
+        let (playing, cancel) = (Playing::default(), Cancel::new());
+        let mut piece = Box::pin(playing.follow("a", &cancel, playing.wait("a", &cancel)));
+        assert!(piece.as_mut().now_or_never().is_none());
+
+        cancel.cancel();
+
+        assert!(!is_over(&playing, 1));
+        assert!(piece.as_mut().now_or_never().is_some());
+        assert!(is_over(&playing, 0));
+    }
+
+    #[test]
+    fn of_calls_beside_each_other_all_have_to_wait() {
+        let playing = Arc::new(Playing::default());
+        let (cancel, answer) = (Cancel::new(), Cancel::new());
+        let call = async |waits: &Cancel, is_recorded: bool| {
+            let _call = playing.call("a");
+            match is_recorded {
+                true => waits.cancelled().await,
+                false => playing.wait("a", waits).await,
+            }
+        };
+        let both = futures::future::join(call(&cancel, false), call(&answer, true));
+        let mut piece = Box::pin(playing.follow("a", &cancel, both));
+
+        assert!(piece.as_mut().now_or_never().is_none());
+        assert!(!is_over(&playing, 1));
+        answer.cancel();
+        assert!(piece.as_mut().now_or_never().is_none());
+
+        assert!(is_over(&playing, 1));
+    }
+}
