@@ -34,9 +34,11 @@ fn note(n: u64) -> Append {
     Append { run: run(), token: None, events: vec![event], blobs: vec![] }
 }
 
+/// How long a store may take to be opened. Nothing here waits for that long, on however busy a machine.
+const PATIENCE: Span = Span::from_secs(30);
+
 async fn open(url: &str) -> Result<Trace, StoreError> {
-    let options = Options { wait: Span::from_millis(300), ..Options::default() };
-    Trace::open(url, options).await
+    Trace::open(url, Options { wait: PATIENCE, ..Options::default() }).await
 }
 
 fn url(folder: &Path) -> String {
@@ -222,13 +224,13 @@ async fn a_process_that_opens_and_says_what_it_meets() {
 )]
 async fn a_process_that_reads_and_says_what_there_is() {
     let url = std::env::var("URL_OF_STORE").unwrap();
-    let options = Options { wait: Span::from_millis(300), ..Options::default() };
+    let options = Options { wait: PATIENCE, ..Options::default() };
     match Trace::open_to_read(&url, options).await {
         Err(error) => println(&format!("refused: {error}")),
         Ok(trace) => {
             let events = trace.read(Position(0), &Selection::default(), usize::MAX).await.unwrap();
-            let look = Trace::look(&url, Span::from_secs(1)).await.unwrap();
-            let pages = Trace::pages_at(&url, Span::from_secs(1)).await.unwrap();
+            let look = Trace::look(&url, PATIENCE).await.unwrap();
+            let pages = Trace::pages_at(&url, PATIENCE).await.unwrap();
             let sound = trace.audit_store(vec![]).await.unwrap().audits[0].faults.is_empty();
             let written = trace.append(note(99)).await.unwrap_err();
             println(&format!(

@@ -40,9 +40,14 @@ fn url(folder: &Path) -> String {
     format!("sqlite://{}/store.db", folder.display())
 }
 
+/// Opens a store, on however busy a machine.
 async fn open(url: &str) -> Result<Trace, StoreError> {
-    let options = Options { wait: Span::from_millis(100), ..Options::default() };
-    Trace::open(url, options).await
+    open_within(url, Span::from_secs(30)).await
+}
+
+/// Opens a store where it is waited for in vain.
+async fn open_within(url: &str, wait: Span) -> Result<Trace, StoreError> {
+    Trace::open(url, Options { wait, ..Options::default() }).await
 }
 
 /// Returns the error's text, with the place left out.
@@ -123,7 +128,7 @@ async fn a_server_that_is_not_there_is_named_without_its_password() {
     let address =
         format!("postgres://ada:secret@localhost/db?host={}&port=5432", folder.path().display());
 
-    let error = open(&address).await.unwrap_err();
+    let error = open_within(&address, Span::from_millis(100)).await.unwrap_err();
 
     let said = said(&error, folder.path());
     assert!(said.starts_with("cannot open the store at postgres://DIR:5432/db: "), "{said}");
@@ -137,7 +142,8 @@ async fn a_server_that_refuses_is_told_as_such_and_not_as_a_want_of_time() {
         listener.local_addr().unwrap().port()
     };
 
-    let error = open(&format!("postgres://ada:secret@127.0.0.1:{port}/db")).await.unwrap_err();
+    let address = format!("postgres://ada:secret@127.0.0.1:{port}/db");
+    let error = open_within(&address, Span::from_secs(1)).await.unwrap_err();
 
     let told =
         format!("cannot open the store at postgres://127.0.0.1:{port}/db: Connection refused");
@@ -183,7 +189,7 @@ async fn a_read_only_store_is_read_and_not_written() {
 #[tokio::test]
 async fn a_locked_store_says_so_and_writes_once_it_is_free() {
     let folder = tempfile::tempdir().unwrap();
-    let trace = open(&url(folder.path())).await.unwrap();
+    let trace = open_within(&url(folder.path()), Span::from_secs(2)).await.unwrap();
     let mut other = SqliteConnection::connect(&url(folder.path())).await.unwrap();
     sqlx::raw_sql("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
 
