@@ -30,7 +30,8 @@ fn limits(write: &Path) -> Limits {
 
 async fn sh(script: &str, cwd: &Path, limits: Limits) -> Finished {
     let mut command = Command::new(["sh", "-c", script], cwd, Protection::Restricted(limits));
-    command.timeout = Duration::from_secs(20);
+    // Longer than any limit takes to be met here, on a machine that is busy.
+    command.timeout = Duration::from_secs(100);
     run(&launched(cwd), command).await.unwrap()
 }
 
@@ -616,12 +617,11 @@ async fn what_a_command_makes_lends_no_rights_to_whoever_runs_it_later() {
 async fn a_tree_with_too_many_processes_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let limits = Limits { processes: Some(20), ..limits(dir.path()) };
-    let script = "for i in $(seq 30); do sleep 15 & done; wait";
+    let script = "for i in $(seq 30); do sleep 1000 & done; wait";
 
     let finished = sh(script, dir.path(), limits).await;
 
     assert_eq!(finished.exit, Exit::OverLimit(Resource::Processes));
-    assert!(finished.duration < Duration::from_secs(10));
 }
 
 /// Doubles until there are some thousand, which a machine outlives on which no limit holds.
@@ -685,7 +685,6 @@ async fn files_processor_time_and_open_files_are_limited() {
     assert_ne!(large_file.exit, Exit::Code(0));
     assert_eq!(std::fs::metadata(dir.path().join("large")).unwrap().len(), 1 << 20);
     assert!(matches!(loops.exit, Exit::Signal(9 | 24)), "{:?}", loops.exit);
-    assert!(loops.duration < Duration::from_secs(10));
     assert_eq!(raised.stdout.preview(), "8\n");
     assert_ne!(raised.exit, Exit::Code(0));
     assert_eq!(core.stdout.preview(), "0\n");

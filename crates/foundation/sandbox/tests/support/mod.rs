@@ -6,7 +6,7 @@
     reason = "each test program uses some of it, and fails by panicking"
 )]
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use formwork_sandbox::{Command, Environment, Error, Finished, Launcher, Protection, Sandbox};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -33,6 +33,21 @@ pub fn shell(script: &str, cwd: &Path) -> Command {
 
 pub async fn run(sandbox: &Sandbox, command: Command) -> Result<Finished, Error> {
     sandbox.run(command, CancellationToken::new(), None).await
+}
+
+/// Runs a command to its timeout, and returns the process id that it has written by then to `pid` in its folder. A machine may
+/// be too busy for that to be there in time; then there is more time.
+pub async fn timed_out(sandbox: &Sandbox, command: &Command) -> (Finished, Pid) {
+    let file = command.cwd.join("pid");
+    for timeout in [300, 3_000, 30_000].map(Duration::from_millis) {
+        let finished = run(sandbox, Command { timeout, ..command.clone() }).await.unwrap();
+        if std::fs::metadata(&file).is_ok_and(|file| file.len() > 0) {
+            let pid = pid_in(&file);
+            std::fs::remove_file(file).unwrap();
+            return (finished, pid);
+        }
+    }
+    panic!("it has not begun within half a minute");
 }
 
 /// Reads a process id that a script wrote.
