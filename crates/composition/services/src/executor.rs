@@ -1016,7 +1016,9 @@ impl Executor for Replayed {
                 Body::Graph(graph) => self.workshop.graph(&job, graph, cancel).await,
                 _ => Ok(self.tape.attempt(&path, cancel).await),
             };
-            done.unwrap_or_else(|error| broken(&error))
+            let end = done.unwrap_or_else(|error| broken(&error));
+            self.tape.attempted(&path, cancel).await;
+            end
         };
         Box::pin(self.tape.playing.follow(&path, cancel, playing)).await
     }

@@ -50,7 +50,9 @@ struct Track {
     sessions: VecDeque<Arc<Talk>>,
     current: Option<Arc<Talk>>,
     ends: VecDeque<AttemptEnd>,
-    verdicts: HashMap<(Phase, u32), VecDeque<Verdict>>,
+    /// Where in the record its attempts ended by themselves.
+    turns: VecDeque<u64>,
+    verdicts: HashMap<(Phase, u32), VecDeque<(u64, Verdict)>>,
 }
 
 /// The record of one conversation.
@@ -311,13 +313,15 @@ impl Tape {
                     let Some(path) = path else { continue };
                     let track = tracks.entry(path.clone()).or_default();
                     let verdicts = track.verdicts.entry((done.phase, done.index)).or_default();
-                    verdicts.push_back(done.verdict.clone());
+                    verdicts.push_back((event.seq, done.verdict.clone()));
                 }
                 EventBody::AttemptEnded(end) => {
                     let Some(path) = path else { continue };
                     let after = events.get(at..).unwrap_or_default();
                     if let Some(end) = attempt_end(end, event.task, after) {
-                        tracks.entry(path.clone()).or_default().ends.push_back(end);
+                        let track = tracks.entry(path.clone()).or_default();
+                        track.ends.push_back(end);
+                        track.turns.push_back(event.seq);
                     }
                 }
                 _ => {}
@@ -389,11 +393,18 @@ impl Tape {
         cancel: &Cancel,
     ) -> Option<Verdict> {
         let next = |track: &mut Track| track.verdicts.get_mut(&place)?.pop_front();
-        let found = lock(&self.tasks).get_mut(path).and_then(next);
-        if found.is_none() {
+        let Some((at, verdict)) = lock(&self.tasks).get_mut(path).and_then(next) else {
             self.playing.wait(path, cancel).await;
-        }
-        found
+            return None;
+        };
+        self.playing.turn(path, Some(at), cancel).await;
+        Some(verdict)
+    }
+
+    /// Waits until an attempt at a task ends that has come to its end.
+    pub(crate) async fn attempted(&self, path: &str, cancel: &Cancel) {
+        let at = lock(&self.tasks).get_mut(path).and_then(|track| track.turns.pop_front());
+        self.playing.turn(path, at, cancel).await;
     }
 
     /// Returns a model that says what was said.
@@ -682,6 +693,10 @@ impl Tool for PlayedTool {
                 Ok(ToolOutput { text, changes, notes, outside, attached, ..bare })
             }
             Some(Outcome { result: Err((kind, message)), outside, .. }) => {
+                // It was broken off, and the conversation with it.
+                if kind == ToolErrorKind::Cancelled && lock(&self.talk.answers).is_empty() {
+                    self.tape.playing.wait(&self.talk.path, cancel).await;
+                }
                 Err(ToolError { outside, ..ToolError::new(kind, message) })
             }
             None => {

@@ -251,6 +251,60 @@ async fn pg_a_pause_between_two_pieces_of_work_is_not_taken_for_the_end_of_the_r
     on_postgres(rested_and_left).await;
 }
 
+/// One fails at a moment that decides what others have begun by then.
+const ABORTS: &str = r#"
+on_failure = "abort-all"
+[[tasks]]
+name = "fails"
+command = ["sh", "-c", "read word < go; exit 3"]
+retries = { max = 0 }
+[[tasks]]
+name = "works"
+agent = "left"
+prompt = "Read it."
+[[tasks]]
+name = "after"
+depends_on = ["works"]
+agent = "right"
+prompt = "Read it too."
+"#;
+
+async fn failed_beside_others(world: World) {
+    world.agent("left", "one");
+    world.agent("right", "two");
+    let workflow = world.workflow(ABORTS);
+    let made = std::process::Command::new("mkfifo").arg(world.path("go")).status().unwrap();
+    assert!(made.success());
+    let read = ("fs.read", json!({ "path": "README.md" }));
+    for _ in 0..3 {
+        world.server.reply(&World::chat("one"), calls(std::slice::from_ref(&read)));
+    }
+    world.server.reply(&World::chat("one"), ends("Read."));
+    let never = Gate::new();
+    world.server.reply(&World::chat("two"), calls(&[read]));
+    world.server.reply(&World::chat("two"), held(&never, &ending("never heard")));
+    let program = world.formwork(["run", workflow]).spawn().unwrap();
+    never.reached().await;
+    let go = world.path("go");
+    tokio::task::spawn_blocking(move || std::fs::write(go, "go\n").unwrap()).await.unwrap();
+    let ended = end_of(program).await;
+    assert_eq!(ended.code, Some(1), "{ended:#?}");
+
+    let (facts, left) = went_as_it_did(&world).await;
+
+    assert!(facts > 30 && !left, "{facts}");
+}
+
+#[tokio::test]
+async fn what_others_had_done_before_one_failed_is_done_before_it_fails_again() {
+    failed_beside_others(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_what_others_had_done_before_one_failed_is_done_before_it_fails_again() {
+    on_postgres(failed_beside_others).await;
+}
+
 /// A program that fails twice, each time in another way.
 const TWICE: &str = r#"
 [[tasks]]

@@ -3,16 +3,19 @@
 //! No time decides that, for a machine may be busy. A piece of work that cannot go on says so itself, and the scheduler
 //! says when it has nothing left to decide. Both together are the end of the record: between the end of one piece of work
 //! and the beginning of the next it is the scheduler that is not done.
+//!
+//! Who comes first when several are under way is in the record as well, and may decide what begins and what is broken off:
+//! a piece of work that is at its end waits until nothing else goes on, and then the one ends that ended first.
 
 use std::{
     collections::HashMap,
     pin::pin,
-    sync::{Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use formwork_protocols::Cancel;
 use formwork_scheduler::Signals;
-use futures::future::poll_fn;
+use futures::future::{poll_fn, select};
 use tokio::sync::Notify;
 
 use super::lock;
@@ -21,7 +24,7 @@ use super::lock;
 #[derive(Default)]
 pub(crate) struct Playing {
     state: Mutex<State>,
-    /// Told when the record is over.
+    /// Told when nothing goes on.
     ended: Notify,
     /// What reaches the run.
     pub(crate) signals: Signals,
@@ -46,6 +49,8 @@ struct Piece {
     waits: usize,
     /// Whether it could do nothing else when it was last looked at.
     is_stalled: bool,
+    /// When its end is due, by the place in the record, where it has come to it.
+    turn: Option<(u64, Arc<Notify>)>,
 }
 
 impl Piece {
@@ -85,6 +90,31 @@ impl Playing {
         cancel.cancelled().await;
     }
 
+    /// Waits until all else that goes on has come to its end as well, and it is this one that ended first then: at a place in
+    /// the record, or behind all that is recorded. Whoever is told to stop waits no longer.
+    pub(crate) async fn turn(&self, path: &str, place: Option<u64>, cancel: &Cancel) {
+        let due = Arc::new(Notify::new());
+        let turn = Some((place.unwrap_or(u64::MAX), Arc::clone(&due)));
+        self.change(path, |piece| (piece.waits, piece.turn) = (piece.waits + 1, turn));
+        let _goes_on =
+            Then(|| self.change(path, |piece| (piece.waits, piece.turn) = (piece.waits - 1, None)));
+        select(pin!(due.notified()), pin!(cancel.cancelled())).await;
+    }
+
+    /// Has the piece of work end whose turn it is. Tells whether there was any.
+    pub(crate) fn end_next(&self) -> bool {
+        let mut state = self.lock();
+        state.is_over = false;
+        let held = state.pieces.values_mut().filter(|piece| piece.is_over());
+        let held = held.filter_map(|piece| Some((piece.turn.as_ref()?.0, piece)));
+        let Some((_, next)) = held.min_by_key(|(place, _)| *place) else { return false };
+        next.is_stalled = false;
+        if let Some((_, due)) = next.turn.take() {
+            due.notify_one();
+        }
+        true
+    }
+
     /// Counts a call of a tool that the conversation of a task makes until the value goes.
     pub(crate) fn call<'a>(&'a self, path: &'a str) -> impl Drop + 'a {
         self.change(path, |piece| piece.calls += 1);
@@ -106,12 +136,12 @@ impl Playing {
         self.ended.notify_one();
     }
 
-    /// Tells whether the record is over, unless somebody outside has something to say.
+    /// Tells whether nothing goes on, unless somebody outside has something to say or [a turn](Playing::turn) comes.
     pub(crate) fn is_over(&self) -> bool {
         self.lock().is_over
     }
 
-    /// Waits until it may be over.
+    /// Waits until that may be so.
     pub(crate) async fn ended(&self) {
         self.ended.notified().await;
     }
@@ -200,6 +230,33 @@ mod tests {
         // Something was said to the run.
         playing.stir();
         assert!(!playing.is_over());
+    }
+
+    #[test]
+    fn pieces_of_work_end_in_the_order_of_the_record_once_nothing_else_goes_on() {
+        let (playing, cancel) = (Playing::default(), Cancel::new());
+        let piece = |path: &'static str, place| {
+            Box::pin(playing.follow(path, &cancel, playing.turn(path, place, &cancel)))
+        };
+        let (mut last, mut second) = (piece("a", None), piece("b", Some(9)));
+        let mut first = piece("c", Some(7));
+        let mut ended = Vec::new();
+        assert!(last.as_mut().now_or_never().is_none() && !is_over(&playing, 3));
+        assert!(
+            second.as_mut().now_or_never().is_none() && first.as_mut().now_or_never().is_none()
+        );
+
+        for under_way in [3, 2, 1] {
+            assert!(is_over(&playing, under_way) && playing.end_next());
+            for (name, piece) in [("a", &mut last), ("b", &mut second), ("c", &mut first)] {
+                if !ended.contains(&name) && piece.as_mut().now_or_never().is_some() {
+                    ended.push(name);
+                }
+            }
+        }
+
+        assert_eq!(ended, ["c", "b", "a"]);
+        assert!(!playing.end_next());
     }
 
     #[test]

@@ -78,7 +78,8 @@ impl Telling {
             after = last;
             if is_said {
                 self.tape.playing.stir();
-            } else if is_played {
+            } else if is_played && !self.tape.playing.end_next() {
+                // The record is over before the run is: as far as it went, it is compared.
                 signals.pause.cancel();
                 over.cancelled().await;
                 return Ok(());
