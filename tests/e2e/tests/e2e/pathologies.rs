@@ -172,16 +172,16 @@ async fn pathology_9_a_model_that_does_nothing_has_done_nothing() {
 
 #[tokio::test]
 async fn pathology_9_a_model_that_never_answers_is_given_up_where_a_task_says_how_long() {
-    let tasks = TASK.replace("protected_paths", "idle = \"400ms\"\nprotected_paths");
+    let tasks = TASK.replace("protected_paths", "idle = \"2s\"\nprotected_paths");
     let ended = run_of(&tasks, |_| Reply::event_stream().stall()).await;
 
     ended.is("stuck", 1);
-    assert_eq!(ended.detail, "nothing happened for 400ms");
+    assert_eq!(ended.detail, "nothing happened for 2s");
 }
 
 #[tokio::test]
 async fn pathology_9_a_model_that_falls_silent_is_given_up_that_long_after_its_last_sign_of_life() {
-    let tasks = TASK.replace("protected_paths", "idle = \"1s\"\nprotected_paths");
+    let tasks = TASK.replace("protected_paths", "idle = \"4s\"\nprotected_paths");
     let ended = run_of(&tasks, |n| match n {
         0 => calls(&[("fs.stat", json!({ "path": "README.md" }))]),
         _ => Reply::event_stream().stall(),
@@ -193,7 +193,8 @@ async fn pathology_9_a_model_that_falls_silent_is_given_up_that_long_after_its_l
     let (asked, given_up) =
         (ended.world.events("model.requested").await, ended.world.events("task.escalated").await);
     let silent = at(&given_up[0]).since(at(asked.last().unwrap())).as_duration();
-    assert!((1_000..1_700).contains(&silent.as_millis()), "{silent:?}");
+    // Counted anew from the last look, and not from what was seen then, it would be almost as long again.
+    assert!((4_000..7_000).contains(&silent.as_millis()), "{silent:?}");
 }
 
 #[tokio::test]
