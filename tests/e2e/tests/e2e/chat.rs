@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// When a screen that should have come is taken never to come.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(150);
 
 /// How long it is until a screen is looked at again.
 const TICK: Duration = Duration::from_millis(15);

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Within which a person who interrupts is given the prompt back; a busy machine has its share.
-const SOON: Duration = Duration::from_secs(3);
+const SOON: Duration = Duration::from_secs(10);
 
 async fn interrupted_while_a_model_streams(world: World) {
     let gate = Gate::new();
