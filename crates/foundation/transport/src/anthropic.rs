@@ -8,7 +8,7 @@ mod schema;
 
 use std::collections::BTreeSet;
 
-use formwork_protocols::{ProviderFault, Usage, model::StopReason};
+use formwork_protocols::{ProviderFault, model::StopReason};
 use reqwest::header::{HeaderName, HeaderValue};
 
 pub(crate) use request::outgoing;
@@ -18,6 +18,7 @@ use crate::{
     borrowed,
     draft::Draft,
     fault::Fault,
+    usage,
     wire::{Heard, Reader, is_done},
 };
 use event::{Block, Counts, Event, Message};
@@ -198,7 +199,8 @@ impl MessagesReader {
     /// Takes counts, which are totals each time; a later zero stands for what a server does not tell again.
     fn count(&mut self, counts: Option<Counts>, draft: &mut Draft) {
         let Some(new) = counts else { return };
-        let known = |new: Option<u64>, old: Option<u64>| new.filter(|count| *count > 0).or(old);
+        let known =
+            |new: Option<u64>, old: Option<u64>| new.filter(|count| *count > 0).or(old).or(new);
         self.counts = Counts {
             input_tokens: known(new.input_tokens, self.counts.input_tokens),
             cache_creation_input_tokens: known(
@@ -212,20 +214,20 @@ impl MessagesReader {
             output_tokens: known(new.output_tokens, self.counts.output_tokens),
             output_tokens_details: new.output_tokens_details.or(self.counts.output_tokens_details),
         };
-        draft.counted(usage(&self.counts));
+        draft.counted(counted(&self.counts));
     }
 }
 
 /// Splits Anthropic's counts: its input is what no cache held already; its output includes the thinking.
-fn usage(counts: &Counts) -> Usage {
+fn counted(counts: &Counts) -> usage::Counts {
     let output = counts.output_tokens.unwrap_or(0);
     let reasoning = counts.output_tokens_details.and_then(|details| details.thinking_tokens);
     let reasoning = reasoning.unwrap_or(0).min(output);
-    Usage {
-        input: counts.input_tokens.unwrap_or(0),
+    usage::Counts {
+        input: counts.input_tokens,
         cache_read: counts.cache_read_input_tokens.unwrap_or(0),
         cache_write: counts.cache_creation_input_tokens.unwrap_or(0),
-        output: output - reasoning,
+        output: counts.output_tokens.map(|_| output - reasoning),
         reasoning,
     }
 }

@@ -132,11 +132,6 @@ pub(crate) struct Count(pub(crate) Option<u64>);
 /// More than any answer has, and few enough to be added up.
 const MOST: u64 = 1 << 50;
 
-/// Returns a count, or nothing where it is more than can be.
-pub(crate) const fn sensible(number: u64) -> u64 {
-    if number <= MOST { number } else { 0 }
-}
-
 impl<'de> Deserialize<'de> for Count {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(CountVisitor)

@@ -16,7 +16,7 @@ use crate::{
     shape::Words,
     text_calls,
     tool_names::ToolNames,
-    usage,
+    usage::{self, Came, Counts, Worth},
 };
 
 /// An answer while it grows.
@@ -32,6 +32,8 @@ pub(crate) struct Draft {
     /// How many bytes of the answer came, and how many had come when the server counted last.
     bytes: usize,
     counted: usize,
+    /// How many of the bytes were reasoning.
+    thought: usize,
     /// Why it ended, once the server has said so.
     pub(crate) stop: Option<StopReason>,
     /// Whether the wire's own end marker came.
@@ -42,7 +44,7 @@ pub(crate) struct Draft {
     number: Option<u64>,
     /// Whether more came than the request asked for.
     overran: bool,
-    usage: Option<Usage>,
+    told_usage: Counts,
     /// The model, as the server names it.
     pub(crate) model: Option<String>,
     /// The server's id of the answer.
@@ -53,7 +55,7 @@ pub(crate) struct Draft {
     /// The last event whose counts were not read yet, and how they are.
     uncounted: String,
     uncounted_at: usize,
-    count: Option<fn(&str) -> Option<Usage>>,
+    count: Option<fn(&str) -> Option<Counts>>,
 }
 
 #[derive(Debug)]
@@ -92,6 +94,7 @@ impl Draft {
             changes: 0,
             bytes: 0,
             counted: 0,
+            thought: 0,
             last_words: None,
             uncounted: String::new(),
             uncounted_at: 0,
@@ -101,7 +104,7 @@ impl Draft {
             lost: None,
             number: None,
             overran: false,
-            usage: None,
+            told_usage: Counts::default(),
             model: None,
             id: None,
         }
@@ -174,7 +177,7 @@ impl Draft {
 
     /// Keeps an event whose counts are only read if they are the last.
     #[inline]
-    pub(crate) fn count_later(&mut self, data: &str, count: fn(&str) -> Option<Usage>) {
+    pub(crate) fn count_later(&mut self, data: &str, count: fn(&str) -> Option<Counts>) {
         self.uncounted.clear();
         self.uncounted.push_str(data);
         self.uncounted_at = self.bytes;
@@ -182,9 +185,16 @@ impl Draft {
     }
 
     /// Takes what the server counts of all that has come so far.
-    pub(crate) const fn counted(&mut self, usage: Usage) {
-        self.usage = Some(usage);
-        self.counted = self.bytes;
+    pub(crate) fn counted(&mut self, counts: Counts) {
+        self.counted_at(counts, self.bytes);
+    }
+
+    /// Takes what the server counts, of an answer of which so many bytes had come.
+    fn counted_at(&mut self, counts: Counts, bytes: usize) {
+        self.told_usage = self.told_usage.then(counts);
+        if counts.usage().total_output() > 0 {
+            self.counted = bytes;
+        }
     }
 
     /// Tells whether the server has counted all that came.
@@ -202,10 +212,9 @@ impl Draft {
     #[inline]
     pub(crate) fn count_now(&mut self) {
         if let Some(count) = self.count.take()
-            && let Some(usage) = count(&self.uncounted)
+            && let Some(counts) = count(&self.uncounted)
         {
-            self.usage = Some(usage);
-            self.counted = self.uncounted_at;
+            self.counted_at(counts, self.uncounted_at);
         }
     }
 
@@ -213,23 +222,23 @@ impl Draft {
     /// counted, and an estimate of what came behind that count.
     pub(crate) fn used(&mut self, request: &ModelRequest) -> Option<Used> {
         self.count_now();
-        let told = self.usage.filter(|usage| usage.total() > 0);
-        if told.is_none() && self.bytes == 0 {
+        if self.told_usage.usage().total() == 0 && self.bytes == 0 {
             return None;
         }
-        let uncounted = match told {
-            Some(_) => self.bytes.saturating_sub(self.counted),
-            None => self.bytes,
+        let came = Came { bytes: self.bytes, thought: self.thought };
+        let told = self.told_usage;
+        let (usage, estimated) = told.bill(request, came, || usage::tokens(self.bytes));
+        let mut used = Used { usage, estimated };
+        // What came behind the last count is not in it.
+        let uncounted = match told.output(came) {
+            Worth::Told => self.bytes.saturating_sub(self.counted),
+            Worth::Missing => 0,
         };
-        let mut used = Used { usage: told.unwrap_or_default(), estimated: uncounted > 0 };
         used.usage.output = used.usage.output.saturating_add(usage::tokens(uncounted));
+        used.estimated |= uncounted > 0;
         let received = usage::tokens(self.bytes).saturating_sub(used.usage.reasoning);
         if self.overran && used.usage.output < received {
             (used.usage.output, used.estimated) = (received, true);
-        }
-        if used.usage.total_input() == 0 {
-            used.usage.input = usage::estimate_input(request);
-            used.estimated = true;
         }
         Some(used)
     }
@@ -275,6 +284,7 @@ impl Draft {
         }
         self.changes += 1;
         self.bytes += text.len();
+        self.thought += text.len();
         self.last_words = Some((Words::Reasoning, text.as_ptr().addr(), text.len()));
         match self.parts.last_mut() {
             Some(DraftPart::Reasoning { text: before, signature: None, redacted: false }) => {
@@ -371,9 +381,10 @@ impl Draft {
         });
         let message = Message { role: Role::Assistant, parts: parts.collect() };
         self.count_now();
-        let told = self.usage.filter(|usage| usage.total() > 0);
-        let usage = told.unwrap_or_else(|| usage::estimate(request, &message));
-        Ok(Finished { message, stop, usage, usage_estimated: told.is_none() })
+        let came = Came { bytes: self.bytes, thought: self.thought };
+        let told = self.told_usage;
+        let (usage, usage_estimated) = told.bill(request, came, || usage::message(&message));
+        Ok(Finished { message, stop, usage, usage_estimated })
     }
 
     /// Tells whether its text holds what should have been a call.

@@ -7,7 +7,7 @@ mod schema;
 
 use std::time::Duration;
 
-use formwork_protocols::{ProviderFault, Span, Usage, model::StopReason};
+use formwork_protocols::{ProviderFault, Span, model::StopReason};
 use serde::{
     Deserialize,
     de::{IgnoredAny, MapAccess},
@@ -22,6 +22,7 @@ use crate::{
     draft::Draft,
     fault::Fault,
     info::ListedModel,
+    usage,
     wire::{Counted, Heard, Reader},
 };
 
@@ -172,7 +173,7 @@ impl Reader for GeminiReader {
             ],
             read: |data| {
                 let chunk = read::<Chunk<'_>>(data).ok()?;
-                chunk.usage_metadata.as_ref().map(usage)
+                chunk.usage_metadata.as_ref().map(counted)
             },
         })
     }
@@ -211,7 +212,7 @@ impl GeminiReader {
         let heard = self.take_candidates(chunk, data, draft);
         // Counts grow from chunk to chunk; the last ones hold, for all that came, and what failed is billed as well.
         if let Some(counts) = &chunk.usage_metadata {
-            draft.counted(usage(counts));
+            draft.counted(counted(counts));
         }
         heard
     }
@@ -311,15 +312,15 @@ fn stop_reason(reason: &str) -> StopReason {
 }
 
 /// Splits Google's counts, in which what is cached is part of the prompt and thoughts stand beside the answer.
-fn usage(counts: &Counts) -> Usage {
+fn counted(counts: &Counts) -> usage::Counts {
     let prompt = counts.prompt_token_count.unwrap_or(0);
     let cache_read = counts.cached_content_token_count.unwrap_or(0).min(prompt);
-    Usage {
-        input: (prompt - cache_read)
-            .saturating_add(counts.tool_use_prompt_token_count.unwrap_or(0)),
+    let by_tools = counts.tool_use_prompt_token_count.unwrap_or(0);
+    usage::Counts {
+        input: counts.prompt_token_count.map(|_| (prompt - cache_read).saturating_add(by_tools)),
         cache_read,
         cache_write: 0,
-        output: counts.candidates_token_count.unwrap_or(0),
+        output: counts.candidates_token_count,
         reasoning: counts.thoughts_token_count.unwrap_or(0),
     }
 }

@@ -4,7 +4,7 @@
 
 mod request;
 
-use formwork_protocols::{ProviderFault, Usage, model::StopReason};
+use formwork_protocols::{ProviderFault, model::StopReason};
 use serde::{
     Deserialize,
     de::{IgnoredAny, MapAccess},
@@ -18,6 +18,7 @@ use crate::{
     borrowed::{self, Count, Fields, Fill, Str, read, skip},
     draft::Draft,
     fault::Fault,
+    usage::Counts,
     wire::{Heard, Reader},
 };
 
@@ -157,10 +158,9 @@ impl OllamaReader {
         if !line.done {
             return Ok(heard);
         }
-        // A server leaves the first count out for a prompt that it held already; half a count is none.
-        if let (Some(input), Some(output)) = (line.prompt_eval_count, line.eval_count) {
-            draft.counted(Usage { input, output, ..Usage::default() });
-        }
+        // A server leaves the first count out for a prompt that it held already.
+        let (input, output) = (line.prompt_eval_count, line.eval_count);
+        draft.counted(Counts { input, output, ..Counts::default() });
         draft.stop = Some(stop_reason(line.done_reason.as_deref()));
         draft.ended = true;
         Ok(Heard::End)

@@ -5,7 +5,7 @@
 mod chunk;
 mod request;
 
-use formwork_protocols::{ProviderFault, Usage, model::StopReason};
+use formwork_protocols::{ProviderFault, model::StopReason};
 
 pub(crate) use request::{Shown, outgoing, result_text, shown_by, v1};
 
@@ -14,9 +14,10 @@ use crate::{
     borrowed::{arguments, read},
     draft::Draft,
     fault::Fault,
+    usage::Counts,
     wire::{Heard, Reader, is_done},
 };
-use chunk::{Chunk, Counts, Timings};
+use chunk::{Chunk, Timings};
 
 /// Reads chunks. All that it has to remember stands in the draft.
 #[derive(Debug)]
@@ -60,12 +61,18 @@ fn take(chunk: &Chunk<'_>, data: &str, draft: &mut Draft) -> Result<Heard, Fault
     let heard = take_choices(chunk, data, draft);
     // Counts grow from chunk to chunk where a server sends them with each; the last ones hold, for all that came, and
     // what failed is billed as well.
-    let usage = chunk.usage.as_ref().map(usage_of_counts);
-    let usage = usage.filter(|usage| usage.total() > 0);
-    let Some(usage) = usage.or_else(|| chunk.timings.as_ref().map(usage_of_timings)) else {
-        return heard;
+    let timings = chunk.timings.as_ref().map(counts_of_timings);
+    let counts = chunk.usage.as_ref().map(counts_of_usage);
+    let counts = counts.filter(|counts| counts.usage().total() > 0);
+    let counts = match (timings, counts) {
+        // What its usage counts goes before.
+        (Some(timings), Some(counts)) => timings.then(counts),
+        (timings, counts) => match counts.or(timings) {
+            Some(counts) => counts,
+            None => return heard,
+        },
     };
-    draft.counted(usage);
+    draft.counted(counts);
     heard.map(|_| Heard::Progress)
 }
 
@@ -141,7 +148,7 @@ fn stop_reason(reason: &str) -> StopReason {
 }
 
 /// Splits OpenAI's counts, in which cached tokens are part of the prompt and reasoning part of the completion.
-fn usage_of_counts(counts: &Counts) -> Usage {
+fn counts_of_usage(counts: &chunk::Counts) -> Counts {
     let prompt = counts.prompt_tokens.unwrap_or(0);
     let completion = counts.completion_tokens.unwrap_or(0);
     let input_details = counts.prompt_tokens_details.unwrap_or_default();
@@ -155,21 +162,22 @@ fn usage_of_counts(counts: &Counts) -> Usage {
         || (reasoning > 0
             && counts.total_tokens
                 == Some(prompt.saturating_add(completion).saturating_add(reasoning)));
-    Usage {
-        input: prompt - cache_read - cache_write,
+    let said = if beside { completion } else { completion - reasoning };
+    Counts {
+        input: counts.prompt_tokens.map(|_| prompt - cache_read - cache_write),
         cache_read,
         cache_write,
-        output: if beside { completion } else { completion - reasoning },
+        output: counts.completion_tokens.map(|_| said),
         reasoning,
     }
 }
 
 /// Splits llama.cpp's timings, in which cached tokens stand beside the prompt.
-fn usage_of_timings(timings: &Timings) -> Usage {
-    Usage {
-        input: timings.prompt_n.unwrap_or(0),
+fn counts_of_timings(timings: &Timings) -> Counts {
+    Counts {
+        input: timings.prompt_n,
         cache_read: timings.cache_n.unwrap_or(0),
-        output: timings.predicted_n.unwrap_or(0),
-        ..Usage::default()
+        output: timings.predicted_n,
+        ..Counts::default()
     }
 }

@@ -6,17 +6,21 @@ mod request;
 
 use std::collections::BTreeMap;
 
-use formwork_protocols::{ProviderFault, Usage, model::StopReason};
-use serde::de::{IgnoredAny, MapAccess};
+use formwork_protocols::{ProviderFault, model::StopReason};
+use serde::{
+    Deserialize as _,
+    de::{IgnoredAny, MapAccess},
+};
 use serde_json::{Value, json, value::RawValue};
 
 pub(crate) use request::outgoing;
 
 use crate::{
     assembly::Delta,
-    borrowed::{Count, Fields, Lenient, Str, read, sensible, skip},
+    borrowed::{Count, Fields, Lenient, Str, read, skip},
     draft::Draft,
     fault::Fault,
+    usage::Counts,
     wire::{Heard, Reader, is_done},
 };
 
@@ -124,7 +128,7 @@ impl Reader for ResponsesReader {
 /// Takes the counts of the whole answer, where they are told.
 fn count(response: &Value, draft: &mut Draft) {
     if let Some(counts) = response.get("usage").filter(|usage| !usage.is_null()) {
-        draft.counted(usage(counts));
+        draft.counted(counted(counts));
     }
 }
 
@@ -464,17 +468,19 @@ const fn grown(text: &str) -> Heard {
 }
 
 /// Splits OpenAI's counts, in which what the cache read and wrote is part of the input and reasoning part of the output.
-fn usage(counts: &Value) -> Usage {
-    let count = |path: &str| counts.pointer(path).and_then(Value::as_u64).map_or(0, sensible);
+fn counted(counts: &Value) -> Counts {
+    let told =
+        |path: &str| counts.pointer(path).and_then(|count| Count::deserialize(count).ok()?.0);
+    let count = |path: &str| told(path).unwrap_or(0);
     let (input, output) = (count("/input_tokens"), count("/output_tokens"));
     let cache_read = count("/input_tokens_details/cached_tokens").min(input);
     let cache_write = count("/input_tokens_details/cache_write_tokens").min(input - cache_read);
     let reasoning = count("/output_tokens_details/reasoning_tokens").min(output);
-    Usage {
-        input: input - cache_read - cache_write,
+    Counts {
+        input: told("/input_tokens").map(|_| input - cache_read - cache_write),
         cache_read,
         cache_write,
-        output: output - reasoning,
+        output: told("/output_tokens").map(|_| output - reasoning),
         reasoning,
     }
 }

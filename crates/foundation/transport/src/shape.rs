@@ -9,11 +9,10 @@
 
 use std::ops::Range;
 
-use formwork_protocols::Usage;
-
 use crate::{
     draft::Draft,
     fault::Fault,
+    usage::Counts,
     wire::{Heard, Reader},
 };
 
@@ -106,7 +105,7 @@ struct Shape {
     /// Where those places are, in their order: the words, and what is not read.
     gaps: Vec<Gap>,
     /// How the counts are read, where they may differ.
-    count: Option<fn(&str) -> Option<Usage>>,
+    count: Option<fn(&str) -> Option<Counts>>,
     /// Whether each event counts all that came, in the same words.
     is_counted: bool,
     tries: u8,

@@ -1,7 +1,7 @@
 //! What every wire has to say for itself.
 
 use bytes::Bytes;
-use formwork_protocols::{ModelRequest, ProviderFault, Usage};
+use formwork_protocols::{ModelRequest, ProviderFault};
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use secrecy::ExposeSecret as _;
 use url::Url;
@@ -14,6 +14,7 @@ use crate::{
     google, ollama, openai_chat, openai_responses,
     shape::Shaped,
     tool_names::ToolNames,
+    usage::Counts,
 };
 
 /// A request as it is sent.
@@ -51,7 +52,7 @@ pub(crate) fn is_done(data: &str) -> bool {
 pub(crate) struct Counted {
     pub(crate) keys: &'static [&'static str],
     /// Reads the counts of an event.
-    pub(crate) read: fn(&str) -> Option<Usage>,
+    pub(crate) read: fn(&str) -> Option<Counts>,
 }
 
 /// Reads the events of one answer into a draft.

@@ -1,5 +1,5 @@
 use formwork_protocols::{
-    Part,
+    Part, Usage,
     message::{Arguments, Provenance, Reasoning, ToolCall},
 };
 use proptest::prelude::*;

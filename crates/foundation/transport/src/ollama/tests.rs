@@ -1,5 +1,5 @@
 use formwork_protocols::{
-    Part,
+    Part, Usage,
     message::{Arguments, Provenance, Reasoning, ToolCall},
 };
 use proptest::prelude::*;
@@ -95,10 +95,13 @@ fn a_stream_that_ends_early_is_a_fault_of_the_connection() {
 }
 
 #[test]
-fn half_a_count_is_none() {
+fn a_prompt_that_the_server_held_already_is_estimated() {
     let text = THINKING.replace("\"prompt_eval_count\":174,", "");
 
-    assert!(read(&text).finished().usage_estimated);
+    let read = read(&text);
+
+    let finished = read.finished();
+    assert_eq!((finished.usage.output, finished.usage_estimated), (37, true));
 }
 
 #[test]
