@@ -236,17 +236,23 @@ impl Price {
         reasoning: None,
     };
 
-    /// Returns what `usage` costs; each class is rounded up to a nano-dollar once.
+    /// Returns what `usage` costs, and at most [`Usd::MAX`]; each class is rounded up to a nano-dollar once.
     pub fn cost(&self, usage: &Usage) -> Usd {
-        [
-            self.input.per_million(usage.input),
-            self.cache_read.unwrap_or(self.input).per_million(usage.cache_read),
-            self.cache_write.unwrap_or(self.input).per_million(usage.cache_write),
-            self.output.per_million(usage.output),
-            self.reasoning.unwrap_or(self.output).per_million(usage.reasoning),
-        ]
-        .into_iter()
-        .sum()
+        self.checked_cost(usage).unwrap_or(Usd::MAX)
+    }
+
+    /// Returns the same, or nothing where it does not fit.
+    pub fn checked_cost(&self, usage: &Usage) -> Option<Usd> {
+        let classes = [
+            (self.input, usage.input),
+            (self.cache_read.unwrap_or(self.input), usage.cache_read),
+            (self.cache_write.unwrap_or(self.input), usage.cache_write),
+            (self.output, usage.output),
+            (self.reasoning.unwrap_or(self.output), usage.reasoning),
+        ];
+        classes.into_iter().try_fold(Usd::ZERO, |sum, (price, tokens)| {
+            sum.checked_add(price.checked_per_million(tokens)?)
+        })
     }
 
     /// Returns a price at which no call costs less than at either of the two: the dearer of each class.
@@ -267,15 +273,21 @@ impl Price {
     }
 
     /// Returns the most that a call can cost: every input token at the dearest input price, and
-    /// `max_output` tokens at the dearest output price.
+    /// `max_output` tokens at the dearest output price. At most [`Usd::MAX`].
     pub fn worst_case(&self, input: u64, max_output: u64) -> Usd {
+        self.checked_worst_case(input, max_output).unwrap_or(Usd::MAX)
+    }
+
+    /// Returns the same, or nothing where it does not fit.
+    pub fn checked_worst_case(&self, input: u64, max_output: u64) -> Option<Usd> {
         let dearest_input = [Some(self.input), self.cache_read, self.cache_write]
             .into_iter()
             .flatten()
             .max()
             .unwrap_or(self.input);
         let dearest_output = self.reasoning.map_or(self.output, |price| price.max(self.output));
-        dearest_input.per_million(input).saturating_add(dearest_output.per_million(max_output))
+        let output = dearest_output.checked_per_million(max_output)?;
+        dearest_input.checked_per_million(input)?.checked_add(output)
     }
 }
 
@@ -400,6 +412,24 @@ mod tests {
             Usage { input: 1_000, cache_read: 10_000, cache_write: 100, output: 50, reasoning: 7 };
 
         assert_eq!(price.cost(&usage).to_string(), "0.00723");
+    }
+
+    #[test]
+    fn a_cost_that_does_not_fit_is_none() {
+        let price = Price {
+            input: "3".parse().unwrap(),
+            output: "15".parse().unwrap(),
+            ..Price::default()
+        };
+        let most = Usage { input: u64::MAX, output: u64::MAX, ..Usage::default() };
+        let sum = Usage { input: 2_000_000_000_000_000, output: 400_000_000_000_000, ..most };
+
+        for usage in [most, sum] {
+            assert_eq!((price.checked_cost(&usage), price.cost(&usage)), (None, Usd::MAX));
+            assert_eq!(price.checked_worst_case(usage.input, usage.output), None);
+        }
+        let fits = Usage { input: 1_000_000, output: 1_000_000, ..Usage::default() };
+        assert_eq!(price.checked_cost(&fits), "18".parse().ok());
     }
 
     #[test]

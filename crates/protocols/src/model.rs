@@ -170,6 +170,8 @@ pub struct Completion {
     pub usage: Usage,
     /// Whether the provider told the usage, or it was estimated.
     pub usage_estimated: bool,
+    /// What the provider counts, where that cannot be, so that it was estimated instead.
+    pub usage_doubted: Option<Usage>,
     /// Who answered.
     pub served_by: ServedBy,
     /// The time from the request to the first event with content.

@@ -78,14 +78,19 @@ impl Usd {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// Returns the cost of `tokens` at this price for a million of them, rounded up to a nano-dollar.
+    /// Returns the cost of `tokens` at this price for a million of them, rounded up to a nano-dollar, and at most [`Usd::MAX`].
     ///
     /// Rounds up so that an estimate is never short; one item is rounded once.
     #[must_use]
     pub fn per_million(self, tokens: u64) -> Self {
+        self.checked_per_million(tokens).unwrap_or(Self::MAX)
+    }
+
+    /// Returns the same, or nothing where it does not fit.
+    pub fn checked_per_million(self, tokens: u64) -> Option<Self> {
         let exact = i128::from(self.0) * i128::from(tokens);
         let rounded = exact.div_euclid(1_000_000) + i128::from(exact.rem_euclid(1_000_000) != 0);
-        Self(i64::try_from(rounded).unwrap_or(i64::MAX))
+        i64::try_from(rounded).ok().map(Self)
     }
 
     /// Returns `percent` hundredths of the amount, rounded down.

@@ -476,6 +476,7 @@ fn completion(done: ModelCompleted, message: Message) -> Completion {
         stop: done.stop,
         usage: done.usage,
         usage_estimated: done.usage_estimated,
+        usage_doubted: done.usage_doubted,
         served_by: done.served_by,
         first_token: done.first_token.map(|span| span.as_duration()),
         elapsed: done.elapsed.as_duration(),

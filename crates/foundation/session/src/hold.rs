@@ -73,6 +73,11 @@ impl Hold {
         Ok(lost)
     }
 
+    /// Returns what a try costs, or nothing where no amount is as large.
+    pub(crate) fn cost(&self, usage: &Usage) -> Option<Usd> {
+        self.price.checked_cost(usage)
+    }
+
     /// Notes that another model, at another price, answers.
     pub(crate) const fn answered_at(&mut self, price: Price) {
         self.price = price;

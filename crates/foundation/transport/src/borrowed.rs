@@ -125,11 +125,11 @@ impl<'de> Visitor<'de> for LenientVisitor {
     }
 }
 
-/// A count of tokens; what is no whole number of a sensible size counts nothing, and loses nothing else of its event.
+/// A count of tokens; what is no whole number counts nothing, and loses nothing else of its event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Count(pub(crate) Option<u64>);
 
-/// More than any answer has, and few enough to be added up.
+/// More than any answer has, and few enough to be added up: what is larger counts as this.
 const MOST: u64 = 1 << 50;
 
 impl<'de> Deserialize<'de> for Count {
@@ -153,17 +153,17 @@ impl<'de> Visitor<'de> for CountVisitor {
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<Count, E> {
-        Ok(Count((number <= MOST).then_some(number)))
+        Ok(Count(Some(number.min(MOST))))
     }
 
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "it is a whole number in range"
+        reason = "it is a whole number, and a cast saturates"
     )]
     fn visit_f64<E>(self, number: f64) -> Result<Count, E> {
-        let is_whole = number >= 0.0 && number.fract() == 0.0 && number <= MOST as f64;
-        Ok(Count(is_whole.then_some(number as u64)))
+        let is_whole = number >= 0.0 && number.fract() == 0.0;
+        Ok(Count(is_whole.then_some((number as u64).min(MOST))))
     }
 
     fn visit_i64<E>(self, _: i64) -> Result<Count, E> {

@@ -142,6 +142,7 @@ impl Answer {
             stop: finished.stop,
             usage: finished.usage,
             usage_estimated: finished.usage_estimated,
+            usage_doubted: finished.usage_doubted,
             served_by: self.told(),
             first_token: None,
             elapsed: Duration::ZERO,

@@ -80,6 +80,7 @@ pub(crate) struct Finished {
     pub(crate) stop: StopReason,
     pub(crate) usage: Usage,
     pub(crate) usage_estimated: bool,
+    pub(crate) usage_doubted: Option<Usage>,
 }
 
 impl Draft {
@@ -226,13 +227,12 @@ impl Draft {
             return None;
         }
         let came = Came { bytes: self.bytes, thought: self.thought };
-        let told = self.told_usage;
-        let (usage, estimated) = told.bill(request, came, || usage::tokens(self.bytes));
-        let mut used = Used { usage, estimated };
+        let billed = self.told_usage.bill(request, came, || usage::tokens(self.bytes));
+        let mut used = Used { usage: billed.usage, estimated: billed.is_estimated() };
         // What came behind the last count is not in it.
-        let uncounted = match told.output(came) {
+        let uncounted = match billed.output {
             Worth::Told => self.bytes.saturating_sub(self.counted),
-            Worth::Missing => 0,
+            Worth::Missing | Worth::Impossible => 0,
         };
         used.usage.output = used.usage.output.saturating_add(usage::tokens(uncounted));
         used.estimated |= uncounted > 0;
@@ -382,9 +382,14 @@ impl Draft {
         let message = Message { role: Role::Assistant, parts: parts.collect() };
         self.count_now();
         let came = Came { bytes: self.bytes, thought: self.thought };
-        let told = self.told_usage;
-        let (usage, usage_estimated) = told.bill(request, came, || usage::message(&message));
-        Ok(Finished { message, stop, usage, usage_estimated })
+        let billed = self.told_usage.bill(request, came, || usage::message(&message));
+        Ok(Finished {
+            message,
+            stop,
+            usage: billed.usage,
+            usage_estimated: billed.is_estimated(),
+            usage_doubted: billed.doubted(),
+        })
     }
 
     /// Tells whether its text holds what should have been a call.

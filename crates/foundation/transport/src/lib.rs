@@ -76,7 +76,7 @@
 //! # Usage and money
 //!
 //! [`Usage`] has five disjoint classes, so that cached input is not counted twice; their sum is the provider's total.
-//! Where a server tells none it is estimated ([`usage::estimate`]), and the completion says so. [`Prices`] are a dated file of
+//! Where a server tells none, half of one, or one that cannot be, it is estimated ([`usage::estimate`]), and the completion says so. [`Prices`] are a dated file of
 //! what makers publish; a [`ModelOverride`] goes before it. A model without a price is refused ([`Error::NoPrice`])
 //! before it is called: a model of one's own is free only by the operator's word, [`Price::LOCAL`]. A budget holds the most
 //! that a call may cost, [`Model::ceiling`], which is the dearest of a chain, and is settled with what it did cost.

@@ -251,6 +251,7 @@ impl Scripted {
             stop: turn.stop.unwrap_or(by_content),
             usage: turn.usage.unwrap_or_else(|| usage::estimate(request, &message)),
             usage_estimated: turn.usage.is_none(),
+            usage_doubted: None,
             message,
             served_by,
             first_token: Some(Duration::ZERO),

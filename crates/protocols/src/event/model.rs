@@ -119,6 +119,10 @@ pub struct ModelCompleted {
     pub usage: Usage,
     /// Whether the usage is an estimate.
     pub usage_estimated: bool,
+    /// What the provider counted, where that cannot be: more than what was sent or what came could have, so that it was
+    /// estimated instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage_doubted: Option<Usage>,
     /// What the answer cost.
     pub cost: Usd,
     /// What the tries before it used in vain, besides.

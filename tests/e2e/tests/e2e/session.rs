@@ -43,6 +43,8 @@ struct Script {
 /// What the model does at one turn.
 enum Answer {
     Says(Vec<Part>, StopReason),
+    /// Says something, and counts this much of it.
+    Counts(Usage),
     /// Streams these events and then nothing more.
     Hangs(Vec<ModelEvent>),
     Fails(ProviderFault),
@@ -57,15 +59,25 @@ impl Provider for Script {
         let model = request.model.to_string();
         self.asked.lock().unwrap().push(request);
         let answer = self.answers.lock().unwrap().pop_front().expect("the script has a turn");
+        let mut usage = Usage { input: 100, output: 10, ..Usage::default() };
+        let answer = match answer {
+            Answer::Counts(counted) => {
+                usage = counted;
+                says("hello")
+            }
+            answer => answer,
+        };
         match answer {
+            Answer::Counts(_) => unreachable!("it says something"),
             Answer::Says(parts, stop) => {
                 let message = Message { role: Role::Assistant, parts };
                 let text = ModelEvent::Text { text: message.to_text() };
                 let done = ModelEvent::Done(Box::new(Completion {
                     message,
                     stop,
-                    usage: Usage { input: 100, output: 10, ..Usage::default() },
+                    usage,
                     usage_estimated: false,
+                    usage_doubted: None,
                     served_by: ServedBy {
                         provider: self.name.clone(),
                         endpoint: "scripted:test".to_owned(),
@@ -847,6 +859,36 @@ async fn a_task_that_alone_is_too_long_for_the_server_ends_the_session_by_that_n
 
     assert!(matches!(end, SessionEnd::ContextOverflow(_)), "{end:?}");
     assert_eq!(world.script.asked.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_no_amount_can_pay_is_an_error_and_not_the_largest_amount() {
+    let many = Usage { input: 100, output: 1_000_000_000_000_000, ..Usage::default() };
+    let world = World::new([Answer::Counts(many)], vec![]).await;
+    let mut session = world.start();
+
+    let end = world.run(&mut session).await;
+
+    let SessionEnd::ProviderFailed(error) = end else { panic!("{end:?}") };
+    assert_eq!(
+        error.message,
+        "the answer is counted at 1000000000000100 tokens, which at its price cost more than 9223372036.854775807, the largest amount that is counted"
+    );
+    assert!(session.totals().cost < "0.01".parse().unwrap(), "{:?}", session.totals());
+}
+
+#[tokio::test]
+async fn a_call_that_no_amount_can_pay_is_not_sent() {
+    let mut world = World::new([says("hello")], vec![]).await;
+    world.spec.model.ceiling.output = formwork_protocols::Usd::MAX;
+    world.spec.limits.max_output_tokens = 2_000_000;
+    let mut session = world.start();
+
+    let end = world.run(&mut session).await;
+
+    let SessionEnd::ProviderFailed(error) = end else { panic!("{end:?}") };
+    assert!(error.message.starts_with("at its price, a call of "), "{}", error.message);
+    assert_eq!(world.script.asked.lock().unwrap().len(), 0);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::{ops::ControlFlow, pin::pin};
 
 use formwork_protocols::{
     Ask, Blob, CallId, Cancel, Completion, EventBody, HoldId, ModelEvent, ModelRequest, OverBudget,
-    ProviderError, ProviderFault, Purpose, Span, Usage,
+    ProviderError, ProviderFault, Purpose, Span, Usage, Usd,
     budget::{Crossing, Remaining},
     event::{
         BudgetExhausted, BudgetReserved, BudgetSettled, Delta, DeltaKind, Lost, ModelCompleted,
@@ -209,10 +209,15 @@ impl Session {
         };
         let model = self.model_for(purpose);
         let max_output = request.max_output_tokens.unwrap_or_default();
-        let ask = Ask {
-            usd: model.ceiling.worst_case(input, u64::from(max_output)),
-            tokens: input.saturating_add(u64::from(max_output)),
+        let Some(usd) = model.ceiling.checked_worst_case(input, u64::from(max_output)) else {
+            let message = format!(
+                "at its price, a call of {input} tokens and an answer of {max_output} may cost more than {}, the largest amount that is counted",
+                Usd::MAX
+            );
+            let error = self.provider_error(ProviderFault::Invalid, &message);
+            return ControlFlow::Break(SessionEnd::ProviderFailed(error));
         };
+        let ask = Ask { usd, tokens: input.saturating_add(u64::from(max_output)) };
         let id = HoldId::generate(&*self.seams.clock, &*self.seams.rng);
         let (price, asked) = (model.price, model.info.model.clone());
         let hold = match Hold::take(&self.seams.ledger, task, id, ask, price) {
@@ -282,7 +287,19 @@ impl Session {
                 }
             };
             match event {
-                ModelEvent::Done(completion) => return Ok(Ok(*completion)),
+                ModelEvent::Done(completion) if hold.cost(&completion.usage).is_some() => {
+                    return Ok(Ok(*completion));
+                }
+                ModelEvent::Done(completion) => {
+                    let message = format!(
+                        "the answer is counted at {} tokens, which at its price cost more than {}, the largest amount that is counted",
+                        completion.usage.total(),
+                        Usd::MAX
+                    );
+                    let error = self.provider_error(ProviderFault::Protocol, &message);
+                    let used = heard.used(sent.input);
+                    return Ok(Err(Broken { error, used, said, over: None }));
+                }
                 ModelEvent::Text { text } => {
                     heard.bytes = heard.bytes.saturating_add(text.len());
                     if shown {
@@ -374,6 +391,7 @@ impl Session {
             stop: completion.stop,
             usage,
             usage_estimated: completion.usage_estimated,
+            usage_doubted: completion.usage_doubted,
             cost,
             lost,
             tries: completion.tries,
@@ -510,7 +528,13 @@ fn lose(
     error: &mut ProviderError,
     sent: Sent,
 ) -> Result<Option<Lost>, OverBudget> {
-    heard.lost(error, sent.input).map(|used| hold.lose(used)).transpose()
+    let mut used = heard.lost(error, sent.input);
+    // What cannot be paid by anybody was counted wrong.
+    if used.is_some_and(|used| hold.cost(&used.usage).is_none()) {
+        error.used = Some(Box::new(heard.used(sent.input)));
+        used = error.used.as_deref().copied();
+    }
+    used.map(|used| hold.lose(used)).transpose()
 }
 
 /// Says in words what is left, as far as anything is bounded.

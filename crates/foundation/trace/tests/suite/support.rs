@@ -236,6 +236,7 @@ pub(super) fn story(run: RunId) -> Story {
             stop: StopReason::EndTurn,
             usage,
             usage_estimated: true,
+            usage_doubted: None,
             cost,
             lost: None,
             tries: 2,

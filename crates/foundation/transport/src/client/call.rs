@@ -183,6 +183,7 @@ impl Call {
                     stop: finished.stop,
                     usage: finished.usage,
                     usage_estimated: finished.usage_estimated,
+                    usage_doubted: finished.usage_doubted,
                     served_by: reading.served_by(),
                     first_token: reading.first_token(self.begun),
                     elapsed: self.begun.elapsed(),

@@ -1,3 +1,6 @@
+use formwork_protocols::Role;
+use proptest::prelude::*;
+
 use super::*;
 use crate::{
     endpoint::ProviderKind::{self, Anthropic, Google, Ollama, OpenAi, OpenAiResponses},
@@ -86,13 +89,16 @@ fn half_a_count_is_told_and_the_other_half_is_estimated_and_marked() {
 fn what_the_cache_held_alone_is_an_input_and_thoughts_alone_are_an_output() {
     let cached = Counts { input: Some(0), cache_read: 40, output: Some(2), ..Counts::default() };
     let thought = Counts { input: Some(9), reasoning: 30, ..Counts::default() };
-    let came = |bytes, thought| Came { bytes, thought };
+    let bill = |counts: Counts, bytes, thought| {
+        let billed = counts.bill(&request(), Came { bytes, thought }, || 1);
+        (billed.usage, billed.is_estimated())
+    };
 
-    assert_eq!(cached.bill(&request(), came(6, 0), || 1), (cached.usage(), false));
-    assert_eq!(thought.bill(&request(), came(12, 12), || 1), (thought.usage(), false));
+    assert_eq!(bill(cached, 6, 0), (cached.usage(), false));
+    assert_eq!(bill(thought, 12, 12), (thought.usage(), false));
     // Words came besides, which nothing counts.
     let estimated = Usage { output: 2, ..thought.usage() };
-    assert_eq!(thought.bill(&request(), came(18, 12), || 1), (estimated, true));
+    assert_eq!(bill(thought, 18, 12), (estimated, true));
 }
 
 #[test]
@@ -109,4 +115,87 @@ fn counts_that_come_apart_are_put_together_and_a_later_zero_takes_none_back() {
         both.then(Counts { input: Some(10), ..Counts::default() }).usage().total_input(),
         10
     );
+}
+
+#[test]
+fn a_count_that_cannot_be_is_estimated_and_kept_as_odd_on_each_wire() {
+    for kind in WIRES {
+        for count in ["1000000000000000", "9223372036854775808", "18446744073709551615", "1e30"] {
+            for (input, output) in [(count, "7"), ("9", count), (count, count)] {
+                let read = counted(kind, input, output);
+
+                let wanted = (if input == "9" { 9 } else { 5 }, if output == "7" { 7 } else { 4 });
+                assert_eq!(bill(&read), (wanted.0, wanted.1, true), "{kind} {count}");
+                let doubted = read.finished().usage_doubted.unwrap();
+                assert!(doubted.total() >= 1_000_000_000_000_000, "{kind} {count} {doubted:?}");
+            }
+        }
+        assert_eq!(counted(kind, "9", "7").finished().usage_doubted, None, "{kind}");
+    }
+}
+
+/// Tells whether counts of a request are believed of which so many bytes came.
+fn is_believed(request: &ModelRequest, counts: Counts, bytes: usize) -> bool {
+    let billed = counts.bill(request, Came { bytes, thought: 0 }, || 1);
+    billed.doubted().is_none()
+}
+
+#[test]
+fn no_honest_server_is_doubted() {
+    let told =
+        |input, output| Counts { input: Some(input), output: Some(output), ..Counts::default() };
+    let said = |parts| {
+        let message = Message { role: Role::User, parts };
+        let mut request = ModelRequest::new("m".parse().unwrap(), vec![message]);
+        request.max_output_tokens = Some(1_000);
+        request
+    };
+    let words = |text: &str| said(vec![Part::Text { text: text.to_owned() }]);
+    let image = Part::Image { media_type: "image/png".to_owned(), data: "iVBORw0KGgo=".to_owned() };
+    let document = Part::Document {
+        media_type: "application/pdf".to_owned(),
+        data: "JVBERi0x".to_owned(),
+        name: None,
+    };
+    let hello = words("Hello.");
+
+    // A token for each byte, as an emoji or a script that the tokenizer does not know has them.
+    let emoji = "\u{1f9d1}\u{200d}\u{1f680}".repeat(20_000);
+    assert!(is_believed(&words(&emoji), told(emoji.len() as u64, 9), 5));
+    assert!(is_believed(&hello, told(9, emoji.len() as u64), emoji.len()));
+    // Thoughts that nobody sees, of a model that may think for as long as any, and for which no cap holds.
+    assert!(is_believed(&hello, told(9, 128_000), 2));
+    let thought = Counts { reasoning: 128_000, ..told(9, 900) };
+    assert!(is_believed(&hello, thought, 2));
+    // Rules and tools of the provider before a request of a word.
+    assert!(is_believed(&hello, told(40_000, 9), 5));
+    // The dearest image that any provider counts, and a document that fills the largest window.
+    assert!(is_believed(&said(vec![image.clone()]), told(48_169, 9), 5));
+    assert!(is_believed(&said(vec![image; 20]), told(20 * 48_169, 9), 5));
+    assert!(is_believed(&said(vec![document]), told(2_000_000, 9), 5));
+    // What the cache held is a part of the input and no more of it.
+    let long = words(&"word ".repeat(200_000));
+    let cached = Counts { cache_read: 199_000, cache_write: 900, ..told(100, 9) };
+    assert!(is_believed(&long, cached, 5));
+
+    assert!(!is_believed(&hello, told(1_000_000, 9), 5));
+    assert!(!is_believed(&hello, told(9, 1_000_000), 5));
+    assert!(!is_believed(&hello, Counts { cache_read: 1_000_000, ..told(9, 9) }, 5));
+    assert!(!is_believed(&hello, Counts { reasoning: 1_000_000, ..told(9, 9) }, 5));
+}
+
+proptest! {
+    #[test]
+    fn a_token_for_each_byte_is_believed_whatever_was_said(
+        asked in "\\PC{0,2000}", cap in prop::option::of(1_u32..200_000), bytes in 0_usize..2_000_000, seed: u64,
+    ) {
+        let mut request = ModelRequest::new("m".parse().unwrap(), vec![Message::text(Role::User, &*asked)]);
+        request.max_output_tokens = cap;
+        let most = u64::from(cap.unwrap_or(0)).max(bytes as u64);
+        let (input, output) = (asked.len() as u64 + seed % 25_000 + 1, seed % (most + 1));
+
+        let counts = Counts { input: Some(input), output: Some(output), ..Counts::default() };
+
+        prop_assert!(is_believed(&request, counts, bytes));
+    }
 }

@@ -42,6 +42,7 @@ impl Provider for Diligent {
             stop: StopReason::ToolUse,
             usage: Usage { input: 100, output: 10, ..Usage::default() },
             usage_estimated: false,
+            usage_doubted: None,
             served_by: ServedBy {
                 provider: self.0.clone(),
                 endpoint: "made".to_owned(),
