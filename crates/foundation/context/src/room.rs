@@ -53,10 +53,15 @@ impl Room {
         Self { window, most, full: share(most, FULL), aim: share(most, AIM) }
     }
 
+    /// Returns how much of the window is left free for what servers add of their own.
+    pub const fn free(&self) -> u64 {
+        self.window / MARGIN_PART
+    }
+
     /// Returns how long an answer may be at the most behind a request of `tokens`: servers refuse a request
     /// whose answer may not fit.
     pub fn answer(&self, tokens: u64, wanted: u32) -> u32 {
-        let left = self.window.saturating_sub(tokens).saturating_sub(self.window / MARGIN_PART);
+        let left = self.window.saturating_sub(tokens).saturating_sub(self.free());
         let least = LEAST_ANSWER.min(u64::from(wanted));
         u32::try_from(left.clamp(least, u64::from(wanted))).unwrap_or(wanted)
     }

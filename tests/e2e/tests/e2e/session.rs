@@ -327,9 +327,13 @@ impl World {
     }
 
     fn start(&self) -> Session {
+        self.start_with("Mend it.")
+    }
+
+    fn start_with(&self, user: &str) -> Session {
         let opening = Opening {
             system: "You mend code.".to_owned(),
-            user: "Mend it.".to_owned(),
+            user: user.to_owned(),
             attached: Vec::new(),
             instructions: Vec::new(),
         };
@@ -857,8 +861,25 @@ async fn a_task_that_alone_is_too_long_for_the_server_ends_the_session_by_that_n
 
     let end = world.run(&mut session).await;
 
-    assert!(matches!(end, SessionEnd::ContextOverflow(_)), "{end:?}");
+    let SessionEnd::ContextOverflow(error) = end else { panic!("{end:?}") };
+    let told = " are sent, because the server refused about ";
+    assert!(error.message.contains(told), "{}", error.message);
     assert_eq!(world.script.asked.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_task_that_is_too_long_for_its_window_is_told_what_takes_the_rest_of_it() {
+    let mut world = World::new([], vec![]).await;
+    world.spec.model.info.context_tokens = Some(128);
+    world.spec.limits.max_output_tokens = 1_000;
+    let mut session = world.start_with(&"word ".repeat(1_000));
+
+    let end = world.run(&mut session).await;
+
+    let SessionEnd::ContextOverflow(error) = end else { panic!("{end:?}") };
+    let told = "of the window of 128 there is room for 94: 32 are kept for the answer, and 2 for what the server adds; \
+                nothing more of it can be left out";
+    assert!(error.message.ends_with(told), "{}", error.message);
 }
 
 #[tokio::test]

@@ -381,12 +381,29 @@ impl Session {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Says that not even what has to be said fits.
+    /// Says that not even what has to be said fits, and what takes the rest of the window.
     fn too_small(&self, room: &Room) -> SessionEnd {
         let tokens = self.meter.likely(self.measure());
+        let (window, most) = (room.window, room.most);
+        let answer = u64::from(self.max_output());
+        let declared = self.spec.model.info.context_tokens.map(|known| Room::of(known, answer));
+        let refused = self.meter.refused().unwrap_or(window);
+        let why = match declared {
+            Some(declared) if declared.most <= most => {
+                let (free, answer) = (declared.free(), window - most - declared.free());
+                format!(
+                    "of the window of {window} there is room for {most}: {answer} are kept for the answer, \
+                     and {free} for what the server adds"
+                )
+            }
+            Some(_) => format!(
+                "at most {most} are sent, because the server refused about {refused}, whatever window of \
+                 {window} it is said to have"
+            ),
+            None => format!("at most {most} are sent, because the server refused about {refused}"),
+        };
         let message = format!(
-            "the conversation has about {tokens} tokens, and the window of {} has room for {}; nothing more of it can be left out",
-            room.window, room.most
+            "the conversation has about {tokens} tokens, and {why}; nothing more of it can be left out"
         );
         SessionEnd::ContextOverflow(self.provider_error(ProviderFault::ContextOverflow, &message))
     }
