@@ -107,6 +107,8 @@ pub enum StopReason {
     Gap,
     /// It wrote a call of an offered tool as text, which called nothing.
     ProseCall,
+    /// For a reason that is not known. Its words came whole as far as anything shows; no call of it may be made.
+    Other,
 }
 
 /// What a stream brings, in order; the last event of a good stream is [`ModelEvent::Done`].

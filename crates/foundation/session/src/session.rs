@@ -6,6 +6,7 @@ use formwork_protocols::{
     Blob, Cancel, Claim, EventBody, Message, NewEvent, Part, ProviderFault, Role, SessionId,
     StuckPattern, TaskId, ToolClass,
     event::{InstructionsLoaded, SessionEnded, SessionStarted},
+    message::Arguments,
     model::{StopReason, ToolCalls},
 };
 
@@ -401,6 +402,7 @@ impl Session {
                 return self.take_cut(open, reason);
             }
             StopReason::ProseCall if calls == 0 => return self.take_prose(open),
+            StopReason::Other if calls > 0 => return self.take_unknown(open),
             _ => self.cut = 0,
         }
         self.reminded = 0;
@@ -474,6 +476,23 @@ impl Session {
             self.put_user(&of_words)?;
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Ends the session over calls of an answer that ended for a reason that is not known: they may be cut, and the next answer of
+    /// that server would end the same way and be paid as well.
+    fn take_unknown(&mut self, open: OpenTurn) -> Result<ControlFlow<SessionEnd>, Error> {
+        let why = open.unanswered().find_map(|(_, call)| match &call.arguments {
+            Arguments::Malformed { error, .. } => Some(error.clone()),
+            Arguments::Json(_) => None,
+        });
+        let why = why.unwrap_or_else(|| {
+            "the answer ended for a reason that is not known, so the call may be cut".to_owned()
+        });
+        self.leave(open, &format!("not called: {why}"))?;
+        let told = format!("no call of an answer is made: {why}");
+        Ok(ControlFlow::Break(SessionEnd::ProviderFailed(
+            self.provider_error(ProviderFault::Protocol, &told),
+        )))
     }
 
     /// Reminds the model that a call written as text calls nothing, and ends the session when that does not help.

@@ -8,7 +8,7 @@ mod schema;
 
 use std::collections::BTreeSet;
 
-use formwork_protocols::{ProviderFault, model::StopReason};
+use formwork_protocols::ProviderFault;
 use reqwest::header::{HeaderName, HeaderValue};
 
 pub(crate) use request::outgoing;
@@ -94,7 +94,7 @@ impl Reader for MessagesReader {
                     if !self.open.is_empty() {
                         draft.lose("a block has not ended");
                     }
-                    draft.stop = Some(stop_reason(&reason));
+                    draft.stop_for(&reason);
                 }
                 Heard::Progress
             }
@@ -119,7 +119,9 @@ impl Reader for MessagesReader {
             self.seal(draft);
         }
         self.count(message.usage, draft);
-        draft.stop = message.stop_reason.as_deref().map(stop_reason);
+        if let Some(reason) = message.stop_reason.as_deref() {
+            draft.stop_for(reason);
+        }
         draft.ended = true;
         Ok(())
     }
@@ -235,17 +237,6 @@ fn counted(counts: &Counts) -> usage::Counts {
 /// Tells whether JSON is an object without a key.
 fn is_empty(json: &str) -> bool {
     json.bytes().filter(|byte| !byte.is_ascii_whitespace()).eq(*b"{}")
-}
-
-fn stop_reason(reason: &str) -> StopReason {
-    match reason {
-        "end_turn" | "stop_sequence" => StopReason::EndTurn,
-        "tool_use" => StopReason::ToolUse,
-        "max_tokens" | "model_context_window_exceeded" => StopReason::Length,
-        "refusal" => StopReason::Refusal,
-        // A paused turn is not whole, and a reason that nobody knows does not vouch that it is.
-        _ => StopReason::Missing,
-    }
 }
 
 #[cfg(test)]

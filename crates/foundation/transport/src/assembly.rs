@@ -44,6 +44,8 @@ pub enum Ended {
     ForLength,
     /// It ended without saying that it was whole.
     WithoutMarker,
+    /// For a reason that nobody knows, which does not vouch that it is whole.
+    ForUnknown,
     /// A part of it was lost or could not be read, which may have been a part of a call.
     WithLoss,
 }
@@ -160,6 +162,10 @@ impl Assembly {
                 Ended::WithoutMarker => malformed(
                     call.arguments,
                     "the answer ended without its end marker, so the call may be cut",
+                ),
+                Ended::ForUnknown => malformed(
+                    call.arguments,
+                    "the answer ended for a reason that is not known, so the call may be cut",
                 ),
                 Ended::WithLoss => malformed(
                     call.arguments,

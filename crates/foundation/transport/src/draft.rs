@@ -6,18 +6,22 @@ use std::{collections::VecDeque, mem, ops::Range};
 
 use formwork_protocols::{
     Message, ModelEvent, ModelRequest, Part, ProviderFault, Role, Usage,
-    message::{Provenance, Reasoning},
+    message::{Arguments, Provenance, Reasoning},
     model::{StopReason, Used},
+    text,
 };
 
 use crate::{
     assembly::{Assembly, Delta, Ended, Step},
     fault::Fault,
     shape::Words,
-    text_calls,
+    stop, text_calls,
     tool_names::ToolNames,
     usage::{self, Came, Counts, Worth},
 };
+
+/// How many bytes of a word for why an answer ended are told.
+const STOP_WORD: usize = 64;
 
 /// An answer while it grows.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ pub(crate) struct Draft {
     thought: usize,
     /// Why it ended, once the server has said so.
     pub(crate) stop: Option<StopReason>,
+    /// The server's word for that, where nobody knows it.
+    stop_word: Option<String>,
     /// Whether the wire's own end marker came.
     pub(crate) ended: bool,
     /// What shows that a part of it was lost, if anything does.
@@ -101,6 +107,7 @@ impl Draft {
             uncounted_at: 0,
             count: None,
             stop: None,
+            stop_word: None,
             ended: false,
             lost: None,
             number: None,
@@ -122,6 +129,18 @@ impl Draft {
             }
             Told::Call(Step::Grew { index, text }) => ModelEvent::ToolCallDelta { index, text },
         })
+    }
+
+    /// Takes the server's word for why the answer ended, and tells whether it says anything: some have an empty one until the
+    /// end.
+    pub(crate) fn stop_for(&mut self, word: &str) -> bool {
+        if word.trim().is_empty() {
+            return false;
+        }
+        let known = stop::known(word);
+        self.stop_word = known.is_none().then(|| text::head(word, STOP_WORD).to_owned());
+        self.stop = Some(known.unwrap_or(StopReason::Other));
+        true
     }
 
     /// Takes note that a part of the answer is missing, and of what shows it.
@@ -333,7 +352,7 @@ impl Draft {
             }
         };
         let stop = match stop {
-            StopReason::EndTurn if self.refused => StopReason::Refusal,
+            StopReason::EndTurn | StopReason::Other if self.refused => StopReason::Refusal,
             StopReason::EndTurn if !self.calls.is_empty() => StopReason::ToolUse,
             stop => stop,
         };
@@ -341,6 +360,10 @@ impl Draft {
         if self.parts.is_empty() && !is_withheld {
             if let Some(why) = self.lost {
                 let message = format!("no part of the answer could be read: {why}");
+                return Err(Fault::new(ProviderFault::Protocol, message));
+            }
+            if let Some(word) = self.stop_word.as_deref() {
+                let message = format!("the answer is empty, and ended for {word:?}");
                 return Err(Fault::new(ProviderFault::Protocol, message));
             }
             if stop != StopReason::Length {
@@ -360,11 +383,20 @@ impl Draft {
             _ if self.lost.is_some() => Ended::WithLoss,
             StopReason::EndTurn | StopReason::ToolUse | StopReason::ProseCall => Ended::Whole,
             StopReason::Length => Ended::ForLength,
+            StopReason::Other => Ended::ForUnknown,
             _ => Ended::WithoutMarker,
         };
         let calls = mem::replace(&mut self.calls, Assembly::new("")).finish(ended);
         let mut calls = calls.into_iter().map(|mut call| {
             call.name = self.names.back(&call.name).to_owned();
+            if let (Some(word), Arguments::Malformed { error, .. }) =
+                (self.stop_word.as_deref(), &mut call.arguments)
+                && ended == Ended::ForUnknown
+            {
+                *error = format!(
+                    "the answer ended for {word:?}, which is no reason that is known, so the call may be cut"
+                );
+            }
             Part::ToolCall(call)
         });
         let parts = mem::take(&mut self.parts).into_iter().filter_map(|part| match part {

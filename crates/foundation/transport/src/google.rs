@@ -254,8 +254,9 @@ impl GeminiReader {
                     let fault = Fault::new(ProviderFault::Protocol, message).with_body(data);
                     return Err(Fault { code: Some(reason.to_owned()), ..fault });
                 }
-                draft.stop = Some(stop_reason(reason));
-                heard = Heard::Progress;
+                if draft.stop_for(reason) {
+                    heard = Heard::Progress;
+                }
             }
         }
         Ok(heard)
@@ -290,24 +291,6 @@ impl GeminiReader {
             self.calls += 1;
         }
         said
-    }
-}
-
-fn stop_reason(reason: &str) -> StopReason {
-    match reason {
-        "STOP" => StopReason::EndTurn,
-        "MAX_TOKENS" => StopReason::Length,
-        "SAFETY"
-        | "RECITATION"
-        | "BLOCKLIST"
-        | "PROHIBITED_CONTENT"
-        | "SPII"
-        | "MODEL_ARMOR"
-        | "IMAGE_SAFETY"
-        | "IMAGE_PROHIBITED_CONTENT"
-        | "IMAGE_RECITATION" => StopReason::ContentFilter,
-        // A reason that nobody knows does not vouch that the answer is whole.
-        _ => StopReason::Missing,
     }
 }
 

@@ -159,6 +159,7 @@ pub mod scripted; // A provider that answers from a script.
 mod seams;
 mod shape; // Events that differ from the one before in their text alone.
 pub mod sse; // Server-sent events from bytes; usable alone.
+mod stop; // Why an answer ended, by the words of servers.
 pub mod structured; // Answers that follow a schema.
 pub mod text_calls; // Tool calls that a model wrote as text; usable alone.
 mod tool_names;

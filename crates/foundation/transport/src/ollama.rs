@@ -161,19 +161,12 @@ impl OllamaReader {
         // A server leaves the first count out for a prompt that it held already.
         let (input, output) = (line.prompt_eval_count, line.eval_count);
         draft.counted(Counts { input, output, ..Counts::default() });
-        draft.stop = Some(stop_reason(line.done_reason.as_deref()));
+        // Servers of before the field end without it.
+        if !draft.stop_for(line.done_reason.as_deref().unwrap_or_default()) {
+            draft.stop = Some(StopReason::EndTurn);
+        }
         draft.ended = true;
         Ok(Heard::End)
-    }
-}
-
-fn stop_reason(reason: Option<&str>) -> StopReason {
-    match reason {
-        // Servers of before the field end without it.
-        None | Some("" | "stop") => StopReason::EndTurn,
-        Some("length") => StopReason::Length,
-        // The model was loaded or let go, and nothing was answered; or a reason that nobody knows.
-        Some(_) => StopReason::Missing,
     }
 }
 

@@ -5,7 +5,7 @@
 mod chunk;
 mod request;
 
-use formwork_protocols::{ProviderFault, model::StopReason};
+use formwork_protocols::ProviderFault;
 
 pub(crate) use request::{Shown, outgoing, result_text, shown_by, v1};
 
@@ -128,23 +128,12 @@ fn take_choices(chunk: &Chunk<'_>, data: &str, draft: &mut Draft) -> Result<Hear
             heard = Heard::Progress;
         }
         if let Some(reason) = &choice.finish_reason {
-            draft.stop = Some(stop_reason(reason.as_str()));
-            heard = Heard::Progress;
+            if draft.stop_for(reason.as_str()) {
+                heard = Heard::Progress;
+            }
         }
     }
     Ok(heard)
-}
-
-fn stop_reason(reason: &str) -> StopReason {
-    match reason {
-        "stop" | "eos" | "eos_token" | "stop_sequence" | "end_turn" => StopReason::EndTurn,
-        "tool_calls" | "function_call" | "tool_use" => StopReason::ToolUse,
-        "length" | "max_tokens" | "model_length" => StopReason::Length,
-        "content_filter" => StopReason::ContentFilter,
-        "refusal" => StopReason::Refusal,
-        // A reason that nobody knows does not vouch that the answer is whole.
-        _ => StopReason::Missing,
-    }
 }
 
 /// Splits OpenAI's counts, in which cached tokens are part of the prompt and reasoning part of the completion.

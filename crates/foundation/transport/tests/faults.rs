@@ -560,6 +560,17 @@ async fn a_tool_with_a_dot_in_its_name_is_called_by_its_own_name() {
     assert_eq!(answer.message.tool_calls().next().unwrap().name, "fs.read");
 }
 
+#[tokio::test]
+async fn an_answer_that_ends_for_a_reason_nobody_knows_is_paid_once() {
+    let server = Server::start().await.unwrap();
+    server.reply(CHAT, Reply::sse(chunks(&[says("hello"), stops("because_i_said_so")])));
+
+    let answer = client(endpoint(&server)).complete(request(), Cancel::new()).await.unwrap();
+
+    assert_eq!((answer.stop, answer.tries), (StopReason::Other, 1));
+    assert_eq!(answer.message.to_text(), "hello");
+}
+
 /// How an answer of this text ends that was offered a tool.
 async fn ended(text: &str, choice: ToolChoice) -> StopReason {
     let server = Server::start().await.unwrap();

@@ -899,6 +899,39 @@ async fn an_answer_that_no_amount_can_pay_is_an_error_and_not_the_largest_amount
 }
 
 #[tokio::test]
+async fn words_that_end_for_a_reason_nobody_knows_are_the_answer() {
+    let answers = [Answer::Says(vec![text("done")], StopReason::Other)];
+    let world = World::new(answers, vec![]).await;
+    let mut session = world.start();
+
+    let end = world.run(&mut session).await;
+
+    let SessionEnd::Claimed { claim, .. } = end else { panic!("{end:?}") };
+    assert_eq!(claim.summary, "done");
+}
+
+#[tokio::test]
+async fn calls_that_end_for_a_reason_nobody_knows_are_not_made_and_not_asked_for_again() {
+    let arguments = Arguments::Malformed {
+        text: "{\"path\":\"a\"}".to_owned(),
+        error: "the answer ended for \"because\", which is no reason that is known".to_owned(),
+    };
+    let cut = ToolCall { id: "a".to_owned(), name: "read".to_owned(), arguments };
+    let answers = [Answer::Says(vec![Part::ToolCall(cut)], StopReason::Other)];
+    let world = World::new(answers, vec![read()]).await;
+    let mut session = world.start();
+
+    let end = world.run(&mut session).await;
+
+    let SessionEnd::ProviderFailed(error) = end else { panic!("{end:?}") };
+    assert_eq!(
+        error.message,
+        "no call of an answer is made: the answer ended for \"because\", which is no reason that is known"
+    );
+    assert_eq!(world.script.asked.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn a_call_that_no_amount_can_pay_is_not_sent() {
     let mut world = World::new([says("hello")], vec![]).await;
     world.spec.model.ceiling.output = formwork_protocols::Usd::MAX;

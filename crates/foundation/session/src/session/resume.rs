@@ -384,7 +384,8 @@ impl Found {
                 | StopReason::ContentFilter
                 | StopReason::Missing
                 | StopReason::Gap
-                | StopReason::ProseCall => true,
+                | StopReason::ProseCall
+                | StopReason::Other => true,
                 _ => false,
             };
             is_last && is_broken && self.calls.is_empty()

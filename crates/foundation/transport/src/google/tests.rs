@@ -112,25 +112,6 @@ fn a_stream_that_ends_early_is_a_fault_of_the_connection() {
 }
 
 #[test]
-fn every_finish_reason_says_whether_the_answer_is_whole() {
-    for (reason, stop) in [
-        ("STOP", StopReason::EndTurn),
-        ("MAX_TOKENS", StopReason::Length),
-        ("SAFETY", StopReason::ContentFilter),
-        ("RECITATION", StopReason::ContentFilter),
-        ("BLOCKLIST", StopReason::ContentFilter),
-        ("PROHIBITED_CONTENT", StopReason::ContentFilter),
-        ("SPII", StopReason::ContentFilter),
-        ("LANGUAGE", StopReason::Missing),
-        ("OTHER", StopReason::Missing),
-        ("UNEXPECTED_TOOL_CALL", StopReason::Missing),
-        ("FINISH_REASON_UNSPECIFIED", StopReason::Missing),
-    ] {
-        assert_eq!(stop_reason(reason), stop, "{reason}");
-    }
-}
-
-#[test]
 fn an_answer_in_one_piece_or_in_a_list_is_read_like_its_stream() {
     let chunks = TOOLS.lines().filter_map(|line| line.strip_prefix("data: "));
     let list = format!("[{}]", chunks.collect::<Vec<_>>().join(",\n"));

@@ -142,6 +142,7 @@ impl Answer {
             StopReason::EndTurn if !calls.is_empty() => done.stop = StopReason::ToolUse,
             StopReason::Length => cut(&mut calls, "the answer met its limit of output tokens"),
             StopReason::Missing => cut(&mut calls, "the answer ended without its end marker"),
+            StopReason::Other => cut(&mut calls, "the answer ended for a reason that is not known"),
             StopReason::Gap => cut(&mut calls, "a part of the answer was lost on its way"),
             _ => {}
         }
