@@ -11,6 +11,8 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
+use crate::mend::mended;
+
 /// The key of a field. One with an escape is no key that a wire knows, and is passed over as an empty one.
 struct Key<'a>(&'a str);
 
@@ -316,7 +318,10 @@ pub(crate) fn arguments(raw: Option<&RawValue>) -> Option<Cow<'_, str>> {
     match raw?.get() {
         "null" => None,
         text if text.starts_with('"') => {
-            serde_json::from_str::<Str<'_>>(text).ok().map(|text| text.0)
+            serde_json::from_str::<Str<'_>>(text).ok().map(|text| text.0).or_else(|| {
+                let mended = mended(text)?;
+                serde_json::from_str::<String>(&mended).ok().map(Cow::Owned)
+            })
         }
         json => Some(json.into()),
     }

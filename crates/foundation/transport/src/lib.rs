@@ -147,6 +147,7 @@ mod google;
 mod info; // What a server says of itself and its models.
 pub mod limit; // How large an answer may become.
 pub mod media; // Images and documents, looked at before they are sent.
+mod mend; // JSON that is refused for half a character.
 mod ollama;
 mod openai_chat;
 mod openai_responses;

@@ -12,6 +12,7 @@ use std::ops::Range;
 use crate::{
     draft::Draft,
     fault::Fault,
+    mend,
     usage::Counts,
     wire::{Heard, Reader},
 };
@@ -63,7 +64,16 @@ impl Shaped {
         }
         draft.count_now();
         let before = draft.changes();
-        let heard = self.wire.event(name, data, draft)?;
+        let mut heard = self.wire.event(name, data, draft)?;
+        if heard == Heard::Undecodable
+            && let Some(mended) = mend::mended(data)
+        {
+            heard = match self.wire.event(name, &mended, draft)? {
+                // Its words stand otherwise in the event that came.
+                Heard::Words => Heard::Progress,
+                heard => heard,
+            };
+        }
         if heard != Heard::Words {
             if heard == Heard::Undecodable {
                 draft.lose("an event could not be read");
@@ -82,7 +92,8 @@ impl Shaped {
     /// # Errors
     /// When it is no answer, or the server reports that it failed.
     pub(crate) fn whole(&mut self, body: &str, draft: &mut Draft) -> Result<(), Fault> {
-        self.wire.whole(body, draft)
+        let mended = mend::mended(body);
+        self.wire.whole(mended.as_deref().unwrap_or(body), draft)
     }
 }
 

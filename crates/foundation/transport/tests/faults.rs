@@ -571,6 +571,25 @@ async fn an_answer_that_ends_for_a_reason_nobody_knows_is_paid_once() {
     assert_eq!(answer.message.to_text(), "hello");
 }
 
+#[tokio::test]
+async fn a_whole_answer_behind_a_byte_order_mark_is_read_however_it_is_named_and_cut() {
+    let whole = json!({ "choices": [{
+        "index": 0, "message": { "content": "whole" }, "finish_reason": "stop",
+    }] });
+    for kind in ["application/json", "text/plain"] {
+        let server = Server::start().await.unwrap();
+        let mut reply = Reply::new(200).header("content-type", kind);
+        for piece in [&b"\xef"[..], b"\xbb\xbf ", whole.to_string().as_bytes()] {
+            reply = reply.chunk(piece);
+        }
+        server.reply(CHAT, reply);
+
+        let answer = client(endpoint(&server)).complete(request(), Cancel::new()).await.unwrap();
+
+        assert_eq!(answer.message.to_text(), "whole", "{kind}");
+    }
+}
+
 /// How an answer of this text ends that was offered a tool.
 async fn ended(text: &str, choice: ToolChoice) -> StopReason {
     let server = Server::start().await.unwrap();

@@ -26,6 +26,9 @@ use crate::{
 /// The largest event that is read; an image in base64 fits.
 const EVENT_LIMIT: usize = 32 * 1024 * 1024;
 
+/// The bytes of a byte order mark.
+const BOM: [u8; 3] = [0xef, 0xbb, 0xbf];
+
 /// What a compressed body begins with.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -224,10 +227,13 @@ impl Reading {
         Err(self.failure(Fault::new(ProviderFault::Timeout, message)))
     }
 
-    fn take(&mut self, bytes: &[u8], request: &ModelRequest) -> Result<(), Failure> {
+    fn take(&mut self, mut bytes: &[u8], request: &ModelRequest) -> Result<(), Failure> {
         if matches!(self.framing, Framing::Unknown) {
-            let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
-            self.framing = match first {
+            let blank = |byte: &u8| byte.is_ascii_whitespace() || BOM.contains(byte);
+            let first = bytes.iter().position(|byte| !blank(byte));
+            // What stands before is no part of an answer, and may have come alone.
+            bytes = first.and_then(|at| bytes.get(at..)).unwrap_or_default();
+            self.framing = match bytes.first() {
                 None => return Ok(()),
                 Some(b'{' | b'[' | b'<') => Framing::Whole(Vec::new()),
                 Some(_) => Framing::Frames(Frames::events(EVENT_LIMIT)),
