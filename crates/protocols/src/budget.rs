@@ -1,6 +1,9 @@
 //! What work may cost, what it did cost, and the seam that holds the two together.
 
-use std::ops::{Add, AddAssign};
+use std::{
+    fmt,
+    ops::{Add, AddAssign},
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -354,6 +357,19 @@ pub struct Crossing {
     pub exhausted: bool,
 }
 
+impl fmt::Display for Crossing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { used, limit, .. } = self;
+        match self.cap {
+            Cap::Usd => write!(f, "${used} of ${limit} used"),
+            Cap::Wall => write!(f, "{used} of {limit} of its time used"),
+            cap @ (Cap::Tokens | Cap::Rounds | Cap::ToolCalls) => {
+                write!(f, "{used} of {limit} {} used", unit(cap))
+            }
+        }
+    }
+}
+
 /// What the tightest budget on the path to the root still holds; absent where nothing caps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the fields are those of a budget")]
@@ -412,6 +428,26 @@ mod tests {
             Usage { input: 1_000, cache_read: 10_000, cache_write: 100, output: 50, reasoning: 7 };
 
         assert_eq!(price.cost(&usage).to_string(), "0.00723");
+    }
+
+    #[test]
+    fn a_crossed_line_is_told_with_its_unit() {
+        let told = |cap, used: &str, limit: &str| {
+            let (used, limit) = (used.to_owned(), limit.to_owned());
+            Crossing {
+                task: TaskId::from_uuid(uuid::Uuid::nil()),
+                cap,
+                used,
+                limit,
+                exhausted: false,
+            }
+            .to_string()
+        };
+
+        assert_eq!(told(Cap::Usd, "18", "0.1"), "$18 of $0.1 used");
+        assert_eq!(told(Cap::Tokens, "90", "100"), "90 of 100 tokens used");
+        assert_eq!(told(Cap::Rounds, "2", "2"), "2 of 2 model calls used");
+        assert_eq!(told(Cap::Wall, "50s", "1m"), "50s of 1m of its time used");
     }
 
     #[test]

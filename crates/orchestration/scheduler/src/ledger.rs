@@ -411,7 +411,7 @@ impl Ledger for Accounts {
         });
         for crossing in crossings.iter().filter(|crossing| crossing.exhausted) {
             if let Some(&place) = book.places.get(&crossing.task) {
-                let detail = format!("{} of {} used", crossing.used, crossing.limit);
+                let detail = crossing.to_string();
                 book.note(place, (crossing.cap, detail), true);
             }
         }

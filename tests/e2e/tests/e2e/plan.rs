@@ -97,7 +97,7 @@ async fn policies_decide_at_the_end_of_a_budget(world: World) {
     assert_eq!(free, (Some(0), 4, "completed".to_owned()));
     let told = world.events("budget.exhausted").await;
     assert_eq!(told.len(), 1, "{told:#?}");
-    assert_eq!(told[0]["data"]["detail"], "2 of 2 used");
+    assert_eq!(told[0]["data"]["detail"], "2 of 2 model calls used");
 
     let blocked = goes_on(&world, "").await;
     assert_eq!(blocked, (Some(2), 4 + 2, "budget_exhausted".to_owned()));

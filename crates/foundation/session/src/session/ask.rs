@@ -472,7 +472,7 @@ impl Session {
     pub(super) fn put_crossings(&mut self, crossings: Vec<Crossing>) {
         for crossing in crossings {
             let body = if crossing.exhausted {
-                let detail = format!("{} of {} used", crossing.used, crossing.limit);
+                let detail = crossing.to_string();
                 EventBody::BudgetExhausted(BudgetExhausted {
                     task: crossing.task,
                     cap: crossing.cap,

@@ -84,9 +84,7 @@ impl Receipts {
             EventBody::SessionSteered(_) => plain("has heard you".to_owned()),
             EventBody::SessionReprompted(told) => plain(told.to_string()),
             EventBody::ContextCompacted(done) => plain(done.to_string()),
-            EventBody::BudgetWarned(crossing) => {
-                plain(format!("{} of {} used", crossing.used, crossing.limit))
-            }
+            EventBody::BudgetWarned(crossing) => plain(crossing.to_string()),
             EventBody::BudgetExhausted(exhausted) => bad(exhausted.detail.clone()),
             _ => return None,
         })

@@ -222,9 +222,7 @@ impl<W: Write> Live<W> {
                 (Mark::Plain, line(format!("{}; asks {} in its place", fell.error, fell.to)))
             }
             EventBody::ModelFailed(failed) => (Mark::Bad, line(failed.error.to_string())),
-            EventBody::BudgetWarned(crossing) => {
-                (Mark::Plain, line(format!("{} of {} used", crossing.used, crossing.limit)))
-            }
+            EventBody::BudgetWarned(crossing) => (Mark::Plain, line(crossing.to_string())),
             EventBody::BudgetExhausted(exhausted) => (Mark::Bad, line(exhausted.detail.clone())),
             EventBody::InstructionsLoaded(loaded) => {
                 let cut = if loaded.cut { ", in part" } else { "" };

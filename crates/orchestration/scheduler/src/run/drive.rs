@@ -504,6 +504,6 @@ fn crossed(crossing: Crossing) -> EventBody {
     if !crossing.exhausted {
         return EventBody::BudgetWarned(crossing);
     }
-    let detail = format!("{} of {} used", crossing.used, crossing.limit);
+    let detail = crossing.to_string();
     EventBody::BudgetExhausted(BudgetExhausted { task: crossing.task, cap: crossing.cap, detail })
 }
