@@ -42,7 +42,7 @@ pub(crate) struct Guard {
     /// Turns with calls since one of them changed something.
     idle: u32,
     /// The error that is all that the last turns brought, and how many of them.
-    error: Option<(String, u32)>,
+    error: Option<(Failed, u32)>,
 }
 
 /// What becomes of a call.
@@ -71,7 +71,16 @@ pub(crate) struct Came {
     /// Whether one of them may have changed something.
     pub(crate) changed: bool,
     /// The error that each of them ended with, where it is the same for all.
-    pub(crate) error: Option<String>,
+    pub(crate) error: Option<Failed>,
+}
+
+/// The error of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failed {
+    /// By what it is the same error as another: numbers differ from try to try where the error does not.
+    bare: String,
+    /// As it was told.
+    told: String,
 }
 
 impl Came {
@@ -79,20 +88,17 @@ impl Came {
     pub(crate) fn of<'a>(results: impl IntoIterator<Item = (&'a ToolCall, &'a str, bool)>) -> Self {
         let mut errors = results.into_iter().map(|(call, content, is_error)| {
             is_error.then(|| {
-                // Numbers differ from try to try where the error does not.
-                let bare = |it: char| !it.is_ascii_digit();
-                let line: String = content
-                    .lines()
-                    .next()
-                    .unwrap_or_default()
-                    .chars()
-                    .filter(|it| bare(*it))
-                    .collect();
-                format!("{}: {}", call.name, text::head(&line, ERROR_BYTES))
+                let line = content.lines().next().unwrap_or_default();
+                let bare: String = line.chars().filter(|it| !it.is_ascii_digit()).collect();
+                let named =
+                    |line: &str| format!("{}: {}", call.name, text::head(line, ERROR_BYTES));
+                Failed { bare: named(&bare), told: named(line) }
             })
         });
         let first = errors.next().flatten();
-        let error = first.filter(|first| errors.all(|other| other.as_ref() == Some(first)));
+        let error = first.filter(|first| {
+            errors.all(|other| other.is_some_and(|other| other.bare == first.bare))
+        });
         Self { usable: true, changed: false, error }
     }
 }
@@ -159,7 +165,7 @@ impl Guard {
         self.unusable = if came.usable { 0 } else { self.unusable.saturating_add(1) };
         self.idle = if came.changed { 0 } else { self.idle.saturating_add(1) };
         self.error = came.error.map(|error| match self.error.take() {
-            Some((before, seen)) if before == error => (error, seen.saturating_add(1)),
+            Some((before, seen)) if before.bare == error.bare => (error, seen.saturating_add(1)),
             _ => (error, 1),
         });
         let first = calls.first().map_or("", |call| call.name.as_str());
@@ -195,7 +201,10 @@ impl Guard {
         {
             return stuck(
                 StuckPattern::RepeatedErrors,
-                format!("{seen} turns in a row brought nothing but one error: {error}"),
+                format!(
+                    "{seen} turns in a row brought nothing but one error, the last time {}",
+                    error.told
+                ),
             );
         }
         let most = self.rules.no_artifact.filter(|most| self.idle >= *most)?;

@@ -159,10 +159,11 @@ fn each_pattern_ends_the_session_by_its_name() {
     let ends: Vec<_> = (0..3)
         .map(|at| {
             let (call, came) = failed(at);
-            guard.close_turn(&[call], came).map(|stuck| stuck.pattern)
+            guard.close_turn(&[call], came).map(|stuck| (stuck.pattern, stuck.detail))
         })
         .collect();
-    assert_eq!(ends, [None, None, Some(StuckPattern::RepeatedErrors)]);
+    let told = "3 turns in a row brought nothing but one error, the last time edit: error: no match in line 2";
+    assert_eq!(ends, [None, None, Some((StuckPattern::RepeatedErrors, told.to_owned()))]);
 
     let mut guard = Guard::new(rules);
     let looked = Came { usable: true, ..Came::default() };
