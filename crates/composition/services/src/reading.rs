@@ -15,15 +15,15 @@ use formwork_write_safety::Root;
 pub const LARGEST: u64 = 4 * 1024 * 1024;
 
 /// How many bytes of a file are shown to a model with what it is asked.
-const SHOWN: u64 = 32 * 1024;
+pub(crate) const SHOWN: u64 = 32 * 1024;
 
 /// The largest image or document that is shown, in bytes: the most that any provider takes of one.
 const LARGEST_SHOWN: u64 = 24 * 1024 * 1024;
 
 /// A file as a model is shown it.
 pub(crate) enum Shown {
-    /// Its text, up to a bound.
-    Text(String),
+    /// Its text, up to a bound, and how many bytes it has where that is more.
+    Text { text: String, cut: Option<u64> },
     /// It, whole: an image or a document.
     Attached(Attachment),
 }
@@ -41,7 +41,8 @@ pub(crate) fn attached(root: &Root, path: &str) -> Result<Shown, String> {
     };
     more(&mut bytes, SHOWN)?;
     let Some(begins) = media::begins_as(&bytes) else {
-        return text(path, &bytes, length).map(Shown::Text);
+        let text = text(path, &bytes, length)?;
+        return Ok(Shown::Text { text, cut: (length > SHOWN).then_some(length) });
     };
     if length > LARGEST_SHOWN {
         return Err(format!(

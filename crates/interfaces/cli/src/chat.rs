@@ -37,7 +37,6 @@ use crate::{
     terminal::{Format, Terminal},
     view::visible,
 };
-pub(crate) use commands::attached_files;
 use commands::{Wanted, complete, read};
 use editor::{Editor, Typed};
 use markdown::{bold, dim};

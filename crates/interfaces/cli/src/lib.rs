@@ -16,6 +16,7 @@ pub mod args; // What may be written.
 mod asking; // What a person is asked.
 mod chat; // A conversation at the terminal.
 mod fault; // How a verb fails.
+mod mentions; // Files that a text names.
 mod settings; // Folders, config files and the environment.
 mod terminal; // Where output goes.
 mod verbs; // What is done.

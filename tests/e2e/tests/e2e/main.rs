@@ -61,6 +61,7 @@ mod rounds; // Edit, test, lint, review, until all of it passes.
 mod rules; // What agents are held to.
 mod secrets; // Where keys never are.
 mod text_calls; // Calls in words, reminders, and models without tools.
+mod told; // What a person is told.
 mod tools; // Tools that reach further than a file, and those that a workspace brings along.
 mod trust; // What a project may say.
 mod undo; // Back to what was there, however a run ended.

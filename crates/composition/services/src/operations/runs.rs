@@ -308,6 +308,7 @@ async fn prepare(
     }
     let mut goes_on = None;
     let mut hand = None;
+    let mut notes = Vec::new();
     let (mut integrates, mut given, mut named) = (None, None, None);
     let mut stands_on = Hashes::new();
     let connected = formwork.models(&config);
@@ -327,7 +328,7 @@ async fn prepare(
         }
         Work::Turn { mut prompt, agent, after, compact, attach } => {
             goes_on = turns::after(formwork, after, compact).await?;
-            let attached = attach::read(formwork, &mut prompt, &attach)?;
+            let attached = attach::read(formwork, &mut prompt, &attach, &mut notes)?;
             let mut plan = turns::plan(prompt, agent);
             plan.attach(attached);
             (formwork.agents()?, plan)
@@ -361,7 +362,7 @@ async fn prepare(
             (formwork.agents()?, review::plan(formwork, change, prompt, agent).await?)
         }
         Work::Task { mut prompt, agent, checks, spec, attach } => {
-            let attached = attach::read(formwork, &mut prompt, &attach)?;
+            let attached = attach::read(formwork, &mut prompt, &attach, &mut notes)?;
             let mut plan = single(setup::mode(&config), prompt, agent, checks);
             plan.attach(attached);
             if let Some(path) = &spec {
@@ -389,7 +390,7 @@ async fn prepare(
         chosen.insert(name.clone(), AgentSetup { agent, model, summary });
     }
     let model_of = |name: &AgentName| chosen.get(name).map(|own| own.model.clone());
-    let notes = attach::held(&plan, &models, model_of).await?;
+    notes.extend(attach::held(&plan, &models, model_of).await?);
     let (trusted, untrusted) = custom::trusted(formwork.workspace(), formwork.state())?;
     let mut helpers = BTreeSet::new();
     // Whom a plan asks for is known once it is there.

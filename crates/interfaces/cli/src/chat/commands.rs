@@ -129,25 +129,6 @@ fn common(texts: &[String]) -> Option<String> {
     Some(formwork_protocols::text::head(first, end).to_owned())
 }
 
-/// Returns the files that a text names by `@path`, each once.
-fn attached(text: &str) -> Vec<&str> {
-    let mut paths = Vec::new();
-    for word in text.split_whitespace() {
-        let Some(path) = word.strip_prefix('@') else { continue };
-        let path = path.trim_end_matches([',', '.', ':', ';', ')', '?', '!']);
-        if !path.is_empty() && !paths.contains(&path) {
-            paths.push(path);
-        }
-    }
-    paths
-}
-
-/// Returns those of them that are files of the workspace: `@ada` may be a name.
-pub(crate) fn attached_files(text: &str, workspace: &Path) -> Vec<String> {
-    let is_file = |path: &&str| workspace.join(path).is_file();
-    attached(text).into_iter().filter(is_file).map(str::to_owned).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,10 +163,5 @@ mod tests {
         assert_eq!(found, ["@src/lib.rs", "@src/line.rs"]);
         assert_eq!(complete("@../").1, [""; 0]);
         assert_eq!(complete("@.e").0.as_deref(), Some("@.env"));
-    }
-
-    #[test]
-    fn files_are_attached_once_each() {
-        assert_eq!(attached("See @src/lib.rs, and @src/lib.rs. Mail a@b.c"), ["src/lib.rs"]);
     }
 }

@@ -13,7 +13,6 @@ use futures::{StreamExt as _, stream::BoxStream};
 
 use super::{
     Chat,
-    commands::attached_files,
     editor::Typed,
     markdown::{Markdown, dim, painted},
     receipts::Receipts,
@@ -22,6 +21,7 @@ use super::{
 use crate::{
     asking::{self, Open, Reading},
     fault::Fault,
+    mentions::mentions,
     view::visible,
 };
 
@@ -45,7 +45,11 @@ struct Shown {
 impl Chat {
     /// Asks, and shows the answer until it ends.
     pub(super) async fn turn(&mut self, text: String) -> Result<(), Fault> {
-        let attach = attached_files(&text, self.formwork.workspace());
+        let named = mentions(&text, self.formwork.workspace());
+        for missed in &named.missed {
+            self.say(&painted(&visible(missed), Color::Yellow, self.color))?;
+        }
+        let attach = named.files;
         let happening = self.formwork.store().watch();
         let params = StartParams {
             work: Work::Turn {

@@ -30,11 +30,11 @@ use super::report::{self, Report};
 use crate::{
     args::{Global, OneTask, Run, RunOptions, SandboxArg},
     asking::{self, Desk, Open, Reading},
-    chat::attached_files,
     fault::Fault,
+    mentions::mentions,
     settings::{Need, Settings},
     terminal::{Format, Progress, Terminal, complain, harmless},
-    view::Live,
+    view::{Live, visible},
 };
 
 /// How often the live tree is drawn anew while nothing happens, so that its times go on.
@@ -558,7 +558,13 @@ fn params(settings: &Settings, task: Task, options: &RunOptions) -> Result<Start
         Task::Words(ref prompt) | Task::Piped(ref prompt) => {
             let attach = match &task {
                 Task::Piped(_) => Vec::new(),
-                _ => attached_files(prompt, &settings.workspace),
+                _ => {
+                    let named = mentions(prompt, &settings.workspace);
+                    for missed in &named.missed {
+                        complain(&format!("{}\n", visible(missed)));
+                    }
+                    named.files
+                }
             };
             let (agent, spec) = (options.agent.clone(), options.spec.clone());
             Work::Task { prompt: prompt.clone(), agent, checks, spec, attach }

@@ -5,13 +5,19 @@ use std::collections::BTreeSet;
 use formwork_protocols::{AgentName, Attachment, Body, model::TAKES_NO_IMAGES};
 use formwork_scheduler::workflow::Plan;
 
-use crate::{Error, Formwork, models::Models, reading, reading::Shown};
+use crate::{
+    Error, Formwork,
+    models::Models,
+    reading,
+    reading::{SHOWN, Shown},
+};
 
 /// How many images and documents are shown with one thing asked, and how many bytes they may have together: what the
 /// strictest provider takes of a request, with room for what is said after it.
 const MOST: (usize, u64) = (20, 14 * 1024 * 1024);
 
-/// Reads the files that are to be shown: the text of each text is added to the prompt, all others are returned.
+/// Reads the files that are to be shown: the text of each text is added to the prompt, all others are returned. What a person has
+/// to know of it is added to `notes`: which texts are shown in part.
 ///
 /// # Errors
 /// [`Error::Attached`] names the first that cannot be shown, and why.
@@ -19,6 +25,7 @@ pub(super) fn read(
     formwork: &Formwork,
     prompt: &mut String,
     paths: &[String],
+    notes: &mut Vec<String>,
 ) -> Result<Vec<Attachment>, Error> {
     let mut attached = Vec::new();
     let (most, most_bytes) = MOST;
@@ -27,7 +34,12 @@ pub(super) fn read(
     for path in paths.iter().filter(|path| seen.insert(path.as_str())) {
         let refused = |reason| Error::Attached { path: path.clone(), reason };
         match reading::attached(&formwork.inner.root, path).map_err(refused)? {
-            Shown::Text(text) => prompt.push_str(&text),
+            Shown::Text { text, cut } => {
+                prompt.push_str(&text);
+                notes.extend(cut.map(|all| {
+                    format!("{path} is shown in part: the first {SHOWN} of its {all} bytes")
+                }));
+            }
             Shown::Attached(attachment) => {
                 bytes = bytes.saturating_add(attachment.bytes);
                 if attached.len() >= most {

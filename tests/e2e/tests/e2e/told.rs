@@ -1,0 +1,36 @@
+//! What a person is told: files that are not there, outputs that cannot be printed, names that a model has made.
+
+use crate::{
+    answers::says,
+    world::World,
+};
+
+#[tokio::test]
+async fn a_named_file_that_is_not_there_is_told_of_before_the_model_is_asked() {
+    let world = World::new().await;
+    world.repo.write("missing.txt", "Here.\n").unwrap();
+    world.server.reply(&World::chat("one"), says("I cannot tell."));
+
+    let ended =
+        world.run(["ask", "@ada of a@b.c: what does @mising.txt do, as a @dataclass?"]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let told =
+        "there is no file mising.txt, and nothing is attached for it; did you mean @missing.txt?";
+    let lines: Vec<_> =
+        ended.stderr.lines().filter(|line| line.contains("there is no file")).collect();
+    assert_eq!(lines, [told], "{ended:#?}");
+}
+
+#[tokio::test]
+async fn a_text_of_which_a_part_is_shown_is_told_with_both_sizes() {
+    let world = World::new().await;
+    world.repo.write("big.txt", "word\n".repeat(20_000)).unwrap();
+    world.server.reply(&World::chat("one"), says("Words."));
+
+    let ended = world.run(["ask", "What is in @big.txt?"]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let told = "big.txt is shown in part: the first 32768 of its 100000 bytes\n";
+    assert!(ended.stderr.contains(told), "{ended:#?}");
+}
