@@ -37,6 +37,7 @@ use crate::{
     fault::Fault,
     settings::{Need, Settings},
     terminal::{Format, Terminal},
+    view::{columns, visible},
 };
 
 /// Does what the command line says and returns the code to end with.
@@ -153,8 +154,25 @@ fn unknown_verb(word: &str) -> Fault {
 }
 
 /// Writes a number with its noun.
-fn counted(number: u64, noun: &str) -> String {
+pub(crate) fn counted(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+/// Writes a name that a model, a server or a file has made as it stands in a table: within one line, and no longer than a line.
+fn cell(name: &str) -> String {
+    let shown = visible(name);
+    let fits = columns(&shown, CELL);
+    if fits.len() < shown.len() { format!("{fits}…") } else { shown }
+}
+
+/// How many columns a name has in a table at the most.
+const CELL: usize = 72;
+
+/// Writes what may have several lines behind a word: the lines after the first below it, so that none begins where a line of
+/// ours would.
+fn folded(text: &str, indent: usize) -> String {
+    let lines: Vec<String> = text.trim_end().lines().map(visible).collect();
+    lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
 /// Carries out work that waits: one thread where one is enough.
@@ -295,5 +313,20 @@ impl From<formwork_services::Error> for Fault {
             Some(hint) => fault.hint(hint),
             None => fault,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_somebody_made_cannot_forge_a_line_of_a_table() {
+        let forged = "fs_read\n  agents                       $0 in 0 calls";
+
+        assert_eq!(cell(forged).lines().count(), 1);
+        assert_eq!(cell("fs.read"), "fs.read");
+        assert_eq!(cell(&"f".repeat(100_000)).chars().count(), CELL + 1);
+        assert_eq!(folded("one\ntwo\u{1b}[2J\n", 4), "one\n    two\u{fffd}[2J");
     }
 }

@@ -1,7 +1,9 @@
 //! What a person is told: files that are not there, outputs that cannot be printed, names that a model has made.
 
+use serde_json::json;
+
 use crate::{
-    answers::says,
+    answers::{calls, ends, says},
     world::World,
 };
 
@@ -33,4 +35,29 @@ async fn a_text_of_which_a_part_is_shown_is_told_with_both_sizes() {
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     let told = "big.txt is shown in part: the first 32768 of its 100000 bytes\n";
     assert!(ended.stderr.contains(told), "{ended:#?}");
+}
+
+#[tokio::test]
+async fn a_name_that_a_model_has_made_forges_no_line_of_a_table() {
+    let world = World::new().await;
+    let chat = World::chat("one");
+    let forged = "fs_read\n  forged                       $0, 0 tokens in 0 calls\u{1b}[31m";
+    world.server.reply(&chat, calls(&[(forged, json!({ "path": "README.md" }))]));
+    world.server.reply(&chat, ends("Nothing."));
+
+    let ended = world.run(["run", "-m", "Look around."]).await;
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+
+    let task = world.json(["tasks", "list"]).await["tasks"][0]["path"].as_str().unwrap().to_owned();
+    let run = world.shown().await["run"]["run"].as_str().unwrap().to_owned();
+    let tables: [&[&str]; 4] =
+        [&["spend"], &["runs", "show"], &["tasks", "list"], &["tasks", "get", &run, &task]];
+    for table in tables {
+        let shown = world.run(table).await;
+        assert_eq!(shown.code, Some(0), "{shown:#?}");
+        let is_forged = |line: &str| line.trim_start().starts_with("forged");
+        assert!(!shown.stdout.lines().any(is_forged), "{shown:#?}");
+        assert!(!shown.stdout.contains('\u{1b}'), "{shown:#?}");
+    }
+    assert!(world.run(["spend"]).await.stdout.contains("fs_read\u{fffd}"));
 }

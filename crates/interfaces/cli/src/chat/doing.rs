@@ -152,7 +152,8 @@ impl Chat {
             }
         }
         let turns = self.turns.len();
-        self.say(&format!("{turns} turns · {tokens} tokens · ${cost}"))
+        let turns = crate::verbs::counted(turns as u64, "turn");
+        self.say(&format!("{turns} · {tokens} tokens · ${cost}"))
     }
 
     async fn resume(&mut self, behind: &str) -> Result<(), Fault> {
@@ -169,9 +170,9 @@ impl Chat {
             let asked = visible(chat.said.asked.lines().next().unwrap_or_default());
             let asked = crate::view::columns(&asked, 60);
             format!(
-                "  {}  {} turns, ${}, {}: {asked}\n",
+                "  {}  {}, ${}, {}: {asked}\n",
                 chat.last,
-                chat.turns.len(),
+                crate::verbs::counted(chat.turns.len() as u64, "turn"),
                 chat.cost,
                 chat.state
             )

@@ -82,7 +82,8 @@ fn conclude(terminal: &Terminal, findings: &[Finding]) -> Result<OutcomeCode, Fa
                 Grade::Weak => "·",
                 Grade::Broken => "✗",
             };
-            text.push_str(&format!("{mark} {:<10} {}\n", finding.about, finding.found));
+            let found = super::folded(&finding.found, 13);
+            text.push_str(&format!("{mark} {:<10} {found}\n", finding.about));
             if let Some(advice) = &finding.advice {
                 text.push_str(&format!("  {:<10} → {advice}\n", ""));
             }

@@ -161,7 +161,10 @@ fn endpoint(endpoint: &EndpointModels, row: fn(&ModelRow) -> String) -> String {
     );
     match &endpoint.error {
         Some(error) => out.push_str(&format!("\n  ✗ {}\n", visible(error))),
-        None => out.push_str(&format!(": {} models\n", endpoint.models.len())),
+        None => {
+            let models = super::counted(endpoint.models.len() as u64, "model");
+            out.push_str(&format!(": {models}\n"));
+        }
     }
     if let Some(other) = endpoint.answers_as {
         out.push_str(&format!("  · it answers as {other}\n"));
@@ -172,7 +175,8 @@ fn endpoint(endpoint: &EndpointModels, row: fn(&ModelRow) -> String) -> String {
 
 fn row(model: &ModelRow) -> String {
     let window = model.context_tokens.map_or_else(|| "?".to_owned(), |tokens| tokens.to_string());
-    format!("  {:<44} {window:>9} tokens  {}\n", model.model.to_string(), price(model.price))
+    let name = super::cell(&model.model.to_string());
+    format!("  {name:<44} {window:>9} tokens  {}\n", price(model.price))
 }
 
 /// The same, with all that its server says of it.

@@ -115,7 +115,8 @@ fn node_told(text: &mut String, node: &Node, task: &PlannedTask, goal: &Goal) {
         }
     };
     let role = node.role.map_or_else(String::new, |role| format!(" ({})", role.as_str()));
-    text.push_str(&format!("{}. {}: {}{role}{after}\n", task.turn, node.name, task.does));
+    let does = visible(&task.does);
+    text.push_str(&format!("{}. {}: {does}{role}{after}\n", task.turn, node.name));
     for line in node.prompt.trim_end().lines() {
         text.push_str(&format!("   | {}\n", visible(line)));
     }

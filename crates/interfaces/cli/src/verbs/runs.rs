@@ -131,7 +131,7 @@ pub(super) fn replay(
             match &replayed.divergence {
                 None => format!("run {run} went as it did{end}: {facts} compared\n"),
                 Some(parted) => {
-                    format!("run {run} parts in task {}: {}\n", parted.task, parted.what)
+                    format!("run {run} parts in task {}: {}\n", parted.task, visible(&parted.what))
                 }
             }
         })?;
@@ -144,19 +144,23 @@ fn compared_text(compared: &Compared) -> String {
     let mut text = String::new();
     for (which, spent) in [("first ", &compared.first), ("second", &compared.second)] {
         text.push_str(&format!(
-            "{which} {}  ${} in {} rounds, {} tokens, {} events: {}\n",
+            "{which} {}  ${} in {}, {} tokens, {} events: {}\n",
             spent.run,
             spent.cost,
-            spent.rounds,
+            super::counted(spent.rounds.into(), "round"),
             spent.usage.total(),
             spent.events,
-            spent.outcome
+            visible(&spent.outcome.to_string())
         ));
     }
     match &compared.divergence {
         None => text.push_str("they do not part\n"),
         Some(parted) => {
-            text.push_str(&format!("they part in task {}: {}\n", parted.task, parted.what));
+            text.push_str(&format!(
+                "they part in task {}: {}\n",
+                parted.task,
+                visible(&parted.what)
+            ));
         }
     }
     let stands = |stands: &Option<Stands>| match stands {
@@ -172,14 +176,15 @@ fn compared_text(compared: &Compared) -> String {
     };
     for pair in &compared.tasks {
         let (first, second) = (stands(&pair.first), stands(&pair.second));
-        text.push_str(&format!("task {}: {first} | {second}\n", pair.task));
+        text.push_str(&visible(&format!("task {}: {first} | {second}", pair.task)));
+        text.push('\n');
     }
     for pair in &compared.files {
         let left = |hash: Option<BlobHash>| {
             hash.map_or_else(|| "-".to_owned(), |hash| hash.to_string().chars().take(12).collect())
         };
         let (first, second) = (left(pair.first), left(pair.second));
-        text.push_str(&format!("file {}: {first} | {second}\n", pair.path));
+        text.push_str(&format!("file {}: {first} | {second}\n", visible(&pair.path)));
     }
     text
 }
@@ -188,10 +193,10 @@ fn compared_text(compared: &Compared) -> String {
 fn begun(forked: &Forked) -> String {
     let mut text = String::new();
     for path in &forked.restored {
-        text.push_str(&format!("  restored {path}\n"));
+        text.push_str(&format!("  restored {}\n", visible(path)));
     }
     for left in &forked.left {
-        text.push_str(&format!("  left {}: {}\n", left.path, left.reason));
+        text.push_str(&format!("  left {}: {}\n", visible(&left.path), visible(&left.reason)));
     }
     let Forked { run, from, seq, .. } = forked;
     text.push_str(&format!("run {run} goes on from event {seq} of run {from}\n"));
@@ -290,13 +295,13 @@ async fn resumable(formwork: &Formwork, caller: &Caller) -> Result<RunId, Fault>
 pub(super) fn show(detail: &RunDetail) -> String {
     let run = &detail.run;
     let mut text = format!(
-        "run {}\n  workflow  {}\n  workspace {}\n  state     {}{}\n  created   {}\n  spent     ${} in {} rounds, {} tokens\n  changed   {}\n  events    {}\n\n",
+        "run {}\n  workflow  {}\n  workspace {}\n  state     {}{}\n  created   {}\n  spent     ${} in {}, {} tokens\n  changed   {}\n  events    {}\n\n",
         run.run,
         run.name,
-        run.workspace,
+        visible(&run.workspace),
         run.state,
         match &run.reason {
-            Some(reason) => format!(": {reason}"),
+            Some(reason) => format!(": {}", super::folded(reason, 12)),
             None if detail.is_left => {
                 format!(": nobody works on it; `formwork runs resume {}` goes on", run.run)
             }
@@ -304,7 +309,7 @@ pub(super) fn show(detail: &RunDetail) -> String {
         },
         run.created,
         run.cost,
-        run.rounds,
+        super::counted(run.rounds.into(), "round"),
         run.usage.total(),
         super::counted(run.files_changed, "file"),
         run.events,
@@ -324,7 +329,12 @@ pub(super) fn show(detail: &RunDetail) -> String {
             let (count, cost): (u32, Usd) = calls.fold((0, Usd::ZERO), |(count, cost), call| {
                 (count + 1, cost.saturating_add(call.cost))
             });
-            text.push_str(&format!("  {model} at {endpoint}: {count} calls, ${cost}\n"));
+            text.push_str(&format!(
+                "  {} at {}: {}, ${cost}\n",
+                super::cell(model),
+                visible(endpoint),
+                super::counted(count.into(), "call")
+            ));
         }
     }
     if !detail.gates.is_empty() {
@@ -363,7 +373,8 @@ fn cost(detail: &RunDetail, task: &TaskRow) -> Usd {
 fn branch(detail: &RunDetail, parent: Option<TaskId>, depth: usize, text: &mut String) {
     for task in detail.tasks.iter().filter(|task| task.parent == parent) {
         let indent = "  ".repeat(depth);
-        text.push_str(&format!("{indent}{} {}  {}\n", sign(task), task.name, told(detail, task)));
+        let how = visible(&told(detail, task));
+        text.push_str(&format!("{indent}{} {}  {how}\n", sign(task), visible(task.name.as_str())));
         for check in detail.checks.iter().filter(|check| check.task == task.task) {
             let verdict = &check.verdict;
             let mark = if verdict.passed { "✓" } else { "✗" };
@@ -371,17 +382,18 @@ fn branch(detail: &RunDetail, parent: Option<TaskId>, depth: usize, text: &mut S
                 "{indent}    {mark} {} check {:?}: {}\n",
                 check.phase.as_str(),
                 verdict.check,
-                verdict.reason
+                visible(&verdict.reason)
             ));
             if let Some(output) = &verdict.evidence.output {
                 text.push_str(&format!("{indent}      output: formwork blob {output}\n"));
             }
             for step in &verdict.steps {
                 let (mark, what) = (if step.passed { "✓" } else { "✗" }, step.what.as_str());
-                text.push_str(&format!("{indent}      {mark} {what}: {}\n", step.reason));
+                let reason = visible(&step.reason);
+                text.push_str(&format!("{indent}      {mark} {what}: {reason}\n"));
             }
             for issue in &verdict.issues {
-                text.push_str(&format!("{indent}      {issue}\n"));
+                text.push_str(&format!("{indent}      {}\n", visible(&issue.to_string())));
             }
         }
         branch(detail, Some(task.task), depth + 1, text);

@@ -11,6 +11,7 @@ use crate::{
     fault::Fault,
     settings::Need,
     terminal::Terminal,
+    view::visible,
 };
 
 /// How many lines of an output are shown with its check, and how many of a claim.
@@ -67,10 +68,11 @@ fn list(listed: &Listed) -> String {
         };
         out.push_str(&format!(
             "{:<width$}  {:<8}  {}, {checks}, ${}  {how}\n",
-            summary.path,
-            task.body,
+            visible(&summary.path),
+            visible(&task.body),
             super::counted(task.attempts.into(), "attempt"),
             summary.total,
+            how = visible(&how),
         ));
     }
     out
@@ -80,7 +82,9 @@ fn list(listed: &Listed) -> String {
 fn show(detail: &TaskDetail) -> String {
     let task = &detail.task;
     let mut out = format!("task {}\n", detail.path);
-    let mut fact = |name: &str, value: String| out.push_str(&format!("  {name:<9} {value}\n"));
+    let mut fact = |name: &str, value: String| {
+        out.push_str(&format!("  {name:<9} {}\n", super::folded(&value, 12)));
+    };
     fact("id", task.task.to_string());
     let how = match &task.ending {
         Some(Ending::Completed) | None => task.state.to_string(),
@@ -109,7 +113,12 @@ fn show(detail: &TaskDetail) -> String {
     for attempt in &detail.attempts {
         let how = attempt.reason.as_deref().unwrap_or("goes on");
         let took = attempt.ended.map(|ended| format!(" in {}", ended.since(attempt.started)));
-        out.push_str(&format!("  {}{}: {how}\n", attempt.number, took.unwrap_or_default()));
+        out.push_str(&format!(
+            "  {}{}: {}\n",
+            attempt.number,
+            took.unwrap_or_default(),
+            super::folded(how, 4)
+        ));
     }
     if let Some(claim) = &detail.claim {
         out.push_str("\nclaim\n");
@@ -128,7 +137,8 @@ fn show(detail: &TaskDetail) -> String {
         out.push_str("\ntools\n");
     }
     for used in &detail.tools {
-        let mut line = format!("  {}: {}", used.tool, super::counted(used.calls, "call"));
+        let mut line =
+            format!("  {}: {}", super::cell(&used.tool), super::counted(used.calls, "call"));
         for (count, what) in [(used.refused, "refused"), (used.failed, "failed")] {
             if count > 0 {
                 line.push_str(&format!(", {count} {what}"));
@@ -141,7 +151,7 @@ fn show(detail: &TaskDetail) -> String {
         out.push_str("\nfiles\n");
     }
     for file in &detail.files {
-        out.push_str(&format!("  {} +{} -{}\n", file.path, file.added, file.removed));
+        out.push_str(&format!("  {} +{} -{}\n", visible(&file.path), file.added, file.removed));
     }
     out
 }
@@ -155,9 +165,11 @@ fn evidence(check: &CheckRow) -> String {
         "  {mark} {} check {:?}: {}\n",
         check.phase.as_str(),
         verdict.check,
-        verdict.reason
+        super::folded(&verdict.reason, 6)
     );
-    let mut fact = |name: &str, value: String| out.push_str(&format!("      {name:<8} {value}\n"));
+    let mut fact = |name: &str, value: String| {
+        out.push_str(&format!("      {name:<8} {}\n", super::folded(&value, 15)));
+    };
     if !evidence.argv.is_empty() {
         fact("command", evidence.argv.join(" "));
     }
@@ -202,7 +214,7 @@ fn indented(text: &str) -> String {
         out.push_str(&format!("  ({} before)\n", super::counted(left as u64, "line")));
     }
     for line in lines.into_iter().skip(left) {
-        out.push_str(&format!("  {}\n", text::head(line, 400)));
+        out.push_str(&format!("  {}\n", visible(text::head(line, 400))));
     }
     out
 }
@@ -228,13 +240,13 @@ fn told(report: &Report) -> String {
         out.push_str(&format!("\nby {what}\n"));
         for line in lines {
             let used = spent(line.cost, &line.usage);
-            out.push_str(&format!("  {:<28} {used} in {}\n", line.name, calls(line)));
+            out.push_str(&format!("  {:<28} {used} in {}\n", super::cell(&line.name), calls(line)));
         }
     }
     out.push_str("\nby tool: what the answers cost that made its calls\n");
     for line in &report.by_tool {
-        let mut told =
-            format!("  {:<28} ${} in {}", line.name, line.cost, super::counted(line.calls, "call"));
+        let (name, calls) = (super::cell(&line.name), super::counted(line.calls, "call"));
+        let mut told = format!("  {name:<28} ${} in {calls}", line.cost);
         for (count, what) in [(line.refused, "refused"), (line.failed, "failed")] {
             if count > 0 {
                 told.push_str(&format!(", {count} {what}"));

@@ -45,7 +45,10 @@ fn told(transcript: &Transcript) -> String {
     for conversation in &transcript.conversations {
         let carried = match conversation.carried {
             0 => String::new(),
-            count => format!(", goes on with {count} messages of an earlier one"),
+            count => format!(
+                ", goes on with {} of an earlier one",
+                super::counted(count.into(), "message")
+            ),
         };
         out.push_str(&format!("{} · {}{carried}\n", conversation.agent, conversation.session));
         for said in &conversation.messages {

@@ -10,6 +10,7 @@ use crate::{
     fault::Fault,
     settings::Need,
     terminal::{Format, Terminal},
+    view::visible,
 };
 
 pub(super) fn workflows(
@@ -30,7 +31,11 @@ pub(super) fn workflows(
                             0 => String::new(),
                             count => format!("  ({})", super::counted(count, "fault")),
                         };
-                        format!("{:<20} {}{faults}\n", workflow.name, workflow.description)
+                        format!(
+                            "{:<20} {}{faults}\n",
+                            visible(&workflow.name),
+                            visible(&workflow.description)
+                        )
                     };
                     listed.workflows.iter().map(line).collect()
                 })?;
@@ -96,10 +101,11 @@ fn drawn(planned: &Planned, format: Format) -> String {
             1 => String::new(),
             tries => format!(", {tries} attempts"),
         };
-        out.push_str(&format!("{indent}{turn}{name}: {}{after}{tries}{cost}\n", task.does));
+        let does = visible(&task.does);
+        out.push_str(&format!("{indent}{turn}{name}: {does}{after}{tries}{cost}\n"));
         for (when, checks) in [("entry", &task.prechecks), ("exit", &task.postchecks)] {
             for check in checks {
-                out.push_str(&format!("{indent}     {when} check {check}\n"));
+                out.push_str(&format!("{indent}     {when} check {}\n", visible(check)));
             }
         }
         for agent in &task.agents {
@@ -113,8 +119,9 @@ fn drawn(planned: &Planned, format: Format) -> String {
             ));
             if let Some(file) = &agent.in_place_of_built_in {
                 out.push_str(&format!(
-                    "{indent}     {} is {file}, in place of the built-in one\n",
-                    agent.agent
+                    "{indent}     {} is {}, in place of the built-in one\n",
+                    agent.agent,
+                    visible(file)
                 ));
             }
             out.push_str(&format!(
@@ -125,7 +132,7 @@ fn drawn(planned: &Planned, format: Format) -> String {
         }
     }
     for why in &planned.unbounded {
-        out.push_str(&format!("no bound: {why}\n"));
+        out.push_str(&format!("no bound: {}\n", visible(why)));
     }
     out
 }
