@@ -53,7 +53,7 @@ fn carried_out() -> ExitCode {
             };
             return match printed {
                 Err(error) if code == 0 && error.kind() != io::ErrorKind::BrokenPipe => {
-                    terminal::complain(&format!("formwork: cannot print: {error}\n"));
+                    terminal::complain(&format!("formwork: {}\n", terminal::unprinted(&error)));
                     ExitCode::from(OutcomeCode::Failed.exit_code())
                 }
                 // What cannot be printed here cannot be printed anywhere.
@@ -123,7 +123,10 @@ fn version() -> ExitCode {
     match terminal::bytes(line.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE, // There is nowhere to say why.
+        Err(error) => {
+            terminal::complain(&format!("formwork: {error}\n"));
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -200,8 +200,17 @@ pub(crate) fn painted_diff(diff: &str, color: bool) -> String {
 /// What the stream says.
 pub(crate) fn bytes(bytes: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(bytes)?;
-    out.flush()
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| unprinted(&error))
+}
+
+/// Says of an error of standard output what could not be done.
+pub(crate) fn unprinted(error: &io::Error) -> io::Error {
+    let told = error.to_string();
+    let told = told.split(" (os error").next().unwrap_or_default();
+    let mut letters = told.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_lowercase());
+    let told: String = first.into_iter().chain(letters).collect();
+    io::Error::new(error.kind(), format!("cannot print: {told}"))
 }
 
 fn print(text: &str) -> io::Result<()> {
@@ -328,6 +337,18 @@ mod tests {
             );
         }
         assert!(matches!(inert("{\"text\": \"日本語\"}\n"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn what_cannot_be_printed_is_said_to_be_so_and_a_reader_that_left_is_still_known() {
+        let full = unprinted(&io::Error::from_raw_os_error(28));
+        let gone = unprinted(&io::Error::from_raw_os_error(32));
+
+        assert_eq!(full.to_string(), "cannot print: no space left on device");
+        assert_eq!(
+            (full.kind(), gone.kind()),
+            (io::ErrorKind::StorageFull, io::ErrorKind::BrokenPipe)
+        );
     }
 
     #[test]

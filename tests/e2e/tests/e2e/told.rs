@@ -1,10 +1,12 @@
 //! What a person is told: files that are not there, outputs that cannot be printed, names that a model has made.
 
+use std::process::Stdio;
+
 use serde_json::json;
 
 use crate::{
     answers::{calls, ends, says},
-    world::World,
+    world::{World, end_of},
 };
 
 #[tokio::test]
@@ -60,4 +62,28 @@ async fn a_name_that_a_model_has_made_forges_no_line_of_a_table() {
         assert!(!shown.stdout.contains('\u{1b}'), "{shown:#?}");
     }
     assert!(world.run(["spend"]).await.stdout.contains("fs_read\u{fffd}"));
+}
+
+#[tokio::test]
+async fn a_full_disk_in_the_place_of_the_output_is_told_as_what_cannot_be_printed() {
+    let world = World::new().await;
+    for verb in [
+        &["--version"][..],
+        &["--help"],
+        &["tools", "list"],
+        &["agents"],
+        &["schema", "workflow"],
+        &["completions", "bash"],
+        &["config", "show"],
+        &["runs", "list"],
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = world.bare(verb);
+        command.stdout(Stdio::from(full));
+
+        let ended = end_of(command.spawn().unwrap()).await;
+
+        assert_eq!(ended.code, Some(1), "{verb:?} {ended:#?}");
+        assert_eq!(ended.stderr, "formwork: cannot print: no space left on device\n", "{verb:?}");
+    }
 }
