@@ -4,7 +4,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
     ffi::OsString,
-    fmt, fs,
+    fmt, fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak},
 };
@@ -272,9 +272,10 @@ impl Builder {
             let ignore = state.join(".gitignore");
             fs::write(&ignore, "*\n").map_err(made("write", &ignore))?;
         }
-        if let Some(folder) = &self.record {
-            fs::create_dir_all(folder).map_err(made("make the folder", folder))?;
-        }
+        let record = self.record.map(|folder| {
+            Recording::open(folder.clone()).map_err(made("make the folder", &folder))
+        });
+        let record = record.transpose()?;
         let scrub = Arc::new(LateScrub::default());
         let url = match &self.config.database_url {
             Some(url) => url.clone(),
@@ -322,7 +323,7 @@ impl Builder {
             project: self.project,
             trace,
             scrub,
-            record: self.record,
+            record,
             providers: self.providers,
             tools: self.tools,
             natives: self.natives,
@@ -334,6 +335,34 @@ impl Builder {
             requests: OnceLock::new(),
         };
         Ok(Formwork { inner: Arc::new(inner) })
+    }
+}
+
+/// The folder where answers are kept. What was made for it goes again where nothing was kept.
+pub(crate) struct Recording {
+    folder: PathBuf,
+    /// The folders that were made, the innermost first.
+    made: Vec<PathBuf>,
+}
+
+impl Recording {
+    fn open(folder: PathBuf) -> io::Result<Self> {
+        let missing =
+            folder.ancestors().take_while(|it| !it.as_os_str().is_empty() && !it.exists());
+        let made = missing.map(Path::to_owned).collect();
+        fs::create_dir_all(&folder)?;
+        Ok(Self { folder, made })
+    }
+
+    fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // One that holds anything stays, and so do those around it.
+        let _ = self.made.iter().try_for_each(fs::remove_dir);
     }
 }
 
@@ -357,7 +386,7 @@ pub(crate) struct Inner {
     pub(crate) scrub: Arc<LateScrub>,
     pub(crate) trash: Arc<Trash>,
     pub(crate) snapshots: Arc<Snapshots>,
-    pub(crate) record: Option<PathBuf>,
+    pub(crate) record: Option<Recording>,
     pub(crate) providers: Vec<Arc<dyn Provider>>,
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     pub(crate) natives: Natives,
@@ -492,7 +521,7 @@ impl Formwork {
         let models = Models::connect(
             config,
             &keys,
-            (&inner.base, inner.record.as_deref()),
+            (&inner.base, inner.record.as_ref().map(Recording::folder)),
             &inner.providers,
             seams,
         )?;

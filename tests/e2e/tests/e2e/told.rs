@@ -87,3 +87,24 @@ async fn a_full_disk_in_the_place_of_the_output_is_told_as_what_cannot_be_printe
         assert_eq!(ended.stderr, "formwork: cannot print: no space left on device\n", "{verb:?}");
     }
 }
+
+#[tokio::test]
+async fn a_recording_of_nothing_leaves_no_folder() {
+    let world = World::new().await;
+    let folder = world.state().with_file_name("deep").join("tape");
+    let record = folder.to_str().unwrap();
+    let config = std::fs::read_to_string(world.config_file()).unwrap();
+    let unpriced = config.replace("price = { input = \"1\", output = \"2\" }\n", "");
+    std::fs::write(world.config_file(), unpriced).unwrap();
+
+    let ended = world.run(["ask", "What is this?", "--record", record]).await;
+
+    assert_eq!(ended.code, Some(3), "{ended:#?}");
+    assert!(!folder.exists() && !folder.parent().unwrap().exists());
+
+    std::fs::write(world.config_file(), config).unwrap();
+    world.server.reply(&World::chat("one"), says("A repository."));
+    let ended = world.run(["ask", "What is this?", "--record", record]).await;
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+}
