@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    cell::RefCell,
     sync::atomic::{AtomicU64, Ordering},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -42,18 +43,56 @@ pub trait Rng: Send + Sync {
 }
 
 /// The machine's randomness.
+///
+/// The kernel is asked for a seed, which is stretched to a block of bytes; each thread has its own, and no byte of it is
+/// given out twice. A process that forks without beginning another program would repeat what is left of its block.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemRng;
 
 impl Rng for SystemRng {
     fn fill(&self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_mut(8) {
-            // The upper half of a version 4 UUID has 60 random bits beside its version; both halves
-            // are folded into one number so that every bit of it is random.
-            let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
-            let number = high.rotate_left(23) ^ low.rotate_left(2) ^ (low >> 5);
-            chunk.copy_from_slice(&number.to_le_bytes()[..chunk.len()]);
+        BLOCK.with_borrow_mut(|block| block.fill(bytes));
+    }
+}
+
+/// How many bytes are made at once: about a hundred ids, for three questions to the kernel.
+const BLOCK_BYTES: usize = 1_024;
+
+thread_local! {
+    static BLOCK: RefCell<Block> = const { RefCell::new(Block::USED_UP) };
+}
+
+/// Random bytes that nobody has been given yet.
+struct Block {
+    bytes: [u8; BLOCK_BYTES],
+    used: usize,
+}
+
+impl Block {
+    const USED_UP: Self = Self { bytes: [0; BLOCK_BYTES], used: BLOCK_BYTES };
+
+    fn fill(&mut self, bytes: &mut [u8]) {
+        for wanted in bytes.chunks_mut(BLOCK_BYTES) {
+            if BLOCK_BYTES - self.used < wanted.len() {
+                self.renew();
+            }
+            let given = &mut self.bytes[self.used..self.used + wanted.len()];
+            wanted.copy_from_slice(given);
+            // What was given out cannot be read here later.
+            given.fill(0);
+            self.used += wanted.len();
         }
+    }
+
+    fn renew(&mut self) {
+        let mut seed =
+            blake3::Hasher::new_derive_key("formwork 2026-11-30 a block of random bytes");
+        // Each has 122 random bits, and a seed of 256 leaves nothing to guess.
+        for _ in 0..3 {
+            seed.update(uuid::Uuid::new_v4().as_bytes());
+        }
+        seed.finalize_xof().fill(&mut self.bytes);
+        self.used = 0;
     }
 }
 
@@ -109,7 +148,28 @@ impl Scrub for NoSecrets {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
+
+    #[test]
+    fn the_machine_gives_no_bytes_twice_whatever_is_asked_for_and_by_whom() {
+        let ids = || (0..1_000).map(|_| SystemRng.next_u64()).collect::<Vec<_>>();
+
+        let threads = [thread::spawn(ids), thread::spawn(ids)];
+        let mut all: Vec<u64> = threads.into_iter().flat_map(|it| it.join().unwrap()).collect();
+        all.extend(ids());
+        let mut long = vec![0; 3 * BLOCK_BYTES + 5];
+        SystemRng.fill(&mut long);
+        let words = long.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+        all.extend(words);
+
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+        assert!(long.windows(5).all(|bytes| bytes != [0; 5]), "a part was left empty");
+    }
 
     #[test]
     fn one_seed_gives_one_series() {
