@@ -15,6 +15,7 @@ use futures::stream::{self, BoxStream};
 #[derive(Debug, Default)]
 pub(crate) struct NullStore {
     events: AtomicU64,
+    batches: AtomicU64,
 }
 
 impl NullStore {
@@ -22,12 +23,18 @@ impl NullStore {
     pub(crate) fn events(&self) -> u64 {
         self.events.load(Relaxed)
     }
+
+    /// Returns in how many pieces.
+    pub(crate) fn batches(&self) -> u64 {
+        self.batches.load(Relaxed)
+    }
 }
 
 #[async_trait]
 impl EventStore for NullStore {
     async fn append(&self, batch: Append) -> Result<Vec<Recorded>, StoreError> {
         self.events.fetch_add(batch.events.len() as u64, Relaxed);
+        self.batches.fetch_add(1, Relaxed);
         Ok(Vec::new())
     }
 

@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, path::Path, sync::Arc, time::Instant};
 
 use anyhow::{Result, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use formwork_protocols::{
     Claim, Clock as _, EventStore as _, OutcomeCode, PermissionMode, Position, Principal, RunId,
     Store, SystemClock, SystemRng, TaskId, check::Verdict, store::Selection,
@@ -28,6 +28,20 @@ pub(crate) struct Options {
     /// How many leaves the tree has; powers of ten.
     #[arg(long, value_delimiter = ',', default_value = "10000,100000")]
     tasks: Vec<usize>,
+    /// Over which stores.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "none,memory,file")]
+    store: Vec<Kept>,
+}
+
+/// Where the log is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kept {
+    /// Nowhere: it is counted and forgotten.
+    None,
+    /// By SQLite in memory.
+    Memory,
+    /// By SQLite that waits for the disk.
+    File,
 }
 
 /// How many leaves are at work at once, on both sides.
@@ -43,50 +57,62 @@ pub(crate) fn run(options: &Options, is_quick: bool, report: &mut Report) -> Res
         }
         let repetitions = if is_quick || *leaves > 10_000 { 3 } else { 5 };
         // The loop's future is large, and lives as long as the bench.
-        runtime.block_on(Box::pin(measure(*leaves, repetitions, report)))?;
+        runtime.block_on(Box::pin(measure(*leaves, repetitions, &options.store, report)))?;
     }
     Ok(())
 }
 
-async fn measure(leaves: usize, repetitions: usize, report: &mut Report) -> Result<()> {
+async fn measure(
+    leaves: usize,
+    repetitions: usize,
+    kept: &[Kept],
+    report: &mut Report,
+) -> Result<()> {
     let noise = Noise::begin();
     let folder = place::scratch()?;
     let plan = shape::plan(leaves)?;
     let (mut bare, mut alone, mut memory) = (Vec::new(), Vec::new(), Vec::new());
     let (mut durable, mut floor) = (Vec::new(), Vec::new());
-    let (mut bytes, mut created, mut allocated) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut bytes, mut created) = (Vec::new(), Vec::new());
+    let (mut allocated, mut batches) = (Vec::new(), Vec::new());
     for repetition in 0..repetitions {
         let file = |name: &str| folder.path().join(format!("{name}-{repetition}"));
         let rate = |seconds: f64| leaves as f64 / seconds;
 
         bare.push(rate(spawn_and_queue(leaves, None).await?));
 
+        // What is recorded for each leaf is counted here, and so this one is always run.
         let store = Arc::new(NullStore::default());
         let sample = drive(&plan, Arc::clone(&store) as _).await?;
         alone.push(rate(sample.seconds));
         bytes.push(sample.live_bytes / nodes(leaves) as f64);
         allocated.push(sample.allocations / leaves as f64);
         let events = store.events() as f64 - sample.created as f64;
+        batches.push(events / (store.batches() as f64 - 1.0));
 
-        let trace = Trace::open("sqlite::memory:", StoreOptions::default()).await?;
-        memory.push(rate(drive(&plan, Arc::new(trace.clone())).await?.seconds));
-        let typical = typical_bytes(&trace).await?;
-        trace.close().await;
+        if kept.contains(&Kept::Memory) {
+            let trace = Trace::open("sqlite::memory:", StoreOptions::default()).await?;
+            memory.push(rate(drive(&plan, Arc::new(trace.clone())).await?.seconds));
+            trace.close().await;
+        }
 
-        let url = format!("sqlite://{}", file("ours").display());
-        let trace = Trace::open(&url, StoreOptions::default()).await?;
-        let sample = drive(&plan, Arc::new(trace.clone())).await?;
-        durable.push(rate(sample.seconds));
-        created.push(sample.create_seconds * 1e3);
-        trace.close().await;
+        if kept.contains(&Kept::File) {
+            let url = format!("sqlite://{}", file("ours").display());
+            let trace = Trace::open(&url, StoreOptions::default()).await?;
+            let sample = drive(&plan, Arc::new(trace.clone())).await?;
+            durable.push(rate(sample.seconds));
+            created.push(sample.create_seconds * 1e3);
+            let typical = typical_bytes(&trace).await?;
+            trace.close().await;
 
-        let per_leaf = (events / leaves as f64).round() as usize;
-        let record = Record { per_leaf, bytes: typical };
-        floor.push(rate(durable_loop(leaves, &file("bare"), record).await?));
-        if repetition == 0 {
-            report.note(format!(
-                "tree/{leaves}: {events} events in the run, {per_leaf} for each leaf of {typical} bytes each"
-            ));
+            let per_leaf = (events / leaves as f64).round() as usize;
+            let record = Record { per_leaf, bytes: typical };
+            floor.push(rate(durable_loop(leaves, &file("bare"), record).await?));
+            if repetition == 0 {
+                report.note(format!(
+                    "tree/{leaves}: {events} events in the run, {per_leaf} for each leaf of {typical} bytes each"
+                ));
+            }
         }
     }
     let at = |what: &str| format!("tree/{leaves}/{what}");
@@ -95,17 +121,22 @@ async fn measure(leaves: usize, repetitions: usize, report: &mut Report) -> Resu
     report.add(
         Figure::new(at("no store"), "tasks/s", alone).against(queue, bare.clone()).aims(target),
     );
-    report.add(Figure::new(at("sqlite in memory"), "tasks/s", memory).against(queue, bare));
-    let target = Target::ratio(Limit::AtLeast(0.5), Limit::AtLeast(0.8));
-    report.add(
-        Figure::new(at("sqlite file"), "tasks/s", durable)
-            .against("the same loop over bare sqlx, as many rows and bytes", floor)
-            .aims(target),
-    );
-    report.add(Figure::new(at("recording the plan"), "ms", created));
+    if !memory.is_empty() {
+        report.add(Figure::new(at("sqlite in memory"), "tasks/s", memory).against(queue, bare));
+    }
+    if !durable.is_empty() {
+        let target = Target::ratio(Limit::AtLeast(0.5), Limit::AtLeast(0.8));
+        report.add(
+            Figure::new(at("sqlite file"), "tasks/s", durable)
+                .against("the same loop over bare sqlx, as many rows and bytes", floor)
+                .aims(target),
+        );
+        report.add(Figure::new(at("recording the plan"), "ms", created));
+    }
     let target = Target::figure(Limit::AtMost(2048.0), Some(Limit::AtMost(717.0)));
     report.add(Figure::new(at("heap of a waiting task"), "bytes", bytes).aims(target));
     report.add(Figure::new(at("allocations, no store"), "per task", allocated));
+    report.add(Figure::new(at("events recorded together, no store"), "events", batches));
     report.noise(&format!("tree/{leaves}"), &noise);
     Ok(())
 }
