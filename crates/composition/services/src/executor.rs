@@ -18,8 +18,8 @@ use formwork_policy::Grants;
 use formwork_protocols::{
     AgentName, Approver, Body, CallId, Cancel, Claim, Clock, Escalation, EventBody, Model,
     PermissionMode, Position, Principal, ProviderFault, Rng, RunId, RunOutcome, Scrub, SessionId,
-    Span, Store, StuckPattern, TaskId, TaskName, TaskSpec, TaskState, Tool, ToolClass, ToolName,
-    ToolSpec, Toolbox,
+    Span, Store, StuckPattern, TaskId, TaskSpec, TaskState, Tool, ToolClass, ToolName, ToolSpec,
+    Toolbox,
     check::{Phase, Verdict},
     model::ToolCalls,
     store::Selection,
@@ -148,11 +148,7 @@ pub(crate) struct Workshop {
 
 /// Returns the names from the root to the task of an attempt.
 fn path(job: &AttemptJob) -> String {
-    names(&job.path)
-}
-
-fn names(path: &[TaskName]) -> String {
-    path.iter().map(|name| name.as_str()).collect::<Vec<_>>().join("/")
+    job.path.to_string()
 }
 
 impl Workshop {
@@ -510,7 +506,7 @@ impl Workshop {
         let template = Template::parse("prompt", text).map_err(fault)?;
         let library = Library::default();
         let mut known = Map::clone(&job.variables);
-        known.insert("tasks".to_owned(), Value::Object(job.results.clone()));
+        known.insert("tasks".to_owned(), Value::Object(Map::clone(&job.results)));
         // The engine is strict both ways, and a workflow's variables need not all be in each prompt.
         let named = library.variables(&template).map_err(fault)?;
         known.retain(|name, _| named.contains(name));
@@ -1025,7 +1021,7 @@ impl Executor for Replayed {
 
     async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict {
         // By its names, for some tasks are made while the run goes on.
-        let path = names(&job.path);
+        let path = job.path.to_string();
         let playing = self.tape.check(&path, (job.phase, job.index), cancel);
         self.tape.playing.follow(&path, cancel, playing).await.unwrap_or_else(|| {
             Verdict::bare(

@@ -127,10 +127,9 @@ fn take_choices(chunk: &Chunk<'_>, data: &str, draft: &mut Draft) -> Result<Hear
             });
             heard = Heard::Progress;
         }
-        if let Some(reason) = &choice.finish_reason {
-            if draft.stop_for(reason.as_str()) {
-                heard = Heard::Progress;
-            }
+        let reason = choice.finish_reason.as_ref();
+        if reason.is_some_and(|reason| draft.stop_for(reason.as_str())) {
+            heard = Heard::Progress;
         }
     }
     Ok(heard)

@@ -5,11 +5,13 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use formwork_protocols::{
     AttemptId, Blob, Cancel, Claim, Escalation, Ledger, NewEvent, RunId, RunOutcome, SessionId,
-    TaskId, TaskName, TaskSpec, TaskState,
+    TaskId, TaskSpec, TaskState,
     check::{CheckSpec, Phase, Verdict},
     tool::TaskControl,
 };
 use serde_json::{Map, Value};
+
+use crate::{path::TaskPath, results::Results};
 
 /// One attempt at a task, with all that it may use.
 #[derive(Clone)]
@@ -19,7 +21,7 @@ pub struct AttemptJob {
     /// The task.
     pub task: TaskId,
     /// The names from the root to the task, itself included.
-    pub path: Vec<TaskName>,
+    pub path: TaskPath,
     /// What was asked.
     pub spec: Arc<TaskSpec>,
     /// The attempt.
@@ -34,9 +36,8 @@ pub struct AttemptJob {
     pub evidence: Vec<Verdict>,
     /// The variables of the workflow.
     pub variables: Arc<Map<String, Value>>,
-    /// The results of the tasks that it depends on or that its prompt names, by name, each with
-    /// `output`, `text`, `passed`, `attempts`, `cost_usd`, `files_changed` and `duration`.
-    pub results: Map<String, Value>,
+    /// The results of the tasks that it depends on or that its prompt names.
+    pub results: Results,
     /// Opens and closes tasks within its conversation.
     pub control: Arc<dyn TaskControl>,
     /// Holds the budgets of the run.
@@ -84,13 +85,13 @@ pub struct CheckJob {
     /// The attempt that it follows, for an exit check of a task that has attempts.
     pub attempt: Option<AttemptId>,
     /// The names from the root to the task, itself included.
-    pub path: Vec<TaskName>,
+    pub path: TaskPath,
     /// What the body says of itself, for an exit check.
     pub claim: Option<Claim>,
     /// The variables of the workflow.
     pub variables: Arc<Map<String, Value>>,
     /// The results of other tasks that its prompts may name.
-    pub results: Map<String, Value>,
+    pub results: Results,
     /// Has tasks of their own decide.
     pub control: Arc<dyn TaskControl>,
     /// Holds the budgets of the run.

@@ -1,15 +1,14 @@
 //! The budgets of a run: what is held, what is spent, and what that leaves.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use formwork_protocols::{
     Ask, Budget, HoldId, Ledger, OverBudget, TaskId, Usage, Usd,
     budget::{Cap, Crossing, OnExhausted, Remaining},
 };
 use tokio::sync::Notify;
+
+use crate::ids::IdMap;
 
 /// What a subtree used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,8 +60,8 @@ pub struct Exhausted {
 #[derive(Debug, Default)]
 struct Book {
     accounts: Vec<Account>,
-    places: HashMap<TaskId, usize>,
-    holds: HashMap<HoldId, (usize, Ask)>,
+    places: IdMap<TaskId, usize>,
+    holds: IdMap<HoldId, (usize, Ask)>,
     exhausted: Vec<Exhausted>,
 }
 

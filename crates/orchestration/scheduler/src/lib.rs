@@ -34,6 +34,10 @@ pub mod core; // What happens next, without IO.
 mod ledger; // What it may cost and did cost.
 pub mod workflow; // What a person writes, and the plan that comes of it.
 
+mod ids; // Tables by id.
+mod path; // Where a task stands, by names.
+mod results; // What others have come to.
+
 mod executor; // The seam to whatever does the work.
 mod native; // Functions of the embedder as bodies.
 mod run; // Carries out what the core decides, and records it.
@@ -47,5 +51,7 @@ pub use {
     executor::{AttemptEnd, AttemptJob, CheckJob, Executor, LastWords},
     ledger::{Accounts, Exhausted, LapsedHold, Spent},
     native::{NativeExecutor, Natives},
+    path::TaskPath,
+    results::Results,
     run::{NewRun, Report, Scheduler, Setup, Signals},
 };

@@ -68,7 +68,7 @@ impl Natives {
     /// Has a function decide. One that is not there cannot be run.
     pub async fn check(&self, job: CheckJob, function: &str, cancel: &Cancel) -> Verdict {
         let name = job.check.name.clone();
-        let Some(decide) = self.checks.get(function).cloned() else {
+        let Some(decide) = self.checks.get(function) else {
             return Verdict::not_run(name, format!("there is no native check {function:?}"));
         };
         Verdict { check: name, ..decide(job, cancel.clone()).await }
@@ -79,7 +79,7 @@ impl Natives {
         let Body::Native { function } = &job.spec.body else {
             return failed(format!("{} is no native body", job.spec.body.as_str()));
         };
-        let Some(function) = self.functions.get(function).cloned() else {
+        let Some(function) = self.functions.get(function) else {
             return failed(format!("there is no native function {function:?}"));
         };
         match function(job, cancel.clone()).await {

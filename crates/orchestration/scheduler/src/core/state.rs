@@ -12,6 +12,7 @@ use formwork_protocols::{
 };
 
 use super::{claims::Claims, clock, made::Join};
+use crate::ids::IdMap;
 
 /// A task's place in the arrays of a [`State`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -158,7 +159,7 @@ pub struct State {
     pub(super) nodes: Vec<Node>,
     /// The dependents of all tasks, one after the other.
     pub(super) edges: Vec<TaskIndex>,
-    pub(super) index: HashMap<TaskId, TaskIndex>,
+    pub(super) index: IdMap<TaskId, TaskIndex>,
     pub(super) width: usize,
     pub(super) slots_used: usize,
     /// Tasks with work under way.
@@ -186,7 +187,7 @@ impl State {
         Self {
             nodes: Vec::new(),
             edges: Vec::new(),
-            index: HashMap::new(),
+            index: IdMap::default(),
             width: width.get(),
             slots_used: 0,
             busy: 0,
@@ -261,6 +262,23 @@ impl State {
         match &node.ending {
             Some(ending) => Some((**ending).clone()),
             None => (node.state == TaskState::Completed).then_some(Ending::Completed),
+        }
+    }
+
+    /// Tells whether a task does its work by children of which none was added since it began.
+    pub fn is_as_planned(&self, task: TaskIndex) -> bool {
+        let node = self.node(task);
+        // What decides a check is added behind what was planned.
+        let is_added = node.last_child.get().is_some_and(|last| self.is_deciding(last));
+        matches!(node.kind, Kind::Parent(_)) && !is_added
+    }
+
+    /// Tells of a task that has ended whether it completed.
+    pub fn has_completed(&self, task: TaskIndex) -> Option<bool> {
+        let node = self.node(task);
+        match &node.ending {
+            Some(ending) => Some(**ending == Ending::Completed),
+            None => (node.state == TaskState::Completed).then_some(true),
         }
     }
 

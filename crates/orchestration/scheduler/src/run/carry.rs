@@ -3,8 +3,8 @@
 use std::{cmp::Reverse, sync::Arc};
 
 use formwork_protocols::{
-    AttemptId, Body, Ending, Escalation, EventBody, SessionId, Span, TaskId, TaskName, TaskSignal,
-    TaskSpec, TaskState,
+    AttemptId, Body, Ending, Escalation, EventBody, SessionId, Span, TaskId, TaskSignal, TaskSpec,
+    TaskState,
     check::{CheckKind, Phase},
     event::{
         AttemptStarted, CheckStarted, RunPaused, SessionEnded, TaskBlocked, TaskCreated, TaskMoved,
@@ -84,7 +84,7 @@ impl Drive {
 
     pub(super) fn moved(&mut self, task: TaskIndex, mut moved: TaskMoved) {
         let id = self.tree.state.id(task);
-        let (now, wall) = (self.worked_so_far(), self.scheduler.clock.now());
+        let (now, wall) = (self.worked_so_far(), self.now());
         if moved.to.is_terminal() {
             self.waits.remove(&task);
             if let Some(cancel) = self.overseen.remove(&task) {
@@ -119,15 +119,10 @@ impl Drive {
         if moved.to == TaskState::Active
             && matches!(self.tree.state.spec(task).body, Body::Inline { .. })
         {
-            self.effects.push(Effect::Activate(id));
+            self.effects.push(Effect::Activate(task));
         }
-        let reason = match &moved.ending {
-            _ if moved.signal == TaskSignal::Accept => {
-                "accepted by whoever governs the run".to_owned()
-            }
-            Some(Ending::Completed) | None => "accepted: every check passed".to_owned(),
-            Some(ending) => one_line(&ending.to_string()),
-        };
+        // Whoever takes leave of a conversation says why; few tasks have one.
+        let left = left.map(|session| (session, why_left(&moved)));
         let to = moved.to;
         let why = match &moved.ending {
             Some(Ending::Escalated { why }) => Some(why.clone()),
@@ -137,7 +132,7 @@ impl Drive {
         if let Some(why) = why {
             self.ask_about_escalation(task, &why);
         }
-        if let Some(session) = left {
+        if let Some((session, reason)) = left {
             self.leave(id, session, to, &reason);
         }
     }
@@ -154,6 +149,8 @@ impl Drive {
             Some(last) => {
                 self.events.extend(last.events);
                 self.blobs.extend(last.blobs);
+                // They have times of their own, and what follows them is not before them.
+                self.decided = self.decided.map(|_| self.scheduler.clock.now());
             }
             // It went with the process that held it.
             None => {
@@ -226,7 +223,7 @@ impl Drive {
             index,
             check,
             attempt: self.tree.of(task).and_then(|progress| progress.attempt),
-            path: self.path(task),
+            path: self.tree.path(task),
             claim: self
                 .tree
                 .of(task)
@@ -244,32 +241,33 @@ impl Drive {
     pub(super) fn begin_attempt(&mut self, task: TaskIndex, number: u32, continues: bool) {
         let mut spec = Arc::clone(self.tree.state.spec(task));
         let id = self.tree.state.id(task);
-        let known = self.tree.of(task).cloned().unwrap_or_default();
+        let known = self.tree.of_mut(task);
+        let (known_attempt, session) = (known.attempt, known.session);
         // What only has the wrong form is put right where it was made.
         let is_repair = known.verdicts.last().is_some_and(|last| !last.passed)
             && self.tree.state.is_repairing(task);
-        let (attempt, resumes) = match known.attempt.filter(|_| continues) {
-            Some(attempt) => (attempt, known.session),
+        let (attempt, resumes) = match known_attempt.filter(|_| continues) {
+            Some(attempt) => (attempt, session),
             None => {
                 let (clock, rng) = (&*self.scheduler.clock, &*self.scheduler.rng);
                 let attempt = AttemptId::generate(clock, rng);
-                let resumes =
-                    known.session.filter(|_| number > 1 && (spec.retries.resume || is_repair));
+                let resumes = session.filter(|_| number > 1 && (spec.retries.resume || is_repair));
                 let started = AttemptStarted { attempt, number, resumes };
                 self.record(Some(id), EventBody::AttemptStarted(started));
-                if let Some(before) = known.session.filter(|_| resumes.is_none()) {
+                if let Some(before) = session.filter(|_| resumes.is_none()) {
                     self.leave(id, before, TaskState::Active, "another attempt begins afresh");
                 }
                 (attempt, resumes)
             }
         };
         // What only could not reach its model has heard all of it.
+        let known = self.tree.of_mut(task);
         let goes_on = known.goes_on && resumes.is_some();
         let shows = number > 1 && !goes_on && (spec.retries.inject_failure || is_repair);
-        let evidence = known.verdicts.into_iter().filter(|verdict| shows && !verdict.passed);
+        let evidence = known.verdicts.iter().filter(|verdict| shows && !verdict.passed).cloned();
         let advice =
             known.advice.as_deref().map(|advice| failed_verdict("overseer".to_owned(), advice));
-        let evidence = evidence.chain(advice);
+        let evidence = evidence.chain(advice).collect();
         if let Body::Command { argv } = &spec.body
             && argv.iter().any(|word| word.contains("{{"))
         {
@@ -296,12 +294,12 @@ impl Drive {
         let job = AttemptJob {
             run: self.run,
             task: id,
-            path: self.path(task),
+            path: self.tree.path(task),
             attempt,
             number,
             continues,
             resumes,
-            evidence: evidence.collect(),
+            evidence,
             variables: self.variables_of(task),
             results: self.tree.results(task),
             control: Arc::clone(&self.control) as _,
@@ -312,25 +310,26 @@ impl Drive {
         let progress = self.tree.of_mut(task);
         progress.attempt = Some(attempt);
         progress.session = resumes;
-        self.effects.push(Effect::Activate(id));
+        self.effects.push(Effect::Activate(task));
         // Parts of a conversation that goes on are open in it still.
-        let mut open = vec![task];
-        while let Some(above) = open.pop() {
-            for part in self.tree.state.children(above) {
-                if self.tree.state.is_acting(part) {
-                    self.effects.push(Effect::Activate(self.tree.state.id(part)));
-                    open.push(part);
-                }
-            }
+        let acting = |above| {
+            let state = &self.tree.state;
+            state.children(above).filter(|part| state.is_acting(*part))
+        };
+        let mut open: Vec<TaskIndex> = acting(task).collect();
+        while let Some(part) = open.pop() {
+            self.effects.push(Effect::Activate(part));
+            open.extend(acting(part));
         }
-        self.effects.push(Effect::Attempt(task, Box::new(job)));
+        self.effects.push(Effect::Attempt(task, job));
     }
+}
 
-    pub(super) fn path(&self, task: TaskIndex) -> Vec<TaskName> {
-        let up = std::iter::successors(Some(task), |task| self.tree.state.parent(*task));
-        let mut path: Vec<TaskName> =
-            up.map(|task| self.tree.state.spec(task).name.clone()).collect();
-        path.reverse();
-        path
+/// Says why a conversation is left whose task has ended.
+fn why_left(moved: &TaskMoved) -> String {
+    match &moved.ending {
+        _ if moved.signal == TaskSignal::Accept => "accepted by whoever governs the run".to_owned(),
+        Some(Ending::Completed) | None => "accepted: every check passed".to_owned(),
+        Some(ending) => one_line(&ending.to_string()),
     }
 }

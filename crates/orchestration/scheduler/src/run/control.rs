@@ -1,9 +1,6 @@
 //! Tasks within a conversation, asked for from outside the loop.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use formwork_protocols::{
@@ -15,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{drive::Drive, work::Effect};
 use crate::{
     core::{Input, TaskIndex, flatten},
+    ids::IdSet,
     workflow::tighten,
 };
 
@@ -46,7 +44,7 @@ pub(super) struct Awaited {
 
 /// The tasks that may call tools now.
 #[derive(Debug, Default)]
-pub(super) struct Active(Mutex<HashSet<TaskId>>);
+pub(super) struct Active(Mutex<IdSet<TaskId>>);
 
 impl Active {
     pub(super) fn add(&self, task: TaskId) {
@@ -57,7 +55,7 @@ impl Active {
         self.lock().remove(&task);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashSet<TaskId>> {
+    fn lock(&self) -> MutexGuard<'_, IdSet<TaskId>> {
         // A set of ids is whole after every call, whoever panicked meanwhile.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

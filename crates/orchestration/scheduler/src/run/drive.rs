@@ -37,6 +37,7 @@ use super::{
 use crate::{
     core::{self, Command, Input, Refusal, TaskIndex},
     error::Error,
+    ids::IdMap,
 };
 
 /// How many requests are read at once; whoever asks again and again is heard with the next.
@@ -66,6 +67,8 @@ pub(super) struct Drive {
     pub(super) was_started: bool,
     pub(super) calls: HashMap<formwork_protocols::HoldId, formwork_protocols::CallId>,
     pub(super) principal: Principal,
+    /// When what is being carried out was decided: all that one decision leads to happens at one time.
+    pub(super) decided: Option<Timestamp>,
     /// Kept between decisions so that they allocate once.
     pub(super) commands: Vec<Command>,
     /// What the core has asked and waits for.
@@ -81,7 +84,7 @@ pub(super) struct Drive {
     pub(super) blobs: Vec<Blob>,
     pub(super) effects: Vec<Effect>,
     pub(super) jobs: JoinSet<Done>,
-    pub(super) cancels: HashMap<TaskIndex, Cancel>,
+    pub(super) cancels: IdMap<TaskIndex, Cancel>,
     /// Questions to whoever governs the run, each to be taken back.
     pub(super) overseen: HashMap<TaskIndex, Cancel>,
     /// What attempts wait for, by their tasks.
@@ -129,6 +132,7 @@ impl Drive {
             was_started: folded.was_started,
             calls: folded.calls,
             principal: Principal::system("scheduler"),
+            decided: None,
             commands: Vec::new(),
             questions: VecDeque::new(),
             is_answering: false,
@@ -140,7 +144,7 @@ impl Drive {
             blobs: Vec::new(),
             effects: Vec::new(),
             jobs: JoinSet::new(),
-            cancels: HashMap::new(),
+            cancels: IdMap::default(),
             overseen: HashMap::new(),
             awaited: HashMap::new(),
             active,
@@ -405,8 +409,12 @@ impl Drive {
     pub(super) fn decide_once(&mut self, input: Input) -> Result<(), Refusal> {
         let mut commands = std::mem::take(&mut self.commands);
         let result = core::decide(&mut self.tree.state, input, &mut commands);
-        for command in commands.drain(..) {
-            self.translate(command);
+        if !commands.is_empty() {
+            let before = self.decided.replace(self.scheduler.clock.now());
+            for command in commands.drain(..) {
+                self.translate(command);
+            }
+            self.decided = before;
         }
         self.commands = commands;
         result
@@ -417,8 +425,8 @@ impl Drive {
         if self.events.is_empty() {
             return Ok(());
         }
-        // As many follow the next time, more or less.
-        let room = Vec::with_capacity(self.events.len());
+        // As many follow the next time, more or less, and to move them all costs more than room for a few.
+        let room = Vec::with_capacity(self.events.len() + self.events.len() / 8);
         let events = std::mem::replace(&mut self.events, room);
         let blobs = std::mem::take(&mut self.blobs);
         let token = Some(self.lease.token);
@@ -485,14 +493,20 @@ impl Drive {
     }
 
     pub(super) fn worked_so_far(&self) -> Span {
-        self.worked.saturating_add(self.scheduler.clock.now().since(self.since))
+        self.worked.saturating_add(self.now().since(self.since))
+    }
+
+    /// Returns the present time: that of the decision where one is carried out.
+    pub(super) fn now(&self) -> Timestamp {
+        self.decided.unwrap_or_else(|| self.scheduler.clock.now())
     }
 
     pub(super) fn record(&mut self, task: Option<TaskId>, body: EventBody) {
+        let at = self.now();
         self.events.push(NewEvent {
             task,
             principal: self.principal.clone(),
-            at: self.scheduler.clock.now(),
+            at,
             body,
             idempotency_key: None,
         });

@@ -12,10 +12,11 @@ use formwork_protocols::{
 };
 use serde_json::{Map, Value};
 
-use super::{drive::Drive, output, tree::Form, work::failed_verdict};
+use super::{drive::Drive, output, work::failed_verdict};
 use crate::{
     core::{Growth, Planted, TaskIndex, flatten},
     executor::AttemptEnd,
+    results::Form,
 };
 
 /// What the core or a task asks, and what is answered at once.
@@ -137,7 +138,7 @@ impl Drive {
 
     /// Collects what an expression of a task can look at: the variables, and of the results those it names.
     fn known(&self, task: TaskIndex, expression: &Expression) -> Map<String, Value> {
-        let names: BTreeSet<&str> = expression
+        let names = expression
             .references()
             .filter(|found| found.name() == "tasks")
             .filter_map(|found| found.field())
@@ -155,7 +156,7 @@ impl Drive {
                 known.insert(name.to_owned(), value.clone());
             }
         }
-        let results = self.tree.results_of(task, &names, Form::Numbers);
+        let results = self.tree.results_of(task, names, Form::Numbers);
         known.insert("tasks".to_owned(), Value::Object(results));
         known
     }

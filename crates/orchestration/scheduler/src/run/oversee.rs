@@ -41,7 +41,7 @@ impl Drive {
         let escalated = Escalated {
             run: self.run,
             task: id,
-            path: self.path(task),
+            path: self.tree.path(task).iter().cloned().collect(),
             spec: (**self.tree.state.spec(task)).clone(),
             attempts: self.tree.state.attempts(task),
             why,

@@ -1,10 +1,10 @@
 //! The state of the core, with what only the record knows of each task.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use formwork_protocols::{
     AttemptId, Body, Cancellation, Claim, Ending, Escalation, OutcomeCode, Position, SessionId,
-    Span, TaskOutcome, Timestamp,
+    Span, TaskName, TaskOutcome, Timestamp,
     check::{AgentCheck, CheckKind, Fix, Phase, Verdict},
     overseer::Action,
     text,
@@ -14,6 +14,8 @@ use serde_json::{Map, Value, json};
 use crate::{
     core::{State, TaskIndex},
     ledger::Accounts,
+    path::TaskPath,
+    results::{self, Ended, Form, Results},
 };
 
 /// How much an item says of itself in the result of all.
@@ -53,6 +55,8 @@ pub(crate) struct Progress {
     pub(super) advice: Option<String>,
     /// Whether they have given it up, and nobody else is asked.
     pub(super) is_settled: bool,
+    /// The names from the root to it, once something below it was begun.
+    path: Option<Arc<[TaskName]>>,
 }
 
 /// Where the commands were left that follow once a task has succeeded, or that come before another attempt. They have effects:
@@ -104,6 +108,11 @@ impl Left {
 }
 
 impl Progress {
+    fn elapsed(&self) -> Span {
+        let (Some(began), Some(ended)) = (self.began, self.ended) else { return Span::ZERO };
+        Span::from_micros(ended.as_micros().saturating_sub(began.as_micros()))
+    }
+
     /// Notes that the exit check at that place has failed once more.
     pub(super) fn count_failure(&mut self, index: u32) {
         match self.failures.iter_mut().find(|(place, _)| *place == index) {
@@ -160,31 +169,69 @@ impl Tree {
     /// Returns the outcome of a task that has ended.
     pub(super) fn outcome(&self, task: TaskIndex) -> Option<TaskOutcome> {
         let ending = self.state.ending(task)?;
-        let progress = self.of(task).cloned().unwrap_or_default();
+        let known = self.of(task);
         let id = self.state.id(task);
         let spent = self.accounts.spent(id);
         Some(TaskOutcome {
             task: id,
             name: self.state.spec(task).name.clone(),
             ending,
-            claim: progress.claim.map(|claim| *claim),
-            verdicts: progress.verdicts,
+            claim: known.and_then(|known| known.claim.as_deref().cloned()),
+            verdicts: known.map(|known| known.verdicts.clone()).unwrap_or_default(),
             attempts: self.state.attempts(task),
             cost: spent.usd,
             usage: spent.usage,
             files_changed: self.files_changed(task),
-            elapsed: elapsed(progress.began, progress.ended),
+            elapsed: known.map_or(Span::ZERO, Progress::elapsed),
+        })
+    }
+
+    /// Returns of a task that has ended what others may use.
+    fn ended(&self, task: TaskIndex) -> Option<Ended> {
+        let passed = self.state.has_completed(task)?;
+        let known = self.of(task);
+        Some(Ended {
+            name: self.state.spec(task).name.clone(),
+            claim: known.and_then(|known| known.claim.as_deref().cloned()),
+            passed,
+            attempts: self.state.attempts(task),
+            cost: self.accounts.spent(self.state.id(task)).usd,
+            files_changed: self.files_changed(task),
+            elapsed: known.map_or(Span::ZERO, Progress::elapsed),
         })
     }
 
     fn files_changed(&self, task: TaskIndex) -> u64 {
-        let mut open = vec![task];
-        let mut sum = 0_u64;
+        let own = |task| self.of(task).map_or(0, |progress: &Progress| progress.files_changed);
+        let mut sum = own(task);
+        let mut open: Vec<TaskIndex> = self.state.children(task).collect();
         while let Some(task) = open.pop() {
-            sum = sum.saturating_add(self.of(task).map_or(0, |progress| progress.files_changed));
+            sum = sum.saturating_add(own(task));
             open.extend(self.state.children(task));
         }
         sum
+    }
+
+    /// Returns where a task stands.
+    pub(super) fn path(&mut self, task: TaskIndex) -> TaskPath {
+        let above = match self.state.parent(task) {
+            None => Arc::from([]),
+            Some(above) => self.path_to(above),
+        };
+        TaskPath::new(above, self.state.spec(task).name.clone())
+    }
+
+    /// Returns the names from the root to a task below which others stand.
+    fn path_to(&mut self, task: TaskIndex) -> Arc<[TaskName]> {
+        if let Some(known) = self.of(task).and_then(|known| known.path.as_ref()) {
+            return Arc::clone(known);
+        }
+        let up = std::iter::successors(Some(task), |task| self.state.parent(*task));
+        let mut path: Vec<TaskName> = up.map(|task| self.state.spec(task).name.clone()).collect();
+        path.reverse();
+        let path: Arc<[TaskName]> = path.into();
+        self.of_mut(task).path = Some(Arc::clone(&path));
+        path
     }
 
     /// Follows the first failure down to the task that began it.
@@ -255,9 +302,9 @@ impl Tree {
     }
 
     /// Collects the results that a task may use: of what it depends on and of what its prompt names.
-    pub(super) fn results(&self, task: TaskIndex) -> Map<String, Value> {
+    pub(super) fn results(&self, task: TaskIndex) -> Results {
         let spec = self.state.spec(task);
-        let mut names: BTreeSet<&str> = spec.depends_on.iter().map(|name| name.as_str()).collect();
+        let mut names: Vec<&str> = spec.depends_on.iter().map(|name| name.as_str()).collect();
         if let Body::Agent { prompt, .. } = &spec.body {
             names.extend(named(prompt));
         }
@@ -269,12 +316,12 @@ impl Tree {
                 names.extend(named(prompt));
             }
         }
-        self.results_of(task, &names, Form::Texts)
+        Results::of(self.ended_of(task, distinct(names)))
     }
 
     /// Collects the results that a text names.
     pub(super) fn results_in(&self, task: TaskIndex, text: &str) -> Map<String, Value> {
-        self.results_of(task, &named(text).collect(), Form::Texts)
+        self.results_of(task, named(text).collect(), Form::Texts)
     }
 
     /// Says what a task hands over whose children have done its work: of items the list of their results, of
@@ -290,23 +337,24 @@ impl Tree {
         let (mut done, mut all) = (0_usize, 0_usize);
         let (mut items, mut outputs) = (Vec::new(), Map::new());
         for child in self.state.children(task).filter(|child| !self.state.is_deciding(*child)) {
-            let Some(outcome) = self.outcome(child) else { continue };
+            let Some(ending) = self.state.ending(child) else { continue };
             let is_skipped =
-                matches!(outcome.ending, Ending::Cancelled { why: Cancellation::Skipped { .. } });
+                matches!(ending, Ending::Cancelled { why: Cancellation::Skipped { .. } });
             all += usize::from(!is_skipped);
-            done += usize::from(outcome.ending == Ending::Completed);
-            let claim = outcome.claim.unwrap_or_default();
+            done += usize::from(ending == Ending::Completed);
+            let claim = self.of(child).and_then(|known| known.claim.as_deref());
+            let output = claim.and_then(|claim| claim.output.as_ref());
+            let spec = self.state.spec(child);
             if is_items {
-                let item = self.state.spec(child).vars.get("item");
                 items.push(json!({
-                    "item": item,
-                    "passed": outcome.ending == Ending::Completed,
-                    "ending": one_line(&outcome.ending.to_string()),
-                    "text": text::head(&claim.summary, ITEM_TEXT),
-                    "output": claim.output,
+                    "item": spec.vars.get("item"),
+                    "passed": ending == Ending::Completed,
+                    "ending": one_line(&ending.to_string()),
+                    "text": text::head(claim.map_or("", |claim| &claim.summary), ITEM_TEXT),
+                    "output": output,
                 }));
-            } else if let Some(output) = claim.output {
-                outputs.insert(outcome.name.to_string(), output);
+            } else if let Some(output) = output {
+                outputs.insert(spec.name.to_string(), output.clone());
             }
         }
         let noun = if is_items { "items" } else { "tasks" };
@@ -323,34 +371,53 @@ impl Tree {
     pub(super) fn results_of(
         &self,
         task: TaskIndex,
-        names: &BTreeSet<&str>,
+        names: Vec<&str>,
         form: Form,
     ) -> Map<String, Value> {
-        let mut results = Map::new();
+        results::values(&self.ended_of(task, distinct(names)), form)
+    }
+
+    fn ended_of(&self, task: TaskIndex, names: Vec<&str>) -> Vec<Ended> {
+        let mut found: Vec<TaskIndex> = Vec::new();
         let mut below = task;
         while let Some(above) = self.state.parent(below)
-            && results.len() < names.len()
+            && found.len() < names.len()
         {
             // Items stand beside each other without knowing of each other.
             let beside = !matches!(self.state.spec(above).body, Body::ForEach(_));
-            let mut siblings: Vec<TaskIndex> =
-                self.state.children(above).filter(|_| beside).collect();
-            // Of what was made under one name by several attempts the latest counts.
-            siblings.reverse();
-            for sibling in siblings {
-                let name = self.state.spec(sibling).name.as_str();
-                if sibling != below
-                    && names.contains(name)
-                    && !results.contains_key(name)
-                    && let Some(outcome) = self.outcome(sibling)
+            let nearer = found.len();
+            let is_unique = self.state.is_as_planned(above);
+            for sibling in self.state.children(above).filter(|_| beside) {
+                let name = &self.state.spec(sibling).name;
+                if sibling == below
+                    || !names.contains(&name.as_str())
+                    || self.state.has_completed(sibling).is_none()
                 {
-                    results.insert(name.to_owned(), result(&outcome, form));
+                    continue;
+                }
+                // Of what was made under one name by several attempts the latest counts.
+                match found.iter().position(|known| self.state.spec(*known).name == *name) {
+                    Some(place) if place >= nearer => found[place] = sibling,
+                    Some(_) => {}
+                    None => found.push(sibling),
+                }
+                if is_unique && found.len() == names.len() {
+                    break;
                 }
             }
             below = above;
         }
-        results
+        let mut ended = Vec::with_capacity(found.len());
+        ended.extend(found.into_iter().filter_map(|task| self.ended(task)));
+        ended
     }
+}
+
+/// Leaves out what stands in a list before.
+fn distinct(mut names: Vec<&str>) -> Vec<&str> {
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 /// Lists the words that follow `tasks.` in a text: names of tasks, and now and then a word that is none.
@@ -360,41 +427,6 @@ fn named(prompt: &str) -> impl Iterator<Item = &str> {
         let end = rest.find(|c: char| !matches!(c, 'a'..='z' | '0'..='9' | '_' | '-'));
         rest.get(..end.unwrap_or(rest.len()))
     })
-}
-
-/// How amounts and times stand in a result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
-    /// As people read them, for prompts.
-    Texts,
-    /// As numbers that can be compared: dollars and seconds.
-    Numbers,
-}
-
-fn result(outcome: &TaskOutcome, form: Form) -> Value {
-    let claim = outcome.claim.clone().unwrap_or_default();
-    let (cost, duration) = match form {
-        Form::Texts => (json!(outcome.cost), json!(outcome.elapsed)),
-        Form::Numbers => {
-            // Both stay far below what a double holds exactly in whole micro-dollars and milliseconds.
-            let dollars = outcome.cost.as_nanos() as f64 / 1e9;
-            (json!(dollars), json!(outcome.elapsed.as_micros() as f64 / 1e6))
-        }
-    };
-    json!({
-        "output": claim.output,
-        "text": claim.summary,
-        "passed": outcome.ending == Ending::Completed,
-        "attempts": outcome.attempts,
-        "cost_usd": cost,
-        "files_changed": outcome.files_changed,
-        "duration": duration,
-    })
-}
-
-fn elapsed(began: Option<Span>, ended: Option<Span>) -> Span {
-    let (Some(began), Some(ended)) = (began, ended) else { return Span::ZERO };
-    Span::from_micros(ended.as_micros().saturating_sub(began.as_micros()))
 }
 
 /// Puts a text into one line, as outcomes are shown.

@@ -25,9 +25,10 @@ const GRACE: Duration = Duration::from_millis(700);
 
 /// Something to do once what was decided is durable.
 pub(super) enum Effect {
-    Attempt(TaskIndex, Box<AttemptJob>),
+    // Nearly all are attempts, and a box of each would be freed by another thread.
+    Attempt(TaskIndex, AttemptJob),
     Check(TaskIndex, Box<CheckJob>),
-    Activate(TaskId),
+    Activate(TaskIndex),
     Answer(Reply, Result<TaskId, String>),
     Told(Reply<Vec<TaskOutcome>>, Result<Vec<TaskOutcome>, String>),
     Oversee(TaskIndex, Box<Escalated>),
@@ -42,13 +43,13 @@ pub(super) enum Done {
 
 impl Drive {
     pub(super) fn launch(&mut self) {
-        for effect in std::mem::take(&mut self.effects) {
+        let mut effects = std::mem::take(&mut self.effects);
+        for effect in effects.drain(..) {
             match effect {
                 Effect::Activate(task) => {
                     // It may have ended in the same breath.
-                    let acts = self.tree.state.find(task);
-                    if acts.is_some_and(|task| self.tree.state.is_acting(task)) {
-                        self.active.add(task);
+                    if self.tree.state.is_acting(task) {
+                        self.active.add(self.tree.state.id(task));
                     }
                 }
                 // One that no longer listens has been broken off.
@@ -60,7 +61,7 @@ impl Drive {
                     let is_timed = !self.scheduler.is_untimed;
                     self.begin(task, &cancel);
                     self.jobs.spawn(async move {
-                        let work = AssertUnwindSafe(executor.attempt(*job, &cancel)).catch_unwind();
+                        let work = AssertUnwindSafe(executor.attempt(job, &cancel)).catch_unwind();
                         let end = tokio::select! {
                             biased;
                             end = work => end.unwrap_or_else(|_| {
@@ -98,6 +99,8 @@ impl Drive {
                 }
             }
         }
+        // Kept, so that the next ones need no room of their own.
+        self.effects = effects;
     }
 
     /// Notes how to break off work that begins. Whoever was to be stopped between what was decided and what is begun is

@@ -1,6 +1,7 @@
 //! Whole runs: driven, broken off, and taken up again, on both stores.
 
 use std::{
+    collections::BTreeSet,
     num::NonZeroUsize,
     sync::{
         Arc,
@@ -22,6 +23,7 @@ use crate::world::{World, done, ending, fail, hang, on_both, pass, plan, setup, 
 
 on_both! {
     a_pair_side_by_side_and_one_after_both_that_sees_their_results,
+    what_one_decision_leads_to_happens_at_one_time,
     a_failed_exit_check_reaches_the_next_attempt_as_evidence,
     a_paused_run_goes_on_in_the_same_attempt,
     a_live_run_is_not_taken_over_and_a_dead_one_goes_on_once_its_lease_has_lapsed,
@@ -82,6 +84,20 @@ async fn a_pair_side_by_side_and_one_after_both_that_sees_their_results(world: W
     assert_eq!(kinds.last().unwrap(), "run.finished");
     assert_eq!(world.store.audit(run).await.unwrap().faults, []);
     assert_eq!(world.store.run(run).await.unwrap().unwrap().state, RunState::Completed);
+}
+
+async fn what_one_decision_leads_to_happens_at_one_time(world: World) {
+    let natives = Natives::new().with("left", done).with("right", done).with("both", done);
+
+    let report = world.run(PAIR_AND_ONE, natives, pass).await;
+
+    let events = world.events(report.outcome.run).await;
+    let place = |kind: &str| events.iter().position(|event| event.body.kind() == kind).unwrap();
+    let first = &events[place("run.started") + 1..place("attempt.ended")];
+    let times: BTreeSet<Timestamp> = first.iter().map(|event| event.at).collect();
+    assert!(first.len() > 5, "{first:?}");
+    assert_eq!(times.len(), 1, "{first:?}");
+    assert!(events.is_sorted_by_key(|event| event.at));
 }
 
 const CHECKED: &str = r#"
