@@ -63,7 +63,7 @@ impl Trace {
         let database: &Database = self.database();
         let (from, to) = (runs.start().as_uuid().into(), runs.end().as_uuid().into());
         let rows = database.fetch(OWNERS, vec![from, to, now.as_micros().into()]).await?;
-        let owner = |row: &Row| Ok((RunId::from_uuid(row.id(0)?), row.text(1)?.to_owned()));
+        let owner = |row: &Row| Ok((RunId::from_uuid(row.id(0)?), row.text(1)?));
         let owners: Result<_, sqlx::Error> = rows.iter().map(owner).collect();
         owners.map_err(|error| database.failed(&error))
     }
