@@ -391,6 +391,7 @@ fn a_revision_that_is_none_is_refused_or_names_nothing() {
     let git = place.open();
 
     assert_eq!(git.commit_of("no-such-branch").unwrap(), None);
+    assert_eq!(git.commit_of(&"ab".repeat(20)).unwrap(), None);
     for odd in ["", "--all", "a b", "a\nb"] {
         assert!(matches!(git.commit_of(odd), Err(Error::GitRefused { .. })), "{odd:?}");
     }

@@ -57,16 +57,22 @@ impl ReadOnlyGit {
             return Ok(id(&output.stdout));
         }
         if output.code >= 128 {
-            let status = format!("it ended with {}", output.code);
-            return Err(failed("rev-parse", status, &output.stderr));
+            return Err(failed("rev-parse", format!("exit code {}", output.code), &output.stderr));
         }
-        // A name that leads to an object which is not there is no name of nothing: the repository is damaged.
+        // A name that leads to an object which is not there is no name of nothing: the repository is damaged. An id stands for
+        // itself, whether or not anything has it.
         let named = self.raw(&["rev-parse", "--verify", "--quiet", revision], b"", &[])?;
-        if let Some(object) = id(&named.stdout).filter(|_| named.code == 0) {
+        let object = id(&named.stdout).filter(|object| !object.eq_ignore_ascii_case(revision));
+        if let Some(object) = object.filter(|_| named.code == 0) {
             let there = self.raw(&["cat-file", "-e", &object], b"", &[])?;
             if there.code != 0 {
-                let status = format!("{revision} names {object}, which is not there or unreadable");
-                return Err(failed("rev-parse", status, &there.stderr));
+                let told =
+                    format!("{revision} names {object}, which is not there or cannot be read");
+                return Err(failed(
+                    "cat-file",
+                    format!("exit code {}", there.code),
+                    told.as_bytes(),
+                ));
             }
         }
         Ok(None)
