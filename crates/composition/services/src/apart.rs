@@ -21,26 +21,13 @@ use formwork_write_safety::{
 use crate::{
     Error,
     baseline::{Baselines, around, blocking},
+    bounds::BUILT,
     executor::Workshop,
     setup::Kind,
 };
 
 /// The folder of such workspaces, within that of state.
 pub(crate) const FOLDER: &str = "apart";
-
-/// What is built anew in a workspace of one's own, in whatever folder it stands: builds write there. All else that git
-/// ignores is linked, since a build needs what was fetched.
-const BUILT: [&str; 9] = [
-    ".cache",
-    ".gradle",
-    ".mypy_cache",
-    ".next",
-    ".nox",
-    ".pytest_cache",
-    ".ruff_cache",
-    "__pycache__",
-    "target",
-];
 
 /// How many conflicts are told one by one.
 const TOLD: usize = 20;
@@ -335,6 +322,7 @@ fn told(mut all: Vec<Conflict>) -> String {
 /// Says whether something that git ignores is linked into a workspace of one's own.
 fn is_linked(root: &Root, state: &Path, path: &RelPath) -> bool {
     let place = root.path().join(path.as_path());
+    // Builds write there, and do so anew; all else is linked, since a build needs what was fetched.
     let is_built = || path.names().any(|name| BUILT.iter().any(|built| name == *built));
     // Formwork's own state is no business of a task's.
     !state.starts_with(&place) && !place.starts_with(state) && !is_built()

@@ -9,11 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Error, executor::Workshop, network::Whose};
 
-/// Folders that tools of many languages make for themselves, and that hold no source.
-const CACHES: [&str; 11] = [
-    "target",
-    "node_modules",
-    "__pycache__",
+/// Folders that builds of many languages write, in whatever folder they work, and that hold no source.
+pub(crate) const BUILT: [&str; 9] = [
     ".cache",
     ".gradle",
     ".mypy_cache",
@@ -21,14 +18,19 @@ const CACHES: [&str; 11] = [
     ".nox",
     ".pytest_cache",
     ".ruff_cache",
-    ".tox",
+    "__pycache__",
+    "target",
 ];
+
+/// Folders of the same kind that hold what was fetched, which a build needs and does not write anew.
+const FETCHED: [&str; 2] = [".tox", "node_modules"];
 
 /// Tells whether a path of the workspace is of what tools make for themselves, in whatever folder they work. One named
 /// `target` may hold sources further down.
 pub(crate) fn is_built(path: &Path) -> bool {
     let named = |(depth, name): (usize, &OsStr)| {
-        CACHES.iter().any(|cache| name == *cache) && (depth == 0 || name != "target")
+        let is_cache = BUILT.iter().chain(&FETCHED).any(|cache| name == *cache);
+        is_cache && (depth == 0 || name != "target")
     };
     path.parent().is_some_and(|folder| folder.iter().enumerate().any(named))
 }
@@ -125,7 +127,7 @@ fn bound(
         if root.join("Cargo.toml").is_file() && !rules.protects(root, &target) {
             let _ = std::fs::create_dir(target);
         }
-        rules.writable(root, sealing, &CACHES)
+        rules.writable(root, sealing, &[&BUILT[..], &FETCHED].concat())
     };
     limits.write_roots.retain(|granted| granted != root);
     limits.write_roots.extend(writable.roots);
