@@ -4,6 +4,7 @@ use std::{
     io::{self, IoSliceMut},
     mem::MaybeUninit,
     os::fd::OwnedFd,
+    sync::OnceLock,
 };
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -14,7 +15,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::wire::{CANCEL, LISTENS};
+use crate::wire::{BEGUN, CANCEL, LISTENS};
 
 /// What is received is open in no program that is started meanwhile.
 #[cfg(target_os = "linux")]
@@ -25,18 +26,33 @@ const CLOSED_ON_EXEC: RecvFlags = RecvFlags::empty();
 /// Bytes per read: a report is shorter.
 const READ: usize = 4 << 10;
 
+/// A launcher's process, once it is known.
+#[derive(Debug, Default)]
+pub(crate) struct Handle(OnceLock<OwnedFd>);
+
+impl Handle {
+    /// Kills it, unless it has ended. What it runs is left.
+    pub(crate) fn kill(&self) {
+        #[cfg(target_os = "linux")]
+        if let Some(process) = self.0.get() {
+            let _ = rustix::process::pidfd_send_signal(process, rustix::process::Signal::KILL);
+        }
+    }
+}
+
 /// Sends `frame`, and a word when cancelled, and returns all that the launcher says. A socket that comes with it goes to
-/// `listens`.
+/// `listens`, its process to `process`.
 pub(crate) async fn converse(
     mut control: UnixStream,
     frame: &[u8],
     cancel: &CancellationToken,
     listens: oneshot::Sender<OwnedFd>,
+    process: &Handle,
 ) -> Vec<u8> {
     let (from, mut to) = control.split();
     // A launcher that cannot be written to is gone, which reading shows.
     let _ = to.write_all(frame).await;
-    let heard = hear(from.as_ref(), listens);
+    let heard = hear(from.as_ref(), listens, process);
     tokio::pin!(heard);
     tokio::select! {
         said = &mut heard => return said,
@@ -54,19 +70,30 @@ pub(crate) fn listening(socket: OwnedFd) -> io::Result<TcpListener> {
 }
 
 /// Returns all that is said until the other end closes.
-async fn hear(control: &UnixStream, listens: oneshot::Sender<OwnedFd>) -> Vec<u8> {
+async fn hear(
+    control: &UnixStream,
+    listens: oneshot::Sender<OwnedFd>,
+    process: &Handle,
+) -> Vec<u8> {
     let (mut said, mut listens) = (Vec::new(), Some(listens));
     loop {
         let received = control.async_io(Interest::READABLE, || receive(control)).await;
         match received {
             Ok((bytes, _)) if bytes.is_empty() => return said,
-            Ok((bytes, socket)) => {
-                let is_socket = said.is_empty() && bytes.first() == Some(&LISTENS);
-                said.extend_from_slice(if is_socket { &bytes[1..] } else { &bytes });
-                if let (Some(socket), Some(listens)) = (socket, listens.take_if(|_| is_socket)) {
+            Ok((bytes, file)) => {
+                // What comes with a file is the byte that says which; it comes before the report.
+                let what = bytes.first().filter(|_| said.is_empty() && file.is_some()).copied();
+                match (what, file, listens.take()) {
                     // Who does not want it closes it.
-                    let _ = listens.send(socket);
+                    (Some(LISTENS), Some(socket), Some(listens)) => drop(listens.send(socket)),
+                    (Some(BEGUN), Some(own), unheard) => {
+                        listens = unheard;
+                        drop(process.0.set(own));
+                    }
+                    (_, _, unheard) => listens = unheard,
                 }
+                let is_file = matches!(what, Some(LISTENS | BEGUN));
+                said.extend_from_slice(&bytes[usize::from(is_file)..]);
             }
             Err(_) => return said,
         }

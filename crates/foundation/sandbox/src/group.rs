@@ -60,7 +60,7 @@ impl Group {
         let file = spec.find().map_err(not_run)?;
         let terminal = command.terminal.map(Pair::open).transpose().map_err(watch)?;
         let stdin = match (&command.stdin, &terminal) {
-            (None, Some(pair)) => pair.theirs(),
+            (None, Some(pair)) => pair.theirs().map(Stdio::from),
             _ => input(command, spool),
         };
         let mut process = tokio::process::Command::new(&file);

@@ -2,11 +2,13 @@
 //!
 //! It leads a session of its own and adopts every orphan below it, so that it knows the whole tree
 //! and can wait for its end. It confines the command, holds it to its time, and ends the tree when
-//! this process does. It is spawned, never forked off, so that its cost does not grow with this
-//! process.
+//! this process does. It is never forked off this process, whose size it would then cost, but off a broker: the same
+//! program, started once, which does nothing else.
 
 use std::{ffi::OsStr, path::PathBuf};
 
+#[cfg(target_os = "linux")]
+mod broker;
 #[cfg(target_os = "linux")]
 mod cgroup;
 #[cfg(target_os = "linux")]
@@ -20,7 +22,7 @@ mod spawn;
 #[cfg(target_os = "linux")]
 mod supervisor;
 
-/// The argument that makes a program a launcher.
+/// The argument that makes a program a broker of launchers.
 pub(crate) const MARKER: &str = "formwork-sandbox-launcher";
 
 /// A program that calls [`intercept`].
@@ -44,7 +46,7 @@ impl Launcher {
     }
 }
 
-/// Becomes a launcher, and never returns, when this program was started as one; else does nothing.
+/// Becomes a broker of launchers, and never returns, when this program was started as one; else does nothing.
 ///
 /// Call it first thing in `main`, before arguments are parsed, threads started or settings read.
 pub fn intercept() {
@@ -52,7 +54,7 @@ pub fn intercept() {
         return;
     }
     #[cfg(target_os = "linux")]
-    let ended = supervisor::run();
+    let ended = broker::run();
     #[cfg(not(target_os = "linux"))]
     let ended: std::io::Result<()> = Err(std::io::ErrorKind::Unsupported.into());
     // Whoever started it reads its report, and takes a missing one for a failure.

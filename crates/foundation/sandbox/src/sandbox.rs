@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
     net::SocketAddr,
-    os::unix::ffi::OsStrExt,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::PathBuf,
     process::Stdio,
     sync::Arc,
@@ -23,7 +23,7 @@ use crate::{
     Chunk, Command, Environment, Error, Exit, Finished, Gateway, Launcher, Limits, Network,
     NoRoute, Protection, Refusal, Routes, Status,
     capture::Recorder,
-    control,
+    control::{self, Handle},
     group::{Group, MARK, Tree},
     proxy::{Proxy, Seen},
     ready::{Ready, Started},
@@ -59,8 +59,8 @@ impl Sandbox {
         }
     }
 
-    /// Runs commands below `launcher`, which [`Protection::Restricted`] needs on Linux. From the first command on, a
-    /// launcher waits for the next one: a process that does nothing, as long as this or a clone of it is there.
+    /// Runs commands below `launcher`, which [`Protection::Restricted`] needs on Linux. From the first command on, two
+    /// processes of it wait for the next one and do nothing, as long as this or a clone of it is there.
     #[must_use]
     pub fn with_launcher(mut self, launcher: Launcher) -> Self {
         self.launcher = Some(launcher);
@@ -213,9 +213,10 @@ impl Sandbox {
         let is_plain = command.terminal.is_none() && command.cwd.is_absolute();
         let started = match is_plain.then(|| self.ready.take()).flatten() {
             Some(started) => Ok(started),
-            None => Started::start(launcher, command.terminal),
+            None if command.cwd.is_absolute() => self.ready.start(launcher, command.terminal),
+            None => Ready::start_here(launcher, command.terminal),
         };
-        let (mut child, outputs, control, mark) = started
+        let (outputs, control, mark) = started
             .and_then(Started::into_parts)
             .map_err(|source| Error::LauncherNotStarted { path: launcher.path.clone(), source })?;
         environment.insert(MARK.into(), mark.clone().into());
@@ -232,17 +233,18 @@ impl Sandbox {
             }
             std::future::pending().await
         };
+        let process = Handle::default();
         let talk = async {
             let bound = command.timeout.saturating_add(command.grace).saturating_add(STUCK);
-            let talking = control::converse(control, &frame, cancel, listens);
+            let talking = control::converse(control, &frame, cancel, listens, &process);
             let answer = tokio::time::timeout(bound, talking).await;
             let report = answer.ok().and_then(|answer| serde_json::from_slice(&answer).ok());
             if report.is_none() {
                 // It is gone or stuck, and cannot end the tree.
-                let _ = child.start_kill();
+                process.kill();
+                self.ready.forget();
                 Tree::marked(&mark).end().await;
             }
-            let _ = child.wait().await;
             report
         };
         // The proxy ends with the command.
@@ -292,6 +294,20 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
+    /// Has whoever gets the other ends write to pipes.
+    pub(crate) fn by_pipes() -> std::io::Result<(Self, [OwnedFd; 2])> {
+        let ((stdout, own), (stderr, other)) = (std::io::pipe()?, std::io::pipe()?);
+        let stdout = ChildStdout::from_std(OwnedFd::from(stdout).into())?;
+        let stderr = Some(ChildStderr::from_std(OwnedFd::from(stderr).into())?);
+        Ok((Self { stdout, stderr }, [own.into(), other.into()]))
+    }
+
+    /// Has whoever gets the other ends write to a terminal.
+    pub(crate) fn at_terminal(pair: terminal::Pair) -> std::io::Result<(Self, [OwnedFd; 2])> {
+        let theirs = [pair.theirs()?, pair.theirs()?];
+        Ok((Self { stdout: pair.into_output()?, stderr: None }, theirs))
+    }
+
     /// Has a process write to a terminal, or to pipes.
     pub(crate) fn give(
         process: &mut tokio::process::Command,

@@ -1,12 +1,6 @@
 //! The terminal of a command, at which nobody sits.
 
-use std::{
-    collections::BTreeMap,
-    ffi::OsString,
-    io,
-    os::fd::OwnedFd,
-    process::{ChildStdout, Stdio},
-};
+use std::{collections::BTreeMap, ffi::OsString, io, os::fd::OwnedFd, process::ChildStdout};
 
 use rustix::{
     fs::{Mode, OFlags},
@@ -55,8 +49,8 @@ impl Pair {
     }
 
     /// Returns the end that a command is given.
-    pub(crate) fn theirs(&self) -> io::Result<Stdio> {
-        self.theirs.try_clone().map(Stdio::from)
+    pub(crate) fn theirs(&self) -> io::Result<OwnedFd> {
+        self.theirs.try_clone()
     }
 
     /// Keeps the end at which what it writes is read. It closes once no process of the command has the other one.

@@ -1,8 +1,10 @@
-//! What this process and a launcher say to each other, over the launcher's standard input.
+//! What this process says to a broker and to a launcher, and what they answer, over the standard input of each.
 //!
-//! Here writes a frame (a length, then a [`Spec`] in JSON, then the command's input), and later at
-//! most one [`CANCEL`]; the launcher writes one [`Report`] in JSON once the whole tree has ended. Where there is to be a
-//! proxy, [`LISTENS`] comes before that, with the socket to listen at.
+//! To the broker this process writes [`BEGIN`] with the three standard files of the launcher that is to begin.
+//!
+//! To the launcher it writes a frame (a length, then a [`Spec`] in JSON, then the command's input), and later at
+//! most one [`CANCEL`]. What it reads is [`BEGUN`] with a handle of the launcher and one [`Report`] in JSON
+//! once the whole tree has ended. Where there is to be a proxy, [`LISTENS`] comes between them, with the socket to listen at.
 //! Either side's end closes the socket, which the other one sees.
 
 use std::{
@@ -18,10 +20,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Command, Error, Exit, Limits, Network, program};
 
+/// The byte that has a broker begin a launcher, with its standard input, output and error output.
+pub(crate) const BEGIN: u8 = b'b';
+
+/// The byte with which a handle of the launcher comes, by which it can be killed. A report begins with another one.
+pub(crate) const BEGUN: u8 = b'p';
+
 /// The byte that tells a launcher to end the tree.
 pub(crate) const CANCEL: u8 = b'c';
 
-/// The byte with which a socket comes that listens in a command's own network. A report begins with another one.
+/// The byte with which a socket comes that listens in a command's own network. A report begins with another one, too.
 pub(crate) const LISTENS: u8 = b'l';
 
 /// What a launcher is to run.

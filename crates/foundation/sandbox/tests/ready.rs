@@ -16,8 +16,14 @@ use support::{alone, ends_within, run, runs, shell};
 /// Longer than anything here takes on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Returns the one process that runs as `program`, once there is one.
-async fn waiting(program: &Path) -> Pid {
+/// The broker that runs as `program`, and the one launcher of it.
+struct Waiting {
+    broker: Pid,
+    launcher: Pid,
+}
+
+/// Returns the two processes that run as `program`, once there are two.
+async fn waiting(program: &Path) -> Waiting {
     let began = Instant::now();
     loop {
         let found: Vec<Pid> = std::fs::read_dir("/proc")
@@ -29,12 +35,24 @@ async fn waiting(program: &Path) -> Pid {
                 line.starts_with(program.as_os_str().as_encoded_bytes()) && runs(*pid)
             })
             .collect();
-        match found.as_slice() {
-            [one] => return *one,
+        match *found.as_slice() {
+            [one, other] if parent_of(other) == Some(one) => {
+                return Waiting { broker: one, launcher: other };
+            }
+            [one, other] if parent_of(one) == Some(other) => {
+                return Waiting { broker: other, launcher: one };
+            }
             _ => assert!(began.elapsed() < PATIENCE, "{} run as it", found.len()),
         }
         tokio::task::yield_now().await;
     }
+}
+
+/// Returns the process that started another one, if that runs.
+fn parent_of(pid: Pid) -> Option<Pid> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    Pid::from_raw(parent.trim().parse().ok()?)
 }
 
 #[tokio::test]
@@ -50,19 +68,51 @@ async fn the_next_command_gets_the_launcher_that_waited_for_it() {
     let first = parent().await;
 
     let second = waiting(&program).await;
-    assert_ne!(second, first, "that one has ended with its command");
-    assert_eq!(parent().await, second);
+    assert_ne!(second.launcher, first, "that one has ended with its command");
+    assert_eq!(parent().await, second.launcher);
 
     // One that was killed is missed by nobody.
     let third = waiting(&program).await;
-    kill_process(third, Signal::KILL).unwrap();
-    assert!(ends_within(third, 20));
-    assert_ne!(parent().await, third);
+    assert_eq!(third.broker, second.broker, "there is one for all");
+    kill_process(third.launcher, Signal::KILL).unwrap();
+    assert!(ends_within(third.launcher, 20));
+    assert_ne!(parent().await, third.launcher);
 
     // None is left.
     let last = waiting(&program).await;
     drop(sandbox);
-    assert!(ends_within(last, 20));
+    assert!(ends_within(last.launcher, 20));
+    assert!(ends_within(last.broker, 20));
+}
+
+#[tokio::test]
+async fn a_broker_that_was_killed_is_missed_by_nobody_and_keeps_no_dead() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("launcher");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_formwork-launcher"), &program).unwrap();
+    let sandbox = alone(dir.path()).with_launcher(Launcher::new(&program));
+    run(&sandbox, shell("true", dir.path())).await.unwrap();
+    let first = waiting(&program).await;
+
+    kill_process(first.broker, Signal::KILL).unwrap();
+    assert!(ends_within(first.broker, 20));
+    // The one that had begun runs this, and the next comes from another broker.
+    run(&sandbox, shell("true", dir.path())).await.unwrap();
+    let second = waiting(&program).await;
+    assert_ne!(second.broker, first.broker);
+
+    for _ in 0..3 {
+        run(&sandbox, shell("true", dir.path())).await.unwrap();
+    }
+    let third = waiting(&program).await;
+    assert_eq!(third.broker, second.broker);
+    // Those that have ended are collected, though nobody asks for more.
+    let began = Instant::now();
+    let children = format!("/proc/{}/task/{}/children", third.broker, third.broker);
+    while std::fs::read_to_string(&children).unwrap().trim() != third.launcher.to_string() {
+        assert!(began.elapsed() < PATIENCE, "the dead are kept");
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
@@ -78,8 +128,8 @@ async fn a_command_with_a_terminal_gets_a_launcher_of_its_own() {
     command.terminal = Some(formwork_sandbox::Terminal::default());
     let finished = run(&sandbox, command).await.unwrap();
 
-    assert_ne!(finished.stdout.preview().trim(), waits.to_string());
-    assert_eq!(waiting(&program).await, waits, "it waits on");
+    assert_ne!(finished.stdout.preview().trim(), waits.launcher.to_string());
+    assert_eq!(waiting(&program).await.launcher, waits.launcher, "it waits on");
 }
 
 /// CAP_SYS_NICE of capabilities(7): who has it may ask for real time.

@@ -5,6 +5,7 @@ use std::{
     fs,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use landlock::{
@@ -12,6 +13,7 @@ use landlock::{
     PathFdError, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError,
     RulesetStatus, Scope,
 };
+use rustix::fs::FileType;
 use rustix::process::{Resource as Rlimit, Rlimit as Bounds, getrlimit, setrlimit};
 use rustix::thread::CapabilitySet;
 use seccompiler::{
@@ -47,7 +49,7 @@ struct Confinement {
     limits: Limits,
     cwd: PathBuf,
     rules: RulesetCreated,
-    filters: [BpfProgram; 2],
+    filters: &'static Filters,
     /// Where the socket is to be sent that listens in its own network, if it has one.
     way_out: Option<OwnedFd>,
 }
@@ -88,9 +90,12 @@ impl Setup {
 
 impl Confinement {
     fn new(limits: &Limits, cwd: &Path, way_out: Option<OwnedFd>) -> Result<Self, NotRun> {
-        let sockets = match way_out {
-            Some(_) => Sockets::Tcp,
-            None => Sockets::By(&limits.network),
+        let sockets = match (&way_out, &limits.network) {
+            (Some(_), _) => Sockets::Tcp,
+            // What goes through a gateway comes with a way out.
+            (None, Network::Off | Network::Through(_)) => Sockets::None,
+            (None, Network::Unix) => Sockets::Unix,
+            (None, Network::Allowed) => Sockets::All,
         };
         let filters = filters(sockets).map_err(|reason| NotRun::ProtectionMissing {
             protection: Protecting::Seccomp,
@@ -122,7 +127,7 @@ impl Confinement {
                 reason: "the kernel did not enforce the rules".into(),
             });
         }
-        for filter in &self.filters {
+        for filter in self.filters {
             seccompiler::apply_filter(filter).map_err(|error| NotRun::ProtectionMissing {
                 protection: Protecting::Seccomp,
                 reason: error.to_string(),
@@ -137,7 +142,7 @@ fn no_landlock(error: &RulesetError) -> NotRun {
 }
 
 /// Returns the rules that grant the roots and deny the rest.
-fn files(limits: &Limits, sockets: Sockets<'_>) -> Result<RulesetCreated, NotRun> {
+fn files(limits: &Limits, sockets: Sockets) -> Result<RulesetCreated, NotRun> {
     let read = AccessFs::from_read(FILES_AT_BEST);
     // A device file that the command makes would reach whatever disk it names.
     let made = AccessFs::MakeBlock | AccessFs::MakeChar;
@@ -151,7 +156,7 @@ fn files(limits: &Limits, sockets: Sockets<'_>) -> Result<RulesetCreated, NotRun
     }
     let rules = match sockets {
         Sockets::Tcp => judging_connections(),
-        Sockets::By(_) => Ok(Ruleset::default()),
+        Sockets::None | Sockets::Unix | Sockets::All => Ok(Ruleset::default()),
     };
     let mut rules =
         rules.and_then(ruleset).and_then(Ruleset::create).map_err(|error| no_landlock(&error))?;
@@ -193,9 +198,13 @@ fn grant(
         root: root.as_os_str().to_owned(),
         errno: errno_of(&error),
     })?;
-    let access = match root.is_dir() {
-        true => access,
-        false => access & AccessFs::from_file(FILES_AT_BEST),
+    let found = rustix::fs::fstat(&opened).map_err(|errno| NotRun::RootMissing {
+        root: root.as_os_str().to_owned(),
+        errno: errno.raw_os_error(),
+    })?;
+    let access = match FileType::from_raw_mode(found.st_mode) {
+        FileType::Directory => access,
+        _ => access & AccessFs::from_file(FILES_AT_BEST),
     };
     rules.add_rule(PathBeneath::new(opened, access)).map_err(|error| NotRun::ProtectionMissing {
         protection: Protecting::Landlock,
@@ -376,15 +385,56 @@ const MAKING: [libc::c_int; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRE
 
 /// Which sockets can be made.
 #[derive(Clone, Copy)]
-enum Sockets<'a> {
-    /// Those that the limits say.
-    By(&'a Network),
+enum Sockets {
+    None,
+    Unix,
+    /// Every kind but the raw ones.
+    All,
     /// Those of TCP, in a network of the command's own.
     Tcp,
 }
 
+/// What judges the system calls of a process, each by itself.
+type Filters = [BpfProgram; 2];
+
+/// Compiles all filters there are, for the processes that are forked off this one.
+pub(super) fn prepare() {
+    for made in [Sockets::None, Sockets::Unix, Sockets::All, Sockets::Tcp] {
+        // Whoever needs one that cannot be compiled is told so.
+        let _ = filters(made);
+    }
+}
+
 /// Returns the filters of system calls, or why there can be none.
-fn filters(made: Sockets<'_>) -> Result<[BpfProgram; 2], String> {
+fn filters(made: Sockets) -> Result<&'static Filters, String> {
+    static COMPILED: [OnceLock<Filters>; 4] = [const { OnceLock::new() }; 4];
+    let compiled = match made {
+        Sockets::None => &COMPILED[0],
+        Sockets::Unix => &COMPILED[1],
+        Sockets::All => &COMPILED[2],
+        Sockets::Tcp => &COMPILED[3],
+    };
+    match compiled.get() {
+        Some(filters) => Ok(filters),
+        None => compile_all(made).map(|filters| compiled.get_or_init(|| filters)),
+    }
+}
+
+fn compile_all(made: Sockets) -> Result<Filters, String> {
+    let Lists { denied, absent } = lists(made)?;
+    let absent = compile(absent, libc::ENOSYS)?;
+    Ok([compile(denied, libc::EPERM)?, absent])
+}
+
+/// Calls with the rules by which they are refused; those without any always are.
+struct Lists {
+    /// They may not be made.
+    denied: BTreeMap<i64, Vec<Rule>>,
+    /// They are not there.
+    absent: BTreeMap<i64, Vec<Rule>>,
+}
+
+fn lists(made: Sockets) -> Result<Lists, String> {
     let mut denied: BTreeMap<i64, Vec<Rule>> = BTreeMap::new();
     for call in DENIED.iter().chain(DENIED_HERE) {
         denied.insert(*call, Vec::new());
@@ -401,7 +451,7 @@ fn filters(made: Sockets<'_>) -> Result<[BpfProgram; 2], String> {
     // The flags of `clone3` and the mode of `openat2` lie in memory, where no filter looks. Told that there is no such
     // call, C libraries and others use `clone` and `openat`.
     let absent = BTreeMap::from([(libc::SYS_clone3, vec![]), (libc::SYS_openat2, vec![])]);
-    Ok([compile(denied, libc::EPERM)?, compile(absent, libc::ENOSYS)?])
+    Ok(Lists { denied, absent })
 }
 
 /// Returns when a file may not have the mode that is asked for: what a command makes must not lend its owner's rights
@@ -427,7 +477,7 @@ fn lends() -> Result<BTreeMap<i64, Vec<Rule>>, String> {
 }
 
 /// Returns when `socket(2)` is denied; an empty list means always.
-fn sockets(made: Sockets<'_>) -> Result<Vec<Rule>, String> {
+fn sockets(made: Sockets) -> Result<Vec<Rule>, String> {
     let family = |op: Op, value: libc::c_int| {
         condition(0, Length::Dword, op, u64::from(value.unsigned_abs()))
     };
@@ -435,8 +485,20 @@ fn sockets(made: Sockets<'_>) -> Result<Vec<Rule>, String> {
         // The upper bits of the type are flags.
         condition(1, Length::Dword, Op::MaskedEq(0xF), u64::from(value.unsigned_abs()))
     };
-    let network = match made {
-        Sockets::By(network) => network,
+    match made {
+        Sockets::None => Ok(Vec::new()),
+        Sockets::Unix => Ok(vec![rule([family(Op::Ne, libc::AF_UNIX)?])?]),
+        Sockets::All => Ok(vec![
+            rule([
+                family(Op::Ne, libc::AF_UNIX)?,
+                family(Op::Ne, libc::AF_INET)?,
+                family(Op::Ne, libc::AF_INET6)?,
+                family(Op::Ne, libc::AF_NETLINK)?,
+            ])?,
+            // Netlink sockets are raw by name only.
+            rule([kind(libc::SOCK_RAW)?, family(Op::Ne, libc::AF_NETLINK)?])?,
+            rule([kind(SOCK_PACKET)?])?,
+        ]),
         Sockets::Tcp => {
             let protocol = |op: Op, value: libc::c_int| {
                 condition(2, Length::Dword, op, u64::from(value.unsigned_abs()))
@@ -449,24 +511,8 @@ fn sockets(made: Sockets<'_>) -> Result<Vec<Rule>, String> {
             for other in (0..=0xF).filter(|kind| *kind != libc::SOCK_STREAM) {
                 denied.push(rule([kind(other)?])?);
             }
-            return Ok(denied);
+            Ok(denied)
         }
-    };
-    match network {
-        // What goes through a gateway comes as the other kind.
-        Network::Off | Network::Through(_) => Ok(Vec::new()),
-        Network::Unix => Ok(vec![rule([family(Op::Ne, libc::AF_UNIX)?])?]),
-        Network::Allowed => Ok(vec![
-            rule([
-                family(Op::Ne, libc::AF_UNIX)?,
-                family(Op::Ne, libc::AF_INET)?,
-                family(Op::Ne, libc::AF_INET6)?,
-                family(Op::Ne, libc::AF_NETLINK)?,
-            ])?,
-            // Netlink sockets are raw by name only.
-            rule([kind(libc::SOCK_RAW)?, family(Op::Ne, libc::AF_NETLINK)?])?,
-            rule([kind(SOCK_PACKET)?])?,
-        ]),
     }
 }
 
@@ -507,7 +553,7 @@ pub(crate) fn probe() -> Protections {
         Ok(_) => active("Landlock"),
         Err(error) => Status::Missing(format!("Landlock: {error}")),
     };
-    let system_calls = match (filters(Sockets::By(&Network::Off)), actions()) {
+    let system_calls = match (filters(Sockets::None), actions()) {
         (Err(reason), _) | (Ok(_), Err(reason)) => Status::Missing(format!("seccomp: {reason}")),
         (Ok(_), Ok(())) => active("seccomp"),
     };

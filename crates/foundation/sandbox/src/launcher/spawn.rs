@@ -98,6 +98,16 @@ pub(super) fn serve_in_real_time() -> io::Result<()> {
     }
 }
 
+/// Makes a second process of this one. Returns its number here, and nothing there.
+pub(super) fn fork() -> io::Result<Option<Pid>> {
+    #[expect(unsafe_code, reason = "no library that is used here has this call")]
+    // SAFETY: a broker has one thread, so that no other one can hold a lock that its copy would wait for.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        number => Ok(Pid::from_raw(number)),
+    }
+}
+
 /// Has every open file but the standard three closed once a program starts: whoever started this one may have left some
 /// open, which are not the command's.
 fn close_others() {

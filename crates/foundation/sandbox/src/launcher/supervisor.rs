@@ -44,6 +44,9 @@ const FIRST: i32 = -20;
 const ENDING: Duration = Duration::from_millis(2);
 
 /// Runs what the process at the other end of the standard input asks for, and reports to it.
+///
+/// # Errors
+/// When that process is gone, or asks for what cannot be read.
 pub(super) fn run() -> io::Result<()> {
     let mut control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     // Fails only where it leads a session already, which serves as well.
