@@ -18,7 +18,7 @@ use rustix::process::{Resource as Rlimit, Rlimit as Bounds, getrlimit, setrlimit
 use rustix::thread::CapabilitySet;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Length, SeccompCmpOp as Op,
-    SeccompCondition as Condition, SeccompFilter, SeccompRule as Rule, TargetArch,
+    SeccompCondition as Condition, SeccompFilter, SeccompRule as Rule, TargetArch, sock_filter,
 };
 
 use super::{network, seal::OwnNetwork};
@@ -333,10 +333,9 @@ const UNNEEDED: CapabilitySet = CapabilitySet::AUDIT_CONTROL
     .union(CapabilitySet::SYS_TTY_CONFIG)
     .union(CapabilitySet::WAKE_ALARM);
 
-/// Port access, and the numbers of the x32 interface that differ from their 64-bit ones:
-/// `ptrace`, `kexec_load`, `process_vm_readv` and `process_vm_writev`.
+/// Port access.
 #[cfg(target_arch = "x86_64")]
-const DENIED_HERE: &[libc::c_long] = &[libc::SYS_ioperm, libc::SYS_iopl, 521, 528, 539, 540];
+const DENIED_HERE: &[libc::c_long] = &[libc::SYS_ioperm, libc::SYS_iopl];
 #[cfg(not(target_arch = "x86_64"))]
 const DENIED_HERE: &[libc::c_long] = &[];
 
@@ -423,7 +422,7 @@ fn filters(made: Sockets) -> Result<&'static Filters, String> {
 fn compile_all(made: Sockets) -> Result<Filters, String> {
     let Lists { denied, absent } = lists(made)?;
     let absent = compile(absent, libc::ENOSYS)?;
-    Ok([compile(denied, libc::EPERM)?, absent])
+    Ok([compile(denied, libc::EPERM)?, [other_interface(), absent].concat()])
 }
 
 /// Calls with the rules by which they are refused; those without any always are.
@@ -524,15 +523,63 @@ fn rule<const N: usize>(conditions: [Condition; N]) -> Result<Rule, String> {
     Rule::new(conditions.into()).map_err(|error| error.to_string())
 }
 
-fn compile(mut calls: BTreeMap<i64, Vec<Rule>>, errno: libc::c_int) -> Result<BpfProgram, String> {
-    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| error.to_string())?;
-    if cfg!(target_arch = "x86_64") {
-        // The x32 interface offers the same calls under a second number each.
-        const X32: i64 = 0x4000_0000;
-        let second = calls.iter().map(|(call, rules)| (call | X32, rules.clone()));
-        let second: Vec<_> = second.collect();
-        calls.extend(second);
+/// Returns what refuses every call of the x32 interface, before a filter that judges those of the usual one: the same calls
+/// under a second number each, which few kernels have, and programs of one's own system never need.
+fn other_interface() -> BpfProgram {
+    /// From here on numbers are those of x32: `__X32_SYSCALL_BIT` of the kernel.
+    const X32: u32 = 0x4000_0000;
+    let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
+    match cfg!(target_arch = "x86_64") {
+        true => vec![NUMBER, unless_from(X32), sock_filter { k: refused, ..RETURN }],
+        false => Vec::new(),
     }
+}
+
+/// Loads the number of the call, the first word of what a filter sees.
+const NUMBER: sock_filter =
+    sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: 0 };
+const RETURN: sock_filter =
+    sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+const GO_ON: sock_filter =
+    sock_filter { code: (libc::BPF_JMP | libc::BPF_JA) as u16, jt: 0, jf: 0, k: 0 };
+
+/// Passes over the next instruction unless the number is this or greater.
+fn unless_from(number: u32) -> sock_filter {
+    let code = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
+    sock_filter { code, jt: 0, jf: 1, k: number }
+}
+
+/// So many calls are compared one after the other. When a filter is put in place, the kernel tries it on each of its calls,
+/// which takes longer than all else where each is compared with all that are listed.
+const BLOCK: usize = 8;
+
+/// Returns a filter that answers `errno` to the calls that are listed, by their rules.
+fn compile(calls: BTreeMap<i64, Vec<Rule>>, errno: libc::c_int) -> Result<BpfProgram, String> {
+    let calls: Vec<_> = calls.into_iter().collect();
+    let mut joined = BpfProgram::new();
+    let mut next = None;
+    for block in calls.chunks(BLOCK).rev() {
+        let own = compile_block(block.iter().cloned().collect(), errno)?;
+        let number = |call: i64| u32::try_from(call).map_err(|error| error.to_string());
+        let over = match next {
+            Some(next) => {
+                let length = u32::try_from(own.len()).map_err(|error| error.to_string())?;
+                vec![NUMBER, unless_from(number(next)?), sock_filter { k: length, ..GO_ON }]
+            }
+            None => Vec::new(),
+        };
+        joined = [over, own, joined].concat();
+        next = block.first().map(|(call, _)| *call);
+    }
+    Ok(joined)
+}
+
+/// Returns a filter that compares a call with each that is listed.
+fn compile_block(
+    calls: BTreeMap<i64, Vec<Rule>>,
+    errno: libc::c_int,
+) -> Result<BpfProgram, String> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| error.to_string())?;
     let errno = SeccompAction::Errno(errno.unsigned_abs());
     SeccompFilter::new(calls, SeccompAction::Allow, errno, arch)
         .and_then(BpfProgram::try_from)
@@ -593,5 +640,119 @@ fn actions() -> Result<(), String> {
     match text.split_ascii_whitespace().any(|action| action == "errno") {
         true => Ok(()),
         false => Err(format!("{path} does not list errno")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What a filter sees of a call.
+    struct Call {
+        number: u32,
+        arguments: [u64; 6],
+    }
+
+    impl Call {
+        /// Returns the four bytes at an offset of `struct seccomp_data`.
+        fn word(&self, at: u32) -> u32 {
+            let arch = match std::env::consts::ARCH {
+                "x86_64" => 0xC000_003E,
+                "aarch64" => 0xC000_00B7,
+                other => panic!("what is {other} to the kernel?"),
+            };
+            match at {
+                0 => self.number,
+                4 => arch,
+                _ => {
+                    let argument = self.arguments[(at as usize - 16) / 8];
+                    (argument >> (8 * (at % 8))) as u32
+                }
+            }
+        }
+    }
+
+    /// What a filter says, and after how many instructions.
+    struct Judged {
+        action: u32,
+        steps: usize,
+    }
+
+    /// Judges a call as the kernel does.
+    fn judged(filter: &[sock_filter], call: &Call) -> Judged {
+        let (mut at, mut value, mut steps) = (0, 0_u32, 0);
+        loop {
+            steps += 1;
+            let sock_filter { code, jt, jf, k } = filter[at];
+            let jump = |holds: bool| usize::from(if holds { jt } else { jf });
+            at += 1;
+            match u32::from(code) {
+                0x20 => value = call.word(k),
+                0x54 => value &= k,
+                0x05 => at += k as usize,
+                0x15 => at += jump(value == k),
+                0x25 => at += jump(value > k),
+                0x35 => at += jump(value >= k),
+                0x06 => return Judged { action: k, steps },
+                other => panic!("instruction {other:#x}"),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_filter_in_blocks_judges_as_one_that_compares_with_all(
+            numbers in prop::collection::vec(prop_oneof![0..600_u32, 0x4000_0000..0x4000_0300_u32], 64),
+            arguments in prop::array::uniform6(prop_oneof![0..20_u64, 0..0o10000_u64, any::<u64>()]),
+        ) {
+            for made in [Sockets::None, Sockets::Unix, Sockets::All, Sockets::Tcp] {
+                let Lists { denied, absent } = lists(made).unwrap();
+                for (list, errno) in [(denied, libc::EPERM), (absent, libc::ENOSYS)] {
+                    let plain = compile_block(list.clone(), errno).unwrap();
+                    let blocks = compile(list, errno).unwrap();
+                    for number in &numbers {
+                        let call = Call { number: *number, arguments };
+                        let both = [&plain, &blocks].map(|filter| judged(filter, &call).action);
+                        prop_assert_eq!(both[0], both[1], "{}", number);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn of_two_filters_one_refuses_every_call_of_another_interface() {
+        let filters = filters(Sockets::All).unwrap();
+        let strictest = |number: u32| {
+            let call = Call { number, arguments: [0; 6] };
+            filters.iter().map(|filter| judged(filter, &call).action).min().unwrap()
+        };
+        let (allowed, refused) = (libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_ERRNO);
+        let number = |call: libc::c_long| u32::try_from(call).unwrap();
+
+        assert_eq!(strictest(number(libc::SYS_read)), allowed);
+        assert_eq!(strictest(number(libc::SYS_ptrace)), refused | 1);
+        assert_eq!(strictest(number(libc::SYS_clone3)), refused | 38);
+        assert_eq!(strictest(number(libc::SYS_clone)), allowed);
+        if cfg!(target_arch = "x86_64") {
+            assert_eq!(strictest(0x4000_0000), refused | 1);
+            assert_eq!(strictest(u32::MAX), refused | 1);
+        }
+    }
+
+    #[test]
+    fn no_call_is_compared_with_all_that_are_listed() {
+        let denied = lists(Sockets::None).unwrap().denied;
+        let plain = compile_block(denied.clone(), libc::EPERM).unwrap();
+        let blocks = compile(denied, libc::EPERM).unwrap();
+        // Whatever is not listed is compared longest.
+        let steps = |filter: &[sock_filter], number: u32| {
+            judged(filter, &Call { number, arguments: [0; 6] }).steps
+        };
+        let longest = |filter: &[sock_filter]| (0..500).map(|it| steps(filter, it)).max().unwrap();
+
+        assert!(longest(&blocks) * 2 < longest(&plain), "{} steps", longest(&blocks));
     }
 }
