@@ -167,7 +167,9 @@ pub(crate) fn line<T: Serialize>(line: &T) -> io::Result<()> {
 
 /// Returns how many columns and lines the terminal has.
 pub(crate) fn size() -> (usize, usize) {
-    known(crossterm::terminal::size().ok())
+    // Not `size`, which asks a program of the name `tput` where there is no terminal.
+    let told = crossterm::terminal::window_size().ok();
+    known(told.map(|told| (told.columns, told.rows)))
 }
 
 /// Takes a terminal that says it has none, as one does that nobody has told, for one of the usual size.

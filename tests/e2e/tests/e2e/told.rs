@@ -27,6 +27,22 @@ async fn a_named_file_that_is_not_there_is_told_of_before_the_model_is_asked() {
 }
 
 #[tokio::test]
+async fn no_program_is_asked_how_large_a_terminal_is() {
+    let world = World::new().await;
+    world.server.reply(&World::chat("one"), says("Yes."));
+    let programs = world.repo.path().join("programs");
+    world.repo.write("programs/tput", "#!/bin/sh\ntouch \"$0.was-run\"\n").unwrap();
+    let tput = programs.join("tput");
+    std::fs::set_permissions(&tput, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", programs.display());
+
+    let ended = end_of(world.formwork(["ask", "Is it?"]).env("PATH", path).spawn().unwrap()).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert!(!programs.join("tput.was-run").exists());
+}
+
+#[tokio::test]
 async fn a_text_of_which_a_part_is_shown_is_told_with_both_sizes() {
     let world = World::new().await;
     world.repo.write("big.txt", "word\n".repeat(20_000)).unwrap();
