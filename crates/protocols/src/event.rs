@@ -21,6 +21,7 @@ use crate::{
     canonical::{self, Canonical},
     context::ContextCompacted,
     id::{NameError, Principal, RunId, TaskId},
+    message::Attachment,
     state::TaskState,
     time::Timestamp,
 };
@@ -457,6 +458,89 @@ impl EventBody {
                 | Self::ToolAnswered(_)
         )
     }
+}
+
+impl EventBody {
+    /// Lists the blobs that this cannot do without: whoever reads it needs their bytes, by these hashes.
+    ///
+    /// Not among them are hashes that name no blob: of another event, of a file as it was, of a snapshot.
+    pub fn blobs(&self) -> Vec<BlobHash> {
+        // Without an arm for the rest: whoever adds a kind has to say what it needs.
+        match self {
+            Self::SessionMessage(data) => {
+                [data.message].into_iter().chain(data.attached.iter().copied()).collect()
+            }
+            Self::ContextCompacted(data) => data.edits.into_iter().collect(),
+            Self::ModelCompleted(data) => data.answer.into_iter().collect(),
+            Self::ModelFailed(data) => data.said.into_iter().collect(),
+            Self::ToolGated(data) => match &data.answer {
+                GateAnswer::Replace { arguments } => vec![*arguments],
+                GateAnswer::Allow | GateAnswer::Ask { .. } | GateAnswer::Deny { .. } => Vec::new(),
+            },
+            Self::ToolCompleted(data) => {
+                [data.output].into_iter().chain(attached(&data.attached)).collect()
+            }
+            Self::TaskCreated(data) => attached(&data.spec.attached).collect(),
+            Self::CheckFinished(data) => {
+                let steps = data.verdict.steps.iter().map(|step| &step.evidence);
+                let left = [&data.verdict.evidence].into_iter().chain(steps);
+                left.filter_map(|evidence| evidence.output).collect()
+            }
+            Self::WorkspaceSnapshot(data) => data.baseline.into_iter().collect(),
+            Self::RunCreated(_)
+            | Self::RunStarted(_)
+            | Self::RunPaused(_)
+            | Self::RunResumed(_)
+            | Self::RunPauseRequested(_)
+            | Self::RunAbortRequested(_)
+            | Self::RunForked(_)
+            | Self::RunUndone(_)
+            | Self::RunFinished(_)
+            | Self::TaskMoved(_)
+            | Self::AttemptStarted(_)
+            | Self::AttemptEnded(_)
+            | Self::CheckStarted(_)
+            | Self::CheckMending(_)
+            | Self::SessionStarted(_)
+            | Self::SessionEnded(_)
+            | Self::InstructionsLoaded(_)
+            | Self::RunSteered(_)
+            | Self::SessionSteered(_)
+            | Self::SessionReprompted(_)
+            | Self::ModelRequested(_)
+            | Self::ModelRetried(_)
+            | Self::ModelFellBack(_)
+            | Self::ToolAsked(_)
+            | Self::ToolDecided(_)
+            | Self::ToolAnswered(_)
+            | Self::ToolRequested(_)
+            | Self::ToolFailed(_)
+            | Self::NoteAdded(_)
+            | Self::HookFailed(_)
+            | Self::NetworkRefused(_)
+            | Self::FileChanged(_)
+            | Self::CommitMade(_)
+            | Self::ExternalFired(_)
+            | Self::WaitMet(_)
+            | Self::InboxAsked(_)
+            | Self::InboxAnswered(_)
+            | Self::InboxSkipped(_)
+            | Self::InboxRejected(_)
+            | Self::InboxExpired(_)
+            | Self::OverseerAsked(_)
+            | Self::OverseerAnswered(_)
+            | Self::TaskBlocked(_)
+            | Self::BudgetReserved(_)
+            | Self::BudgetSettled(_)
+            | Self::BudgetWarned(_)
+            | Self::BudgetExhausted(_)
+            | Self::Unknown { .. } => Vec::new(),
+        }
+    }
+}
+
+fn attached(attached: &[Attachment]) -> impl Iterator<Item = BlobHash> {
+    attached.iter().map(|attachment| attachment.blob)
 }
 
 /// The form in which a body travels: its kind and its data side by side.

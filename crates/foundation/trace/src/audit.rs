@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use formwork_protocols::{
-    Attachment, BlobHash, EventBody, Position, RunId, StoreError, TaskId, Timestamp,
+    BlobHash, EventBody, Position, RunId, StoreError, TaskId, Timestamp,
     event::{GENESIS, Link},
     store::{Audit, AuditFault},
 };
@@ -340,7 +340,7 @@ impl Check<'_> {
             self.faults.push(AuditFault::HashMismatch { seq, position });
         }
         match EventBody::parse(&stored.kind, &stored.data) {
-            Ok(body) => blobs.extend(refers_to(&body).map(|hash| (hash, seq))),
+            Ok(body) => blobs.extend(body.blobs().into_iter().map(|hash| (hash, seq))),
             Err(error) => {
                 self.faults.push(AuditFault::Unreadable { seq, reason: error.to_string() });
             }
@@ -404,20 +404,4 @@ impl Check<'_> {
         }
         Ok(())
     }
-}
-
-/// Lists the blobs that an event cannot do without.
-pub(crate) fn refers_to(body: &EventBody) -> impl Iterator<Item = BlobHash> {
-    let (hash, attached) = match body {
-        EventBody::SessionMessage(data) => (Some(data.message), data.attached.clone()),
-        EventBody::ToolCompleted(data) => (Some(data.output), hashes(&data.attached)),
-        EventBody::TaskCreated(data) => (None, hashes(&data.spec.attached)),
-        EventBody::CheckFinished(data) => (data.verdict.evidence.output, Vec::new()),
-        _ => (None, Vec::new()),
-    };
-    hash.into_iter().chain(attached)
-}
-
-fn hashes(attached: &[Attachment]) -> Vec<BlobHash> {
-    attached.iter().map(|attachment| attachment.blob).collect()
 }

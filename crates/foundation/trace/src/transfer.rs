@@ -14,8 +14,7 @@ use formwork_protocols::{
 use serde_json::value::RawValue;
 
 use crate::{
-    archive,
-    audit::{self, refers_to},
+    archive, audit,
     bundle::{BlobLine, BundleError, EventLine, Item, LARGEST, Line, Reader, Writer},
     changes::{Changes, count},
     database::{Arg, Connection, Database},
@@ -122,7 +121,7 @@ impl<W: Write> Export<'_, W> {
             |error: serde_json::Error| unsound(format!("event {seq} cannot be read: {error}"));
         let body = EventBody::parse(&kind, &data).map_err(unreadable)?;
         self.holds_no_secret(run, &data, || format!("event {seq}"))?;
-        let needed: HashSet<BlobHash> = refers_to(&body).collect();
+        let needed: HashSet<BlobHash> = body.blobs().into_iter().collect();
         // What else is named is sent along where it is there: a hash need not be that of a blob.
         for name in needed.iter().copied().chain(hashes_in(&data)) {
             if self.blobs.contains(&name) {

@@ -55,6 +55,7 @@ on_both! {
     an_audit_finds_each_edited_column,
     an_audit_finds_what_was_removed_moved_or_cut,
     an_audit_finds_missing_and_altered_blobs,
+    an_audit_finds_each_blob_that_is_needed_and_gone,
     the_log_refuses_to_be_changed,
     secrets_reach_neither_events_nor_keys_nor_blobs,
     text_of_every_kind_survives,

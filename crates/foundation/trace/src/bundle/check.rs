@@ -11,7 +11,6 @@ use formwork_protocols::{
 };
 
 use super::{BlobLine, BundleError, Counts, EventLine, FORMAT, LONGEST, Line};
-use crate::audit::refers_to;
 
 /// The first bytes of a frame of zstd. Source: RFC 8878, section 3.1.1.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -274,7 +273,7 @@ impl<'a> Reader<'a> {
             EventBody::parse(&line.kind, data).map_err(|error| unreadable(error.to_string()))?;
         let principal =
             Principal::parse(&*line.principal).map_err(|error| unreadable(error.to_string()))?;
-        if let Some(missing) = refers_to(&body).find(|hash| !self.blobs.contains(hash)) {
+        if let Some(missing) = body.blobs().into_iter().find(|hash| !self.blobs.contains(hash)) {
             return Err(forged(format!(
                 "event {seq} of run {run} refers to {missing}, which is not in the bundle"
             )));

@@ -163,3 +163,90 @@ pub(crate) async fn an_audit_finds_missing_and_altered_blobs(place: &Place) {
     assert!(matches!(trace.blob(&three.hash()).await, Err(StoreError::Corrupt { .. })));
     trace.close().await;
 }
+
+/// Every event that names blobs, each by a text of its own: the body and what it names.
+fn bodies_with_blobs(run: RunId) -> Vec<(EventBody, Vec<&'static str>)> {
+    let hash = |text: &str| json!(BlobHash::of(text.as_bytes()));
+    let story = story(run);
+    let told = |kind: &str| {
+        let told = story.events.iter().find(|event| event.body.kind() == kind).unwrap();
+        told.body.data().unwrap()
+    };
+    let (session, call) = (story.session, story.call);
+    let picture = |name: &str| json!([{ "blob": hash(name), "media_type": "image/png", "bytes": 3, "name": "a.png" }]);
+
+    let mut created = told("task.created");
+    created["spec"]["attached"] = picture("a picture of a task");
+    let mut completed = told("model.completed");
+    completed["answer"] = hash("an answer");
+    let mut finished = told("check.finished");
+    finished["verdict"]["evidence"]["output"] = hash("an output");
+    finished["verdict"]["steps"] = json!([{
+        "what": "control", "passed": false, "reason": "it failed",
+        "evidence": { "output": hash("an output of a step") },
+    }]);
+    let failed = json!({
+        "call": call, "session": session, "model": "local/small", "said": hash("what was said"),
+        "error": {
+            "fault": "cancelled", "message": "it was cancelled", "provider": "local", "endpoint": "",
+            "status": null, "code": null, "request_id": null, "body": null, "retry_after": null,
+            "tries": 1,
+        },
+    });
+    let gated = json!({
+        "call": call, "session": session, "pair": "one", "tool": "exec", "gate": "gate",
+        "answer": "replace", "arguments": hash("{}"), "elapsed": "1s",
+    });
+    let ended = json!({
+        "call": call, "preview": "", "output": hash("a result"), "bytes": 8, "elapsed": "1s",
+        "attached": picture("a picture of a result"),
+    });
+    let message = json!({
+        "session": session, "index": 0, "role": "user", "message": hash("a message"),
+        "attached": [hash("a picture of a message")],
+    });
+    let compacted = json!({
+        "session": session, "cause": "window", "before": 2, "after": 1, "rebilled_tokens": 0,
+        "rebilled": "0", "edits": hash("[]"),
+    });
+    [
+        ("task.created", created, vec!["a picture of a task"]),
+        ("model.completed", completed, vec!["an answer"]),
+        ("model.failed", failed, vec!["what was said"]),
+        ("check.finished", finished, vec!["an output", "an output of a step"]),
+        ("tool.gated", gated, vec!["{}"]),
+        ("tool.completed", ended, vec!["a result", "a picture of a result"]),
+        ("session.message", message, vec!["a message", "a picture of a message"]),
+        ("context.compacted", compacted, vec!["[]"]),
+        ("workspace.snapshot", json!({ "baseline": hash("{\"a\":1}") }), vec!["{\"a\":1}"]),
+    ]
+    .map(|(kind, data, names)| (EventBody::from_parts(kind, data).unwrap(), names))
+    .into()
+}
+
+pub(crate) async fn an_audit_finds_each_blob_that_is_needed_and_gone(place: &Place) {
+    let trace = place.open().await;
+    let run = run_at(1);
+    let (bodies, texts): (Vec<_>, Vec<_>) = bodies_with_blobs(run).into_iter().unzip();
+    let texts: Vec<&str> = texts.into_iter().flatten().collect();
+    let blobs = texts.iter().map(|text| Blob::new(text.as_bytes().to_vec())).collect();
+    let events = bodies.into_iter().map(event).collect();
+    trace.append(Append { blobs, ..of(run, events) }).await.unwrap();
+    assert_eq!(trace.audit(run).await.unwrap().faults, []);
+
+    for (removed, text) in texts.iter().enumerate() {
+        let hash = BlobHash::of(text.as_bytes());
+        let literal = match place {
+            Place::Sqlite(_) => format!("x'{hash}'"),
+            Place::Postgres(_) => format!("'\\x{hash}'"),
+        };
+        place.tamper(&format!("DELETE FROM blobs WHERE hash = {literal}")).await;
+
+        let faults = trace.audit(run).await.unwrap().faults;
+
+        let is_told = |fault: &AuditFault| matches!(fault, AuditFault::MissingBlob { hash: of, .. } if *of == hash);
+        assert!(faults.iter().any(is_told), "{text}: {faults:?}");
+        assert_eq!(faults.len(), removed + 1, "{text}: {faults:?}");
+    }
+    trace.close().await;
+}

@@ -44,8 +44,8 @@ mod watch; // What those who watch receive.
 
 pub(crate) use {
     audits::{
-        an_audit_finds_each_edited_column, an_audit_finds_missing_and_altered_blobs,
-        an_audit_finds_what_was_removed_moved_or_cut,
+        an_audit_finds_each_blob_that_is_needed_and_gone, an_audit_finds_each_edited_column,
+        an_audit_finds_missing_and_altered_blobs, an_audit_finds_what_was_removed_moved_or_cut,
     },
     commits::{
         a_cursor_never_skips_a_late_commit,
