@@ -34,16 +34,16 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    fn put(&self, context: &CallContext, journal: &Journal, bodies: Vec<EventBody>) {
+    fn facts(&self, context: &CallContext, bodies: Vec<EventBody>) -> Vec<NewEvent> {
         let at = self.clock.now();
-        let facts = bodies.into_iter().map(|body| NewEvent {
+        let fact = |body| NewEvent {
             task: Some(context.task),
             principal: self.principal.clone(),
             at,
             body,
             idempotency_key: None,
-        });
-        journal.put(facts, []);
+        };
+        bodies.into_iter().map(fact).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<CallId, Snapshot>> {
@@ -68,15 +68,21 @@ impl Around for Watched {
             ToolError::new(ToolErrorKind::Failed, told)
         })?;
         // With the intent, which is durable before the tool begins.
-        self.put(context, journal, vec![around(&before, context.call)]);
+        journal.put(self.facts(context, vec![around(&before, context.call)]), []);
         self.lock().insert(context.call, before);
         Ok(())
     }
 
-    async fn after(&self, context: &CallContext, journal: &Journal) {
-        let Some(before) = self.lock().remove(&context.call) else { return };
-        if let Ok(bodies) = self.baselines.after(before, context.call).await {
-            self.put(context, journal, bodies);
-        }
+    async fn after(&self, context: &CallContext) -> Result<Vec<NewEvent>, ToolError> {
+        let Some(before) = self.lock().remove(&context.call) else { return Ok(Vec::new()) };
+        // Without an end in the log it is looked at again by whoever takes the run up or takes it back.
+        let found = self.baselines.after(before, context.call).await.map_err(|error| {
+            let told = format!(
+                "the workspace could not be looked at after it, so that what it changed is not known: {}",
+                chain(&error)
+            );
+            ToolError::new(ToolErrorKind::Failed, told)
+        })?;
+        Ok(self.facts(context, found))
     }
 }

@@ -100,8 +100,11 @@ pub trait Around: Send + Sync {
         journal: &Journal,
     ) -> Result<(), ToolError>;
 
-    /// Looks after a call that [`Around::before`] let pass, however it ended.
-    async fn after(&self, context: &CallContext, journal: &Journal);
+    /// Looks after a call that [`Around::before`] let pass, however it ended, and returns what is to be recorded of it.
+    ///
+    /// # Errors
+    /// Why it cannot be told what the call has changed, for the model: the call has then failed, whatever it said.
+    async fn after(&self, context: &CallContext) -> Result<Vec<NewEvent>, ToolError>;
 }
 
 /// Decides on calls that the rules do not refuse, by programs of the operator's. It can only take away.
@@ -117,6 +120,14 @@ pub struct Pipeline {
     tools: BTreeMap<ToolName, Offered>,
     loaded: Loaded,
     denials: Denials,
+}
+
+/// What became of a call whose intent was gathered.
+enum Carried {
+    /// It was not made, since the intent could not be recorded.
+    Not(ToolError),
+    /// It was made, and has ended.
+    Ended { outcome: Result<ToolOutput, ToolError>, elapsed: Span },
 }
 
 /// A tool of the allow-list, with what is needed to judge a call.
@@ -346,10 +357,25 @@ impl Pipeline {
         }
         self.put(context, journal, [self.intent(context, call, None)], []);
         // Nothing returns between the look before and the look after.
-        let ended = self.carried(context, (tool, arguments), (journal, cancel)).await;
-        if let Some(around) = around {
-            around.after(context, journal).await;
-        }
+        let carried = self.carried(context, (tool, arguments), (journal, cancel)).await;
+        let looked = match around {
+            Some(around) => around.after(context).await,
+            None => Ok(Vec::new()),
+        };
+        let ended = match carried {
+            Carried::Not(error) => (Err(error), Control::Continue),
+            Carried::Ended { outcome, elapsed } => {
+                match outcome
+                    .and_then(|output| looked.as_ref().map(|_| output).map_err(Clone::clone))
+                {
+                    Ok(output) => self.completed(context, journal, output, elapsed),
+                    Err(error) => {
+                        (Err(self.failed(context, journal, error, elapsed)), Control::Continue)
+                    }
+                }
+            }
+        };
+        journal.put(looked.unwrap_or_default(), []);
         ended
     }
 
@@ -374,7 +400,7 @@ impl Pipeline {
         context: &CallContext,
         (tool, arguments): (&Arc<dyn Tool>, Value),
         (journal, cancel): (&Journal, &Cancel),
-    ) -> (Result<Shown, ToolError>, Control) {
+    ) -> Carried {
         // What changes nothing can be done again, and the answer that asks for it be paid for again: its price is
         // reserved in the log until the log tells what it was. All else is durable before it happens.
         let durable = match tool.spec().replay {
@@ -383,17 +409,12 @@ impl Pipeline {
         };
         if let Err(error) = durable {
             let told = format!("the call could not be recorded: {error}");
-            return (Err(ToolError::new(ToolErrorKind::Failed, told)), Control::Continue);
+            return Carried::Not(ToolError::new(ToolErrorKind::Failed, told));
         }
 
         let begun = Instant::now();
         let outcome = tool.call(context, arguments, cancel).await;
-        let elapsed = Span::from(begun.elapsed());
-
-        match outcome {
-            Ok(output) => self.completed(context, journal, output, elapsed),
-            Err(error) => (Err(self.failed(context, journal, error, elapsed)), Control::Continue),
-        }
+        Carried::Ended { outcome, elapsed: Span::from(begun.elapsed()) }
     }
 
     /// Gathers that a call ended well, and returns what the model sees of it.

@@ -149,7 +149,12 @@ pub(crate) fn select(after: Position, selection: &Selection, limit: usize) -> (S
     let mut sql =
         String::from(concat!("SELECT ", event_columns!(), " FROM events WHERE position > $1"));
     let mut order = "position";
-    if let Some(run) = selection.run {
+    if let (Some(run), Some(_)) = (selection.run, selection.task) {
+        args.push(run.as_uuid().into());
+        // A task has few of the events of its run: an expression keeps the index of runs from being taken instead of that
+        // of tasks, or beside it.
+        sql.push_str(&format!(" AND COALESCE(run, run) = ${}", args.len()));
+    } else if let Some(run) = selection.run {
         args.push(run.as_uuid().into());
         let n = args.len();
         // The cursor is most often the run's own last event: the index then leads straight to it.

@@ -503,6 +503,55 @@ mod tests {
         trace.close().await;
     }
 
+    /// Returns how a task's events are looked for in a run that has many.
+    async fn how_a_task_is_read(url: &str) -> String {
+        let trace = Trace::open(url, Options::default()).await.unwrap();
+        let tasks: Vec<TaskId> =
+            (0..100).map(|n| TaskId::from_uuid(uuid::Uuid::from_u128(n))).collect();
+        let of = |task: &TaskId| {
+            let mut event = note(0).events.remove(0);
+            event.task = Some(*task);
+            event
+        };
+        for _ in 0..20 {
+            let events = tasks.iter().map(of).collect();
+            trace.append(Append { events, ..note(0) }).await.unwrap();
+        }
+        let kinds = vec!["test.".to_owned()];
+        let selection = Selection { run: Some(note(0).run), task: Some(tasks[7]), kinds };
+        let (explain, column) = match trace.inner.database.engine {
+            Engine::Sqlite => ("EXPLAIN QUERY PLAN", 3),
+            Engine::Postgres => {
+                trace.inner.database.fetch("ANALYZE", vec![]).await.unwrap();
+                ("EXPLAIN", 0)
+            }
+        };
+        let (sql, args) = read::select(Position(1), &selection, 10);
+        let rows = trace.inner.database.fetch(format!("{explain} {sql}"), args).await.unwrap();
+        let found = trace.read(Position(0), &selection, 100).await.unwrap().len();
+        assert_eq!(found, 20);
+        trace.close().await;
+        rows.iter().map(|row| row.text(column).unwrap()).collect::<Vec<_>>().join("\n")
+    }
+
+    #[tokio::test]
+    async fn what_a_task_did_is_found_without_a_look_at_the_rest_of_its_run() {
+        let how = how_a_task_is_read("sqlite::memory:").await;
+
+        assert_eq!(how, "SEARCH events USING INDEX events_by_task (task=? AND rowid>?)");
+    }
+
+    #[tokio::test]
+    async fn pg_what_a_task_did_is_found_without_a_look_at_the_rest_of_its_run() {
+        let Some(postgres) = formwork_testkit::postgres::Postgres::shared() else { return };
+        let database = postgres.database().unwrap();
+
+        let how = how_a_task_is_read(database.url()).await;
+
+        assert!(how.contains("events_by_task"), "{how}");
+        assert!(!how.contains("events_run_seq_key") && !how.contains("Seq Scan"), "{how}");
+    }
+
     #[tokio::test]
     async fn pages_of_runs_and_events_are_found_by_an_index() {
         let trace = Trace::open("sqlite::memory:", Options::default()).await.unwrap();

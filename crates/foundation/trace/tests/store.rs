@@ -52,6 +52,7 @@ on_both! {
     the_views_tell_the_story_of_a_run,
     the_views_are_the_same_when_made_anew,
     runs_are_listed_newest_first_page_by_page,
+    a_cursor_goes_on_past_what_it_does_not_look_for,
     an_audit_finds_each_edited_column,
     an_audit_finds_what_was_removed_moved_or_cut,
     an_audit_finds_missing_and_altered_blobs,

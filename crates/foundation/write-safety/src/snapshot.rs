@@ -26,6 +26,9 @@ use std::{
 /// every workspace would be held twice. A change of one is told and cannot be taken back.
 pub const MAX_KEPT: u64 = 256 << 20;
 
+/// The size of a file in a snapshot whose content could not be read.
+const UNREAD: u64 = u64::MAX;
+
 /// A folder outside the workspace that keeps snapshots and the contents they name.
 ///
 /// A content is kept once, by its BLAKE3 hash. It is written but not synced, so a power cut may
@@ -62,11 +65,11 @@ pub struct Snapshot {
 pub enum Node {
     /// A regular file.
     File {
-        /// BLAKE3 of its bytes.
+        /// BLAKE3 of its bytes; of what the system says of it where it may not be read.
         hash: Hash,
         /// Permission bits.
         mode: u32,
-        /// Size in bytes.
+        /// Size in bytes; the largest number where it may not be read.
         len: u64,
     },
     /// A symbolic link.
@@ -278,6 +281,9 @@ impl Snapshots {
     /// [`Error::Damaged`], [`Error::Io`].
     pub fn content(&self, snapshot: &Snapshot, path: &RelPath) -> Result<Vec<u8>, Error> {
         match snapshot.entries.get(path) {
+            Some(node) if node.is_unread() => {
+                Err(Error::io(&path.to_string(), "open", rustix::io::Errno::ACCESS))
+            }
             Some(Node::File { len, .. }) if *len > MAX_KEPT => {
                 Err(Error::TooLarge { path: path.to_string(), found: *len, limit: MAX_KEPT })
             }
@@ -328,6 +334,9 @@ impl Snapshots {
                 let (before, after) = (content(old)?, content(new)?);
                 edit::diff(&path.to_string(), before.as_deref(), after.as_deref())
             }
+            false if [old, new].into_iter().flatten().any(Node::is_unread) => {
+                format!("File {path} differs, and could not be read\n")
+            }
             false => {
                 let [before, after] = [old, new].map(|node| node.map_or(0, Node::len));
                 format!("Large file {path} differs: {before} bytes, then {after}\n")
@@ -342,9 +351,15 @@ impl Snapshots {
 }
 
 impl Node {
-    /// Says whether its content is kept; a file of more than [`MAX_KEPT`] bytes is known by its hash alone.
+    /// Says whether its content is kept; a file of more than [`MAX_KEPT`] bytes is known by its hash alone, and one
+    /// that may not be read by what the system says of it.
     pub fn is_kept(&self) -> bool {
         self.len() <= MAX_KEPT
+    }
+
+    /// Says whether it is a file that could not be read.
+    pub fn is_unread(&self) -> bool {
+        self.len() == UNREAD
     }
 
     /// Returns the size of a file, nothing for all else.

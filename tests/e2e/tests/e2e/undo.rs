@@ -506,3 +506,32 @@ async fn no_run_begins_in_a_workspace_whose_path_the_log_cannot_hold() {
     assert_eq!(world.server.requests().len(), 0);
     assert_eq!(world.json(["runs", "list"]).await["runs"], json!([]));
 }
+
+#[tokio::test]
+async fn a_program_that_leaves_a_large_file_hides_nothing_of_what_it_did() {
+    let world = World::new().await;
+    agent(&world);
+    world.repo.write("mine.txt", "not yet added\n").unwrap();
+    world.repo.write("a.txt", "one\n").unwrap();
+    let script = "truncate -s 40M big; echo other > a.txt; rm mine.txt";
+    world
+        .server
+        .reply(&World::chat("one"), calls(&[("exec", json!({ "command": ["sh", "work.sh"] }))]));
+    world.repo.write("work.sh", script).unwrap();
+    world.server.reply(&World::chat("one"), ends("Done."));
+
+    let ended = world.run(["run", "-m", "Work.", "--agent", "worker"]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert!(ended.stdout.contains("3 files changed"), "{ended:#?}");
+    // A run begins where such a file is.
+    world.server.reply(&World::chat("one"), ends("Nothing to do."));
+    let next = world.run(["run", "-m", "Look.", "--agent", "worker"]).await;
+    assert_eq!(next.code, Some(0), "{next:#?}");
+    let run = world.json(["runs", "list"]).await["runs"][1]["run"].as_str().unwrap().to_owned();
+    let undone = world.run(["undo", &run]).await;
+    assert_eq!(undone.code, Some(0), "{undone:#?}");
+    assert!(!world.path("big").exists());
+    assert_eq!(world.repo.read("mine.txt").unwrap(), "not yet added\n");
+    assert_eq!(world.repo.read("a.txt").unwrap(), "one\n");
+}

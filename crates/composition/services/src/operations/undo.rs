@@ -28,7 +28,7 @@ use crate::{
 const HELD: Span = Span::from_secs(60);
 
 /// Why a path stays what it is.
-const TOO_LARGE: &str = "what is or was larger than 256 MiB is not kept, and so cannot be undone";
+const TOO_LARGE: &str = "what is or was larger than 256 MiB, or could not be read, is not kept, and so cannot be undone";
 
 /// What is taken back.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]

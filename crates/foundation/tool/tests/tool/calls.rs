@@ -11,8 +11,8 @@ use std::{
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Cancel, EventBody, Journal, PermissionMode, Replay, Tool, ToolClass, ToolError, ToolErrorKind,
-    ToolName, ToolOutput, ToolSpec, Toolbox as _,
+    Cancel, EventBody, Journal, NewEvent, PermissionMode, Replay, Tool, ToolClass, ToolError,
+    ToolErrorKind, ToolName, ToolOutput, ToolSpec, Toolbox as _,
     event::Decided,
     message::{Arguments, ToolDefinition},
     tool::{CallContext, Control},
@@ -354,6 +354,7 @@ fn no_built_in_tool_takes_many_words() {
 struct Looks {
     said: Mutex<Vec<&'static str>>,
     refuses: AtomicBool,
+    is_blind: AtomicBool,
 }
 
 #[async_trait]
@@ -366,8 +367,12 @@ impl Around for Looks {
         Ok(())
     }
 
-    async fn after(&self, _: &CallContext, _: &Journal) {
+    async fn after(&self, _: &CallContext) -> Result<Vec<NewEvent>, ToolError> {
         self.said.lock().unwrap().push("after");
+        match self.is_blind.load(Ordering::SeqCst) {
+            true => Err(ToolError::new(ToolErrorKind::Failed, "what it changed is not known")),
+            false => Ok(Vec::new()),
+        }
     }
 }
 
@@ -387,6 +392,14 @@ async fn whoever_looks_before_a_call_looks_after_it_however_it_ends() {
     let told = world.fails("exec", json!({ "command": ["echo", "{{secret:NONE}}"] })).await;
     assert!(told.contains("NONE"), "{told}");
     assert_eq!(said(), [] as [&str; 0]);
+
+    // What cannot be looked at afterwards has not gone well, whatever it said.
+    looks.is_blind.store(true, Ordering::SeqCst);
+    let told = world.fails("exec", json!({ "command": ["true"] })).await;
+    assert_eq!(told, "error (failed): what it changed is not known");
+    assert_eq!(world.log.kinds().last().unwrap(), &["tool.failed"]);
+    assert_eq!(said(), ["before", "after"]);
+    looks.is_blind.store(false, Ordering::SeqCst);
 
     looks.refuses.store(true, Ordering::SeqCst);
     world.fails("exec", json!({ "command": ["true"] })).await;

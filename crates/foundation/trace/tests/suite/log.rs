@@ -318,3 +318,32 @@ pub(crate) async fn text_of_every_kind_survives(place: &Place) {
     assert_eq!(trace.audit(run).await.unwrap().faults, []);
     trace.close().await;
 }
+
+pub(crate) async fn a_cursor_goes_on_past_what_it_does_not_look_for(place: &Place) {
+    let trace = place.open().await;
+    let run = run_at(1);
+    let rare = Selection { run: Some(run), task: None, kinds: vec!["rare.".to_owned()] };
+    let mut cursor = Position::default();
+    let mut look = async || {
+        let found = trace.read_on(&mut cursor, &rare, 2).await.unwrap();
+        (found.iter().map(|event| event.seq).collect::<Vec<_>>(), cursor)
+    };
+    let add = async |kind: &str| {
+        trace.append(of(run, vec![note(kind, json!(1))])).await.unwrap();
+    };
+    assert_eq!(look().await, (vec![], Position(0)));
+
+    for kind in ["common.x", "common.x", "rare.x", "common.x"] {
+        add(kind).await;
+    }
+    assert_eq!(look().await, (vec![3], Position(4)));
+    assert_eq!(look().await, (vec![], Position(4)));
+
+    // A full page ends where its last event is.
+    for kind in ["rare.x", "rare.x", "common.x", "rare.x", "common.x"] {
+        add(kind).await;
+    }
+    assert_eq!(look().await, (vec![5, 6], Position(6)));
+    assert_eq!(look().await, (vec![8], Position(9)));
+    trace.close().await;
+}

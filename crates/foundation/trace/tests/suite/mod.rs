@@ -67,6 +67,7 @@ pub(crate) use {
         a_lease_is_taken_over_from_the_named_owner_alone, only_one_of_many_gets_the_lease,
     },
     log::{
+        a_cursor_goes_on_past_what_it_does_not_look_for,
         a_second_write_with_a_key_returns_the_first_event,
         a_selection_reads_a_run_a_task_and_kinds_by_prefix,
         an_amount_below_nothing_is_not_recorded, an_append_is_recorded_whole_or_not_at_all,

@@ -140,7 +140,7 @@ fn check(spot: &Spot, found: Option<&Node>) -> Result<Option<Old>, Error> {
     let raced = || Error::Raced { path: spot.written.clone() };
     match (spot.stat.map(|stat| stat.kind), found) {
         (Some(Kind::File), Some(Node::File { hash, .. })) => {
-            let old = Old::read(spot)?;
+            let old = Old::read_whole(spot)?;
             if blake3::hash(&old.bytes) == *hash { Ok(Some(old)) } else { Err(raced()) }
         }
         (Some(Kind::Link), Some(Node::Link { target })) => {

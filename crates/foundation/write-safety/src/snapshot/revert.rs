@@ -1,6 +1,6 @@
 //! Making some paths what they were, and leaving all others alone.
 
-use super::{MAX_KEPT, Node, Snapshot, Snapshots, merge::part, restore, scan};
+use super::{Node, Snapshot, Snapshots, merge::part, restore, scan};
 use crate::{
     error::{Error, Refusal},
     ledger::Hash,
@@ -145,17 +145,13 @@ impl Snapshots {
         };
         let Some(stat) = spot.stat else { return Ok(None) };
         Ok(match stat.kind {
-            Kind::File if stat.len > MAX_KEPT => {
-                let (node, _) = scan::large(&spot)?;
+            Kind::File => {
+                let (node, _) = scan::file(&spot, &self.blobs)?;
                 let hash = match node {
                     Node::File { hash, .. } => Some(hash),
                     Node::Link { .. } | Node::Folder { .. } => None,
                 };
                 Some((node, hash))
-            }
-            Kind::File => {
-                let hash = self.blobs.put(&spot.read()?)?;
-                Some((Node::File { hash, mode: stat.mode, len: stat.len }, Some(hash)))
             }
             Kind::Link => {
                 let target = fs::readlinkat(&spot.folder, &spot.name, Vec::new());

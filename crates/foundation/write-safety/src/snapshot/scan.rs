@@ -1,7 +1,7 @@
 //! Going through a workspace: what belongs to a snapshot, and what it contains.
 
 use super::{
-    MAX_KEPT, Node, Snapshot, Which,
+    MAX_KEPT, Node, Snapshot, UNREAD, Which,
     blobs::Blobs,
     cache::{Cache, Known},
 };
@@ -18,7 +18,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    io::{self, Read as _},
+    io::{self, ErrorKind, Read as _},
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::Path,
     sync::{
@@ -281,7 +281,9 @@ pub(super) fn read(
             match read_one(root, path, stat, blobs) {
                 Ok(Some((node, stat))) => {
                     let (entries, read) = &mut *results.lock().unwrap_or_else(lock);
-                    if let Node::File { hash, .. } = node {
+                    if let Node::File { hash, .. } = node
+                        && !node.is_unread()
+                    {
                         read.push(((*path).clone(), stat, hash));
                     }
                     entries.push(((*path).clone(), node));
@@ -350,18 +352,38 @@ fn read_one(
         }
         Kind::File => {
             let spot = root.locate(AsRef::<Path>::as_ref(path), Access::Read, Last::Keep);
-            let read = spot.and_then(|spot| match spot.found()?.len {
-                len if len > MAX_KEPT => large(&spot).map(Err),
-                _ => Old::read(&spot).map(Ok),
-            });
-            let old = match read {
-                Ok(Ok(old)) => old,
-                Ok(Err(large)) => return Ok(Some(large)),
-                Err(e) => return gone(e),
-            };
-            let hash = blobs.put(&old.bytes)?;
-            let len = old.bytes.len() as u64;
-            Ok(Some((Node::File { hash, mode: old.stat.mode, len }, old.stat)))
+            match spot.and_then(|spot| file(&spot, blobs)) {
+                Ok(found) => Ok(Some(found)),
+                Err(e) => gone(e),
+            }
         }
     }
+}
+
+/// Reads a file and keeps its content, unless it is too large for that or not to be read: whatever a workspace holds,
+/// it can be looked at.
+pub(super) fn file(spot: &Spot, blobs: &Blobs) -> Result<(Node, Stat), Error> {
+    let stat = spot.found()?;
+    if stat.len > MAX_KEPT {
+        return large(spot);
+    }
+    match Old::read_whole(spot) {
+        Ok(old) => {
+            let (hash, len) = (blobs.put(&old.bytes)?, old.bytes.len() as u64);
+            Ok((Node::File { hash, mode: old.stat.mode, len }, old.stat))
+        }
+        // It grew meanwhile.
+        Err(Error::TooLarge { .. }) => large(spot),
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+            Ok((unread(&stat), stat))
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Describes a file that may not be read by what the system says of it, which differs once it was written to.
+fn unread(stat: &Stat) -> Node {
+    let Stat { len, modified, changed, inode: (device, number), .. } = stat;
+    let facts = format!("{device} {number} {len} {modified} {changed}");
+    Node::File { hash: blake3::hash(facts.as_bytes()), mode: stat.mode, len: UNREAD }
 }

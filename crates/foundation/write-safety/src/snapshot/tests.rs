@@ -87,6 +87,93 @@ fn a_folder_that_becomes_a_link_and_back_is_looked_at_without_a_failure() {
 }
 
 #[test]
+fn a_file_larger_than_a_session_reads_is_kept_and_comes_back() {
+    let place = Place::new();
+    let large = vec![7; 33 << 20];
+    fs::write(place.ws.join("large"), &large).unwrap();
+    let (root, snapshots) = (place.root(), place.snapshots());
+    let path = |name: &str| RelPath::parse(name).unwrap();
+    let began = snapshots.take(&root, Which::All).unwrap();
+
+    fs::write(place.ws.join("large"), "short\n").unwrap();
+    fs::write(place.ws.join("new"), &large).unwrap();
+    let changed = snapshots.compare(&began, &snapshots.take(&root, Which::All).unwrap()).unwrap();
+    assert_eq!(changed.len(), 2);
+    let wanted = changed.iter().map(|it| (it.path.clone(), it.before)).collect();
+    let mut back = snapshots.revert(&root, &wanted).unwrap();
+    back.sort();
+
+    assert_eq!(back, [path("large"), path("new")]);
+    assert!(fs::read(place.ws.join("large")).unwrap() == large);
+    assert!(!place.ws.join("new").exists());
+    fs::write(place.ws.join("large"), &large[1..]).unwrap();
+    assert_eq!(snapshots.restore(&root, &began).unwrap().left, [] as [RelPath; 0]);
+    assert!(fs::read(place.ws.join("large")).unwrap() == large);
+}
+
+/// Does something as a user who may not read everything, whoever runs the tests.
+fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    use rustix::{process::Uid, thread::set_thread_res_uid};
+    std::thread::scope(|scope| {
+        let working = scope.spawn(|| {
+            if rustix::process::geteuid().is_root() {
+                // Of this thread alone, and of those that it starts.
+                let nobody = Uid::from_raw(65_534);
+                set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            }
+            work()
+        });
+        working.join().unwrap()
+    })
+}
+
+#[test]
+fn what_may_not_be_read_hides_nothing_of_all_else() {
+    let place = Place::new();
+    for (file, text) in [("a", "one\n"), ("closed", "secret\n"), ("b", "two\n")] {
+        place.put(file, text);
+        place.mode(file, 0o666);
+    }
+    for folder in [place.ws.as_path(), place.ws.parent().unwrap()] {
+        fs::set_permissions(folder, PermissionsExt::from_mode(0o777)).unwrap();
+    }
+    place.mode("closed", 0);
+    let path = |name: &str| RelPath::parse(name).unwrap();
+
+    let (undone, left, again) = as_nobody(|| {
+        let (root, snapshots) = (place.root(), place.snapshots());
+        let began = snapshots.take(&root, Which::All).unwrap();
+        assert!(began.entries()[&path("closed")].is_unread());
+        assert_eq!(snapshots.take(&root, Which::All).unwrap().id(), began.id());
+
+        fs::write(place.ws.join("a"), "other\n").unwrap();
+        fs::remove_file(place.ws.join("b")).unwrap();
+        fs::write(place.ws.join("new"), "new\n").unwrap();
+        place.mode("new", 0);
+        let after = snapshots.take(&root, Which::All).unwrap();
+        let changes = snapshots.diff(&began, &after).unwrap();
+        let told: Vec<_> = changes.iter().map(|it| it.path.to_string()).collect();
+        assert_eq!(told, ["a", "b", "new"]);
+        assert!(changes[2].diff.ends_with("File new differs, and could not be read\n"));
+
+        let wanted: BTreeMap<_, _> = snapshots
+            .compare(&began, &after)
+            .unwrap()
+            .into_iter()
+            .map(|it| (it.path, it.before))
+            .collect();
+        let undone = snapshots.revert(&root, &wanted).unwrap();
+        let is_kept = snapshots.keeps(&snapshots.state(&root, &path("new")).unwrap().unwrap());
+        (undone, is_kept, snapshots.restore(&root, &began).unwrap().left)
+    });
+
+    assert_eq!(undone, [path("a"), path("b")]);
+    assert!(!left, "nobody has its content");
+    assert_eq!(again, [path("new")]);
+    assert_eq!(fs::read_to_string(place.ws.join("b")).unwrap(), "two\n");
+}
+
+#[test]
 fn what_is_too_large_to_be_kept_is_known_by_its_hash_and_left_alone() {
     let place = Place::new();
     place.put("small", "one\n");
