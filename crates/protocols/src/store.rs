@@ -216,6 +216,26 @@ pub trait EventStore: Send + Sync {
         limit: usize,
     ) -> Result<Vec<Event>, StoreError>;
 
+    /// Reads up to `limit` events after a cursor, in order, and moves the cursor as far as it has looked: where fewer are
+    /// left, past everything that is recorded. So whoever reads again and again looks at nothing twice, however seldom
+    /// what they look for comes.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); the cursor then stays where it was.
+    async fn read_on(
+        &self,
+        cursor: &mut Position,
+        selection: &Selection,
+        limit: usize,
+    ) -> Result<Vec<Event>, StoreError> {
+        // Before it is read: what is recorded meanwhile is found now or by the next look.
+        let head = self.head().await?;
+        let events = self.read(*cursor, selection, limit).await?;
+        let last = events.last().map_or(*cursor, |event| event.position);
+        *cursor = if events.len() < limit { last.max(head).max(*cursor) } else { last };
+        Ok(events)
+    }
+
     /// Watches what is recorded from now on, and words as they come.
     fn watch(&self) -> BoxStream<'static, Live>;
 

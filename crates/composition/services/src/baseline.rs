@@ -25,6 +25,8 @@ use crate::{
 const COUNTED: usize = 200;
 /// How many changed files of one piece of work are told one by one. The snapshots around it tell of all.
 const TOLD: usize = 1_000;
+/// How many events are read at once.
+const PAGE: usize = 1_000;
 
 /// What a task began with.
 pub(crate) struct Began {
@@ -163,15 +165,17 @@ impl Baselines {
         let kinds = vec!["task.created".to_owned()];
         let selection = Selection { run: Some(run), task: None, kinds };
         loop {
-            let events = self.store.read(tree.read, &selection, 1_000).await?;
-            let Some(last) = events.last() else { return Ok(()) };
-            tree.read = last.position;
+            let events = self.store.read_on(&mut tree.read, &selection, PAGE).await?;
+            let is_last = events.len() < PAGE;
             for event in events {
                 if let (Some(task), EventBody::TaskCreated(created)) = (event.task, event.body) {
                     let is_meant = !works(&created.spec) && compares(&created.spec);
                     let spec = is_meant.then(|| Arc::new(created.spec));
                     tree.tasks.insert(task, (created.parent, spec));
                 }
+            }
+            if is_last {
+                return Ok(());
             }
         }
     }

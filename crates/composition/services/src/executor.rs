@@ -629,7 +629,7 @@ impl Workshop {
         if let Some(talk) = talk {
             return tape::heard(talk);
         }
-        let inbox = Arc::new(FromLog { store: Arc::clone(&self.store), run: job.run });
+        let inbox = Arc::new(FromLog::new(Arc::clone(&self.store), job.run));
         match &self.setup.briefing {
             Some(told) => Heard { guide: Arc::new(Repository::new(&self.root, told)), inbox },
             None => Heard { inbox, ..Heard::default() },

@@ -1,6 +1,6 @@
 //! The word of people on its way to the conversations of a run.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use formwork_protocols::{EventBody, Position, RunId, Store, StoreError, store::Selection};
@@ -11,8 +11,16 @@ const AT_ONCE: usize = 32;
 
 /// Reads from the log what was said to a run, from whatever process.
 pub(crate) struct FromLog {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) run: RunId,
+    store: Arc<dyn Store>,
+    run: RunId,
+    /// Up to where nothing more is to be found.
+    looked: Mutex<Position>,
+}
+
+impl FromLog {
+    pub(crate) fn new(store: Arc<dyn Store>, run: RunId) -> Self {
+        Self { store, run, looked: Mutex::default() }
+    }
 }
 
 #[async_trait]
@@ -20,20 +28,27 @@ impl Inbox for FromLog {
     async fn take(&self, after: u64, _: u32) -> Result<Vec<Steering>, StoreError> {
         let kinds = vec!["run.steered".to_owned()];
         let selection = Selection { run: Some(self.run), task: None, kinds };
-        let (mut said, mut position) = (Vec::new(), Position::default());
+        let mut position = *self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let page = self.store.read(position, &selection, 1_000).await?;
-            let Some(last) = page.last() else { return Ok(said) };
-            position = last.position;
-            for event in page {
-                if let EventBody::RunSteered(steered) = event.body
-                    && event.seq > after
-                {
-                    said.push(Steering { seq: event.seq, by: event.principal, text: steered.text });
-                    if said.len() == AT_ONCE {
-                        return Ok(said);
+            let page = self.store.read_on(&mut position, &selection, AT_ONCE).await?;
+            let is_last = page.len() < AT_ONCE;
+            let said: Vec<Steering> = page
+                .into_iter()
+                .filter(|event| event.seq > after)
+                .filter_map(|event| match event.body {
+                    EventBody::RunSteered(steered) => {
+                        Some(Steering { seq: event.seq, by: event.principal, text: steered.text })
                     }
-                }
+                    _ => None,
+                })
+                .collect();
+            if !said.is_empty() {
+                // They are found again until whoever takes them says so.
+                return Ok(said);
+            }
+            *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = position;
+            if is_last {
+                return Ok(said);
             }
         }
     }

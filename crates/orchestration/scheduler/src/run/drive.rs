@@ -274,12 +274,11 @@ impl Drive {
         let asked = self
             .scheduler
             .store
-            .read(self.heeded, &selection, ASKED)
+            .read_on(&mut self.heeded, &selection, ASKED)
             .await
             .map_err(|source| Error::Store { run: self.run, source })?;
         let count = asked.len();
         for event in asked {
-            self.heeded = event.position;
             self.mail.take(&event);
             match event.body {
                 EventBody::RunAbortRequested(_) if !self.is_aborting => self.abort(),
