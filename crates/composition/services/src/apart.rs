@@ -120,6 +120,7 @@ impl Workshop {
             protection,
             reads: Reads::new(),
             unasked: Arc::default(),
+            shapes: Arc::default(),
             apart: Arc::default(),
             home: Some(Arc::new(home)),
             ..self.clone()

@@ -4,7 +4,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     ffi::{OsStr, OsString},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -49,7 +49,7 @@ use crate::{
     consult::Consult,
     custom,
     gates::{Gates, TapedGate},
-    guarded::{self, Own},
+    guarded::{self, Own, Shapes},
     inbox::FromLog,
     making::{self, Maker},
     models::Models,
@@ -116,6 +116,8 @@ pub(crate) struct Workshop {
     pub(crate) natives: Natives,
     /// What git would run, when the first task of this process began.
     pub(crate) unasked: Arc<OnceCell<Unasked>>,
+    /// What there was that shapes runs, before anything of this process has been done.
+    pub(crate) shapes: Arc<OnceCell<Shapes>>,
     /// Whether what a process left open that died was looked at.
     pub(crate) settled: Arc<OnceCell<()>>,
     /// What from outside the run has read.
@@ -169,10 +171,15 @@ impl Workshop {
         specs
     }
 
+    /// Returns the folder of Formwork itself.
+    fn state(&self) -> &Path {
+        self.temporary.parent().unwrap_or(&self.temporary)
+    }
+
     /// Returns what may be written at all: what the config allows.
     pub(crate) fn scope(&self) -> Result<WriteRules, Error> {
         let scope = self.setup.config.permissions.as_ref().and_then(|rules| rules.scope.as_ref());
-        let state = self.temporary.parent().unwrap_or(&self.temporary);
+        let state = self.state();
         let (hooks, tools) = (self.setup.config.hooks.as_slice(), self.setup.tools.as_slice());
         let own = Own { state, besides: self.configured.as_deref(), hooks, tools };
         guarded::scope(self.root.path(), own, scope.map(Vec::as_slice))
@@ -874,6 +881,23 @@ impl Workshop {
         let take = || tokio::task::spawn_blocking(move || Unasked::take(root.path()));
         // Without a first look there is nothing to compare with, and the next task looks again.
         let _ = self.unasked.get_or_try_init(take).await;
+        let root = Arc::clone(&self.root);
+        let take = || tokio::task::spawn_blocking(move || Shapes::take(root.path()));
+        let _ = self.shapes.get_or_try_init(take).await;
+    }
+
+    /// Says what has come since the first look that later runs would obey, and nobody may write.
+    pub(crate) async fn shaped(&self) -> Option<String> {
+        let before = self.shapes.get().cloned()?;
+        let rules = self.scope().ok()?;
+        let (root, own) = (Arc::clone(&self.root), self.state().to_owned());
+        let look = move || before.made(root.path(), &rules, &own);
+        let path = tokio::task::spawn_blocking(look).await.ok()??;
+        Some(format!(
+            "{} was made while it worked, and later runs would obey it: remove it, or have whoever starts the run \
+             name it in the scope of the config",
+            path.display()
+        ))
     }
 
     /// Says what came to be since the first look that git would run unasked.
@@ -884,22 +908,28 @@ impl Workshop {
             Ok(planted) => planted?.to_string(),
             Err(error) => format!("what git would run unasked could not be looked at: {error}"),
         };
-        Some(format!("{planted}; look at it before you use git here"))
+        Some(format!("{planted}{LOOK_FIRST}"))
     }
 
-    /// Refuses the work of a task during which something came to be that git would run unasked.
+    /// Refuses the work of a task during which something came to be that git would run unasked, and has a claim fail
+    /// beside which there is what later runs would obey.
     async fn judged(&self, end: AttemptEnd) -> AttemptEnd {
         let (session, files_changed) = match end {
             AttemptEnd::Claimed { session, files_changed, .. }
             | AttemptEnd::Failed { session, files_changed, .. } => (session, files_changed),
             AttemptEnd::Interrupted { .. } => return end,
         };
-        match self.planted().await {
-            Some(detail) => {
-                let why = Escalation::Refused { detail };
-                AttemptEnd::Failed { why, session, files_changed }
-            }
-            None => end,
+        let failed = |why| AttemptEnd::Failed { why, session, files_changed };
+        if let Some(detail) = self.planted().await {
+            return failed(Escalation::Refused { detail });
+        }
+        match end {
+            AttemptEnd::Claimed { .. } => match self.shaped().await {
+                // Whoever made it can mend it.
+                Some(detail) => failed(Escalation::BodyFailed { detail }),
+                None => end,
+            },
+            _ => end,
         }
     }
 
@@ -959,7 +989,11 @@ impl Executor for Workshop {
         }
         let verdict = self.decided(&job, cancel).await;
         // A command that is run as a check, or that mends one, writes as well as any other.
-        match self.planted().await {
+        let planted = match self.planted().await {
+            None => self.shaped().await,
+            planted => planted,
+        };
+        match planted {
             Some(reason) => Verdict { passed: false, reason, ..verdict },
             None => verdict,
         }

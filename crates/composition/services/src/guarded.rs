@@ -1,6 +1,8 @@
 //! What agents and programs never write unless a person says so: by what is written there, the next run would obey
 //! whoever wrote it.
 
+mod made; // What has come since.
+
 use std::path::Path;
 
 use formwork_policy::{named_modules, run_files};
@@ -8,6 +10,8 @@ use formwork_tool::custom::ToolDocument;
 use formwork_write_safety::{RelPath, WriteRules};
 
 use crate::{Error, config::HookConfig};
+
+pub(crate) use made::Shapes;
 
 /// What shapes runs, in every workspace.
 const SHAPES: [&str; 3] = [".formwork", "formwork.toml", "**/AGENTS.md"];

@@ -243,3 +243,47 @@ async fn shell_without_a_protection_is_refused_to_the_model_and_the_run_goes_on(
         assert!(told.contains(wanted), "{told}");
     }
 }
+
+async fn planted(world: World) {
+    world.agent("left", "one");
+    world.workflow(
+        "[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"Go.\"\nretries = { max = 1 }\n",
+    );
+    let chat = World::chat("one");
+    world.server.reply(&chat, calls(&[run(&["cp", "README.md", "AGENTS.md"])]));
+    world.server.reply(&chat, ends("Done."));
+    world.server.reply(&chat, calls(&[run(&["rm", "AGENTS.md"])]));
+    world.server.reply(&chat, ends("Now it is."));
+
+    let ended = world.run(["run", "work"]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert_eq!(world.shown().await["tasks"][1]["attempts"], 2);
+    let told = world.server.requests()[2].text();
+    assert!(
+        told.contains("AGENTS.md was made while it worked, and later runs would obey it"),
+        "{told}"
+    );
+    let replayed = world.json(["replay"]).await;
+    assert_eq!(replayed["divergence"], json!(null), "{replayed:#}");
+}
+
+#[tokio::test]
+async fn what_later_runs_would_obey_is_not_left_by_a_program() {
+    planted(World::with("[permissions]\nmode = \"auto\"\n").await).await;
+}
+
+#[tokio::test]
+async fn a_check_that_makes_what_later_runs_would_obey_fails() {
+    let world = World::with("[permissions]\nmode = \"auto\"\n").await;
+    world.workflow(
+        "[[tasks]]\nname = \"left\"\ncommand = [\"true\"]\nretries = { max = 0 }\n\
+         postchecks = [{ command = [\"sh\", \"-c\", \"mkdir .formwork/skills/x || mkdir -p skills; echo x > formwork.toml\"] }]\n",
+    );
+
+    let ended = world.run(["run", "work"]).await;
+
+    assert_ne!(ended.code, Some(0), "{ended:#?}");
+    let told = "formwork.toml was made while it worked, and later runs would obey it";
+    assert!(ended.stdout.contains(told) || ended.stderr.contains(told), "{ended:#?}");
+}

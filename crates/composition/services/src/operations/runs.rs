@@ -696,6 +696,7 @@ fn workshop(
         tools: inner.tools.clone(),
         natives: inner.natives.clone(),
         unasked: Arc::default(),
+        shapes: Arc::default(),
         outside: Arc::default(),
         shares: Arc::default(),
         asked: Arc::default(),
