@@ -321,7 +321,7 @@ pub enum Cap {
 
 /// Why nothing was reserved: some budget on the path to the root cannot bear the ask.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("task {task} has {left} {unit} left of {limit} and the call may need {asked}", unit = unit(*cap))]
+#[error("{left} {unit} are left of {limit}, and the call may need {asked}", unit = unit(*cap))]
 #[expect(missing_docs, reason = "the message names its fields")]
 pub struct OverBudget {
     /// The task whose budget it is: the asking one or an ancestor.

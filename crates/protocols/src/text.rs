@@ -10,9 +10,14 @@ pub fn tail(text: &str, max: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(max))..]
 }
 
-/// Returns a text of about `max` bytes: all of it, or its head and tail and how much lies between.
+/// What stands between a head and a tail has no more bytes.
+const BETWEEN: usize = 48;
+
+/// Returns a text of about `max` bytes: all of it, or its head and tail and how much lies between. By a `max` of 1 KiB or
+/// more, what it returns is not cut again.
 pub fn preview(text: &str, max: usize) -> std::borrow::Cow<'_, str> {
-    if text.len() <= max {
+    let room = if max >= 1024 { BETWEEN } else { 0 };
+    if text.len() <= max.saturating_add(room) {
         return text.into();
     }
     let (first, last) = (head(text, max / 2), tail(text, max / 2));
@@ -134,6 +139,13 @@ mod tests {
     fn a_preview_says_how_much_it_leaves_out() {
         assert_eq!(preview("0123456789", 10), "0123456789");
         assert_eq!(preview("0123456789", 4), "01\n[… 6 bytes left out …]\n89");
+
+        let long = "é".repeat(600_000);
+        for max in [1024, 1025, 8192] {
+            let once = preview(&long, max).into_owned();
+            assert!(once.len() <= max + BETWEEN);
+            assert_eq!(preview(&once, max), once);
+        }
     }
 
     #[test]

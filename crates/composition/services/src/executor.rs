@@ -1028,6 +1028,9 @@ impl Executor for Workshop {
     }
 }
 
+/// How the reason ends for which work is refused, whatever else came of it.
+pub(crate) const LOOK_FIRST: &str = "; look at it before you use git here";
+
 /// The same executor, without anything to ask or to change: everything answers what it answered.
 pub(crate) struct Replayed {
     pub(crate) workshop: Workshop,
@@ -1039,14 +1042,16 @@ impl Executor for Replayed {
     async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> AttemptEnd {
         let path = path(&job);
         let playing = async {
-            let done = match &job.spec.body {
-                Body::Agent { agent, prompt } => {
-                    self.workshop.converse(&job, agent, prompt, cancel).await
-                }
-                Body::Graph(graph) => self.workshop.graph(&job, graph, cancel).await,
-                _ => Ok(self.tape.attempt(&path, cancel).await),
+            let ended = |done: Result<AttemptEnd, Error>| {
+                self.tape.judged(&path, done.unwrap_or_else(|error| broken(&error)))
             };
-            let end = done.unwrap_or_else(|error| broken(&error));
+            let end = match &job.spec.body {
+                Body::Agent { agent, prompt } => {
+                    ended(self.workshop.converse(&job, agent, prompt, cancel).await)
+                }
+                Body::Graph(graph) => ended(self.workshop.graph(&job, graph, cancel).await),
+                _ => self.tape.attempt(&path, cancel).await,
+            };
             self.tape.attempted(&path, cancel).await;
             end
         };

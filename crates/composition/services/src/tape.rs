@@ -407,6 +407,26 @@ impl Tape {
         self.playing.turn(path, at, cancel).await;
     }
 
+    /// Returns how a conversation's attempt ended, given how the conversation did: of the workspace there was more to be
+    /// said, which is not there any more.
+    pub(crate) fn judged(&self, path: &str, end: AttemptEnd) -> AttemptEnd {
+        let recorded = lock(&self.tasks).get_mut(path).and_then(|track| track.ends.pop_front());
+        let (session, files_changed) = match end {
+            AttemptEnd::Claimed { session, files_changed, .. }
+            | AttemptEnd::Failed { session, files_changed, .. } => (session, files_changed),
+            AttemptEnd::Interrupted { .. } => return end,
+        };
+        let is_claimed = matches!(end, AttemptEnd::Claimed { .. });
+        match recorded {
+            Some(AttemptEnd::Failed { why, .. })
+                if is_claimed || why.to_string().ends_with(crate::executor::LOOK_FIRST) =>
+            {
+                AttemptEnd::Failed { why, session, files_changed }
+            }
+            _ => end,
+        }
+    }
+
     /// Returns a model that says what was said.
     pub(crate) fn model(self: &Arc<Self>, info: ModelInfo, talk: &Arc<Talk>) -> Model {
         let name = info.model.provider.clone();

@@ -336,3 +336,54 @@ async fn each_attempt_at_a_program_ends_again_as_it_ended() {
 async fn pg_each_attempt_at_a_program_ends_again_as_it_ended() {
     on_postgres(failed_twice).await;
 }
+
+/// Runs one task of an agent with these answers, carries it out again, and compares.
+async fn goes_as_it_went(config: &str, task: &str, answers: &[(&str, Value)]) {
+    let world = World::with(config).await;
+    world.agent("worker", "one");
+    world.workflow(&format!(
+        "[[tasks]]\nname = \"work\"\nagent = \"worker\"\nprompt = \"Work.\"\nretries = {{ max = 0 }}\n{task}"
+    ));
+    for answer in answers {
+        world.server.reply(&World::chat("one"), calls(std::slice::from_ref(answer)));
+    }
+    world.server.reply(&World::chat("one"), ends("Done."));
+    let ended = world.run(["run", "work"]).await;
+    assert!(matches!(ended.code, Some(0 | 2)), "{ended:#?}");
+
+    let replayed = world.json(["replay"]).await;
+
+    assert_eq!(replayed["divergence"], json!(null), "{ended:#?}\n{replayed:#}");
+}
+
+#[tokio::test]
+async fn a_run_with_a_shell_goes_as_it_went() {
+    let config = "[permissions]\nmode = \"auto\"\nshell = true\n";
+    goes_as_it_went(config, "", &[("shell", json!({ "command": "echo a | cat" }))]).await;
+}
+
+#[tokio::test]
+async fn a_run_with_a_call_beyond_its_budget_goes_as_it_went() {
+    let write = |path: &str| ("fs.write", json!({ "path": path, "content": "x" }));
+    let answers = [write("a"), write("b")];
+    goes_as_it_went("", "budget = { tool_calls = 1 }\n", &answers).await;
+}
+
+#[tokio::test]
+async fn a_run_with_a_program_that_was_ended_goes_as_it_went() {
+    let config = "[permissions]\nmode = \"auto\"\n";
+    let script = "yes 0123456789 | head -c 100000; exec sleep 1000";
+    let call = ("exec", json!({ "command": ["sh", "work.sh"], "timeout": "1s" }));
+    let write = ("fs.write", json!({ "path": "work.sh", "content": script }));
+    goes_as_it_went(config, "", &[write, call]).await;
+}
+
+#[tokio::test]
+async fn a_run_that_was_refused_for_what_git_would_run_goes_as_it_went() {
+    let config = "[permissions]\nmode = \"auto\"\n";
+    let script = "mkdir -p s/.git/objects s/.git/refs && echo 'ref: refs/heads/main' > s/.git/HEAD && \
+                  printf '[core]\\nfsmonitor = evil\\n' > s/.git/config";
+    let write = ("fs.write", json!({ "path": "work.sh", "content": script }));
+    let call = ("exec", json!({ "command": ["sh", "work.sh"] }));
+    goes_as_it_went(config, "", &[write, call]).await;
+}

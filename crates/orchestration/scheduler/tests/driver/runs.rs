@@ -389,7 +389,7 @@ native = "spend"
     assert_eq!(report.outcome.cost.to_string(), "0.6");
     let completed = report.tasks().filter(|task| task.ending == Ending::Completed).count();
     assert_eq!(completed, 1);
-    assert!(report.outcome.reason.contains("has 0.4 USD left of 1"), "{}", report.outcome.reason);
+    assert!(report.outcome.reason.contains("0.4 USD are left of 1"), "{}", report.outcome.reason);
 }
 
 async fn a_task_whose_time_is_over_is_told_to_stop_and_escalates(world: World) {

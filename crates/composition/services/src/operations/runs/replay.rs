@@ -9,6 +9,7 @@ use formwork_protocols::{
     Body, Cancellation, Ending, Event, EventBody, NoSecrets, OutcomeCode, RunId, Span, Store,
     TaskId, TaskSpec, event::RunCreated,
 };
+use formwork_sandbox::{Limits, Protection};
 use formwork_scheduler::{Scheduler, Setup, core::is_by_clock, workflow::Plan};
 use formwork_trace::{Options, Trace};
 use formwork_transport::ProviderKind;
@@ -32,6 +33,9 @@ use crate::{
 
 /// Within which what was recorded is answered again: nobody is waited for.
 const AT_ONCE: Span = Span::from_secs(60);
+
+/// The tool that is offered where programs are confined alone.
+const SHELL: &str = "shell";
 
 /// Which run to carry out again.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -145,7 +149,7 @@ async fn carry_out(
     let vars = created.setup.get("vars").and_then(Value::as_object).cloned().unwrap_or_default();
     let plan = plan(created, events, vars)?;
     let executor = Arc::new(Replayed {
-        workshop: idle(formwork, setup, memory, tape)?,
+        workshop: idle(formwork, setup, (events, memory), tape)?,
         tape: Arc::clone(tape),
     });
     let scheduler = Scheduler::new(Arc::clone(memory), executor)
@@ -212,11 +216,19 @@ fn plan(created: &RunCreated, events: &[Event], vars: Map<String, Value>) -> Res
     Ok(Plan::from_record(created.name.clone(), root, vars))
 }
 
+/// Tells whether a conversation was offered a shell.
+fn has_shell(event: &Event) -> bool {
+    match &event.body {
+        EventBody::SessionStarted(started) => started.tools.iter().any(|tool| tool == SHELL),
+        _ => false,
+    }
+}
+
 /// Puts together what a run worked with, without keys, servers, sandbox or files.
 fn idle(
     formwork: &Formwork,
     setup: RunSetup,
-    memory: &Arc<dyn Store>,
+    (events, memory): (&[Event], &Arc<dyn Store>),
     tape: &Arc<Tape>,
 ) -> Result<Workshop, Error> {
     let inner = &formwork.inner;
@@ -244,6 +256,10 @@ fn idle(
     }
     let setup = RunSetup { config, ..setup };
     let mut workshop = workshop(formwork, setup, secrets, models)?;
+    if events.iter().any(has_shell) {
+        // It was offered since programs were confined. None is begun now.
+        workshop.protection = Protection::Restricted(Limits::new([""; 0], [""; 0]));
+    }
     workshop.store = Arc::clone(memory);
     workshop.scrub = Arc::new(NoSecrets);
     workshop.tape = Some(Arc::clone(tape));
