@@ -17,7 +17,7 @@ use formwork_write_safety::{Node, PathChange, Root, Snapshot, Snapshots, Which};
 
 use crate::{
     Error,
-    changes::{self, Change, Changes, Ground},
+    changes::{self, Change, Changes, Ground, Whose},
 };
 
 /// How many changed paths of one piece of work are read for how many lines are new; to compare more texts
@@ -390,7 +390,8 @@ impl Baselines {
         Ok(files.chain([around(&after, work)]).collect())
     }
 
-    /// Finds out what was left open by a process that died, before anything else of the run is done.
+    /// Finds out what was left open by a process that died, before anything else of the run is done, and tells of it as of the
+    /// work of the tasks that it was done for.
     ///
     /// # Errors
     /// As [`Baselines::begin`].
@@ -402,23 +403,21 @@ impl Baselines {
         if open.is_empty() {
             return Ok(());
         }
-        let mut bodies = Vec::new();
-        for (work, before) in open.work {
-            let (snapshots, root) = (Arc::clone(&self.snapshots), Arc::clone(&self.root));
-            let now = blocking(move || {
-                snapshots.take_since(&root, &snapshots.load(&before.to_string())?)
-            });
-            bodies.push(around(&now.await?, work));
+        let mut told = Vec::new();
+        for (Whose { call, task }, before) in open.work {
+            let snapshots = Arc::clone(&self.snapshots);
+            let before = blocking(move || snapshots.load(&before.to_string())).await?;
+            told.extend(self.after(before, call).await?.into_iter().map(|body| (task, body)));
         }
-        for (call, paths) in open.calls {
+        for (Whose { call, task }, paths) in open.calls {
             // Those of work that was open are told by its snapshots.
             let left = found.all.iter().filter(|change| change.at == Position(u64::MAX));
             let left = left.filter(|change| paths.contains(&change.path.to_string()));
-            bodies.extend(left.map(|change| self.changed(changes::told(change, Some(call)))));
+            told.extend(left.map(|change| (task, self.changed(changes::told(change, Some(call))))));
             let looked = WorkspaceSnapshot { snapshot: None, baseline: None, around: Some(call) };
-            bodies.push(EventBody::WorkspaceSnapshot(looked));
+            told.push((task, EventBody::WorkspaceSnapshot(looked)));
         }
-        self.append(run, None, token, bodies, Vec::new()).await
+        self.append_each(run, token, told, Vec::new()).await
     }
 
     /// Records what is told of a piece of work.
@@ -433,11 +432,23 @@ impl Baselines {
         bodies: Vec<EventBody>,
         blobs: Vec<Blob>,
     ) -> Result<(), Error> {
+        let told = bodies.into_iter().map(|body| (task, body)).collect();
+        self.append_each(run, token, told, blobs).await
+    }
+
+    /// Records what is told of several tasks, in one piece.
+    async fn append_each(
+        &self,
+        run: RunId,
+        token: Option<u64>,
+        told: Vec<(Option<TaskId>, EventBody)>,
+        blobs: Vec<Blob>,
+    ) -> Result<(), Error> {
         let principal = Principal::system("services");
         let at = self.clock.now();
-        let events = bodies
+        let events = told
             .into_iter()
-            .map(|body| NewEvent {
+            .map(|(task, body)| NewEvent {
                 task,
                 principal: principal.clone(),
                 at,

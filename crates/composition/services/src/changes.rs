@@ -63,9 +63,17 @@ enum Seen {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Open {
     /// Programs, with the snapshot before each.
-    pub(crate) work: Vec<(CallId, BlobHash)>,
+    pub(crate) work: Vec<(Whose, BlobHash)>,
     /// Calls of tools, with the paths that they named.
-    pub(crate) calls: Vec<(CallId, Vec<String>)>,
+    pub(crate) calls: Vec<(Whose, Vec<String>)>,
+}
+
+/// A piece of work, and the task that it was done for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Whose {
+    pub(crate) call: CallId,
+    /// Nothing where it was done for the run as a whole.
+    pub(crate) task: Option<TaskId>,
 }
 
 impl Open {
@@ -225,10 +233,10 @@ impl Told {
 struct Reader {
     told: Told,
     /// Work that was begun, with the snapshot before it.
-    begun: HashMap<CallId, BlobHash>,
+    begun: HashMap<CallId, (Option<TaskId>, BlobHash)>,
     /// Work that is told by its snapshots, whatever files are told of besides.
     by_snapshots: BTreeSet<CallId>,
-    calls: BTreeMap<CallId, Vec<String>>,
+    calls: BTreeMap<CallId, (Option<TaskId>, Vec<String>)>,
     /// The tasks that work in a workspace of their own, and those below them. What they change there is no change of
     /// this one before it is merged, which is told of the run.
     apart: BTreeSet<TaskId>,
@@ -251,10 +259,10 @@ impl Reader {
                 (None, Some(id)) if of_run => drop(self.told.began.get_or_insert(id)),
                 (None, _) => {}
                 (Some(work), Some(id)) => match self.begun.remove(&work) {
-                    Some(before) => self.told.changes.push(Seen::Work(at, before, id)),
+                    Some((_, before)) => self.told.changes.push(Seen::Work(at, before, id)),
                     None => {
                         self.by_snapshots.insert(work);
-                        self.begun.insert(work, id);
+                        self.begun.insert(work, (task, id));
                     }
                 },
                 // Somebody has looked what an open call had changed.
@@ -268,7 +276,7 @@ impl Reader {
             EventBody::ToolRequested(made)
                 if made.decision == Decided::Allowed && !made.paths.is_empty() =>
             {
-                self.calls.insert(made.call, made.paths);
+                self.calls.insert(made.call, (task, made.paths));
             }
             EventBody::CommitMade(made) => self.told.commits.push((at, made.paths)),
             EventBody::ToolCompleted(ended) => drop(self.calls.remove(&ended.call)),
@@ -280,8 +288,12 @@ impl Reader {
     }
 
     fn finish(mut self) -> Told {
-        self.told.open.work = self.begun.into_iter().collect();
-        self.told.open.calls = self.calls.into_iter().collect();
+        let begun = self.begun.into_iter();
+        self.told.open.work =
+            begun.map(|(call, (task, before))| (Whose { call, task }, before)).collect();
+        let calls = self.calls.into_iter();
+        self.told.open.calls =
+            calls.map(|(call, (task, paths))| (Whose { call, task }, paths)).collect();
         self.told
     }
 }

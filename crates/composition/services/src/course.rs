@@ -107,6 +107,15 @@ impl Course {
         again.extend(farewells(events));
         let asides = asides(events);
         let deciding = deciding(events);
+        let unknown: HashSet<CallId> = events
+            .iter()
+            .filter_map(|event| match &event.body {
+                EventBody::ToolFailed(failed) if failed.error == ToolErrorKind::OutcomeUnknown => {
+                    Some(failed.call)
+                }
+                _ => None,
+            })
+            .collect();
         let calls: HashMap<CallId, &ToolRequested> = events
             .iter()
             .filter_map(|event| match &event.body {
@@ -132,9 +141,11 @@ impl Course {
             {
                 continue;
             }
-            // What was found changed around a command or a check may be the work of whoever ran beside it.
+            // What was found changed around a command or a check may be the work of whoever ran beside it, and what a call had
+            // changed that a process died over is told by whoever looked.
             let is_file = matches!(event.body, EventBody::FileChanged(_));
-            if is_file && call.is_none_or(|call| !calls.contains_key(&call)) {
+            let is_told = |call: CallId| calls.contains_key(&call) && !unknown.contains(&call);
+            if is_file && !call.is_some_and(is_told) {
                 continue;
             }
             let order = call.and_then(|call| calls.get(&call)).map(|made| {

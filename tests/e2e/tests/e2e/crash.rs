@@ -103,6 +103,17 @@ async fn killed_while_a_program_runs(world: World) {
     assert_eq!(resumed.code, Some(0), "{resumed:#?}");
     assert_eq!(world.repo.read("stuck.marks").unwrap(), "done\n");
     assert!(!is_running(&world));
+    // What it had changed by then is the run's and the task's, whoever finds it out.
+    assert!(resumed.last_line().contains("2 files changed"), "{resumed:#?}");
+    assert_eq!(world.shown().await["run"]["files_changed"], 2);
+    let changed = world.events("file.changed").await;
+    let named: Vec<_> =
+        changed.iter().map(|event| (&event["data"]["path"], &event["task"])).collect();
+    let attempts = world.events("attempt.started").await;
+    let task = &attempts[0]["task"];
+    assert!(task.is_string());
+    assert_eq!(named, [(&json!("stuck.marks"), task), (&json!("stuck.pid"), task)]);
+    assert_eq!(world.run(["replay"]).await.code, Some(0));
     // Nobody knows what the program had done, so the model is told and it is not run again.
     let failed = world.events("tool.failed").await;
     assert_eq!(failed.len(), 1, "{failed:#?}");

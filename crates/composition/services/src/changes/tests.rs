@@ -159,5 +159,6 @@ fn what_a_killed_process_left_open_is_found_by_looking() {
 
     assert_eq!(names(&open), [("a".to_owned(), false), ("made".to_owned(), false)]);
     assert_eq!(open.open.calls.len(), 2);
-    assert_eq!(settled.open.calls, [(call(3), vec!["same".to_owned()])]);
+    let of_none = |call| Whose { call, task: None };
+    assert_eq!(settled.open.calls, [(of_none(call(3)), vec!["same".to_owned()])]);
 }
