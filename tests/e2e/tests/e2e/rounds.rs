@@ -299,6 +299,21 @@ async fn a_suite_that_is_no_program_ends_a_loop_before_anybody_is_paid() {
 }
 
 #[tokio::test]
+async fn a_suite_of_which_the_script_is_not_there_ends_a_loop_before_anybody_is_paid() {
+    let world = filled().await;
+
+    let ended = world.run(["loop", "Make it whole.", "--test", "sh no-such-suite.sh"]).await;
+    let missing = world.run(["loop", "Make it whole.", "--test", "python3 -m no_such_suite"]).await;
+
+    for (ended, name) in [(&ended, "no-such-suite.sh"), (&missing, "no_such_suite")] {
+        assert_eq!(ended.code, Some(3), "{ended:#?}");
+        assert!(ended.last_line().contains("before the first edit: "), "{ended:#?}");
+        assert!(ended.last_line().contains(name), "{ended:#?}");
+    }
+    assert_eq!(world.server.requests().len(), 0);
+}
+
+#[tokio::test]
 async fn a_loop_that_nothing_would_end_is_not_begun() {
     let world = World::new().await;
 

@@ -16,6 +16,7 @@ use formwork_verify::Ground;
 use crate::{
     Error,
     baseline::{Began, blocking},
+    checks::diff::one_line,
     executor::Workshop,
 };
 
@@ -43,12 +44,17 @@ impl Workshop {
         let checked = self.watched((job.run, job.task, job.token), checking).await?;
         let verdict = self.kept(job, checked).await?;
         if job.phase == Phase::Entry {
-            // A word that names no program: nobody is paid to work towards that.
+            // A word that names nothing to run: nobody is paid to work towards that.
             let evidence = &verdict.evidence;
             let is_started =
                 evidence.output.is_some() && !matches!(evidence.exit_code, Some(126 | 127));
-            let reason = format!("before the first edit: {}", verdict.reason);
-            return Ok(Verdict { passed: is_started, not_run: !is_started, reason, ..verdict });
+            let why = match missing(argv, evidence) {
+                Some(line) if is_started => format!("the suite cannot run: {line}"),
+                _ => verdict.reason.clone(),
+            };
+            let passed = is_started && missing(argv, evidence).is_none();
+            let reason = format!("before the first edit: {why}");
+            return Ok(Verdict { passed, not_run: !passed, reason, ..verdict });
         }
         if verdict.not_run {
             return Ok(verdict);
@@ -137,6 +143,50 @@ impl Workshop {
             }
         }
     }
+}
+
+/// What programs write that find nothing to run, before and behind the word of their command that names it. Source: Python 3.11,
+/// dash 0.5.12, Perl 5.36, GNU make 4.3, cargo 1.95, Node.js 20 and npm 11, 2026-11.
+const MISSING: &[(&str, &str)] = &[
+    ("No module named ", ""),
+    ("can't open file '", "'"),
+    ("can't find '__main__' module in '", "'"),
+    ("cannot open ", ": "),
+    ("Can't open perl script \"", "\""),
+    ("No rule to make target '", "'"),
+    ("No rule to make target `", "'"),
+    ("no such command: `", "`"),
+    ("no such subcommand: `", "`"),
+    ("Cannot find module '", "'"),
+    ("Missing script: \"", "\""),
+];
+
+/// Returns the line by which a program says that what its command names is not there: a module, a script, a target, another
+/// program. Where a test was counted, it was.
+fn missing(argv: &[String], evidence: &Evidence) -> Option<String> {
+    if evidence.counts.is_some() || evidence.exit_code == Some(0) {
+        return None;
+    }
+    let words: Vec<&str> = argv.iter().skip(1).map(|word| word.trim_start_matches("./")).collect();
+    // Some name it by the whole path.
+    let is_word = |found: &str| {
+        words.iter().any(|word| {
+            let above = found.strip_suffix(word).filter(|_| !word.is_empty());
+            above.is_some_and(|above| above.is_empty() || above.ends_with('/'))
+        })
+    };
+    let names = |line: &&str| {
+        MISSING.iter().any(|(before, behind)| {
+            let Some((_, rest)) = line.split_once(before) else { return false };
+            let found = match behind.is_empty() {
+                // A package without a part that can be run is named with that part.
+                true => rest.split([';', ' ']).next().unwrap_or(rest),
+                false => rest.split_once(behind).map_or("", |(found, _)| found),
+            };
+            is_word(found.strip_suffix(".__main__").unwrap_or(found))
+        })
+    };
+    evidence.excerpt.lines().map(str::trim).find(names).map(one_line)
 }
 
 /// What was found after one attempt.
@@ -299,6 +349,48 @@ mod tests {
         for compare in [Compare::All, Compare::New] {
             assert!(!judge(evidence(3, &["a"]), Some(broken()), compare).0);
         }
+    }
+
+    #[test]
+    fn a_runner_that_finds_nothing_to_run_is_known_by_what_it_says_of_its_own_words() {
+        let found = |argv: &str, excerpt: &str| {
+            let argv: Vec<String> = argv.split(' ').map(str::to_owned).collect();
+            let excerpt = format!("first\n{excerpt}\nlast\n");
+            missing(&argv, &Evidence { exit_code: Some(1), excerpt, ..Evidence::default() })
+        };
+        for (argv, line) in [
+            ("python3 -m pytest -q", "/usr/bin/python3: No module named pytest"),
+            (
+                "python3 -m tests",
+                "python3: No module named tests.__main__; 'tests' is a package and cannot be directly executed",
+            ),
+            (
+                "python3 ./run.py",
+                "python3: can't open file '/w/run.py': [Errno 2] No such file or directory",
+            ),
+            ("sh test.sh", "sh: 0: cannot open test.sh: No such file"),
+            ("make check", "make: *** No rule to make target 'check'.  Stop."),
+            ("cargo nextest run", "error: no such command: `nextest`"),
+            ("node test/all.js", "Error: Cannot find module '/w/test/all.js'"),
+            ("npm test", "npm error Missing script: \"test\""),
+        ] {
+            assert_eq!(found(argv, line).as_deref(), Some(line), "{argv}");
+        }
+        // What the work itself lacks is the work's to mend.
+        for (argv, line) in [
+            ("python3 -m pytest", "ModuleNotFoundError: No module named 'calc'"),
+            ("python3 -m pytest", "E   ModuleNotFoundError: No module named 'pytest_more'"),
+            ("node test/all.js", "Error: Cannot find module './sum.js'"),
+            ("make check", "make: *** No rule to make target 'sum.o', needed by 'check'.  Stop."),
+            ("pytest tests", "ERROR: file or directory not found: tests"),
+        ] {
+            assert_eq!(found(argv, line), None, "{argv}");
+        }
+        let line = "python3: No module named pytest".to_owned();
+        let argv = ["python3".to_owned(), "-m".to_owned(), "pytest".to_owned()];
+        let ran = |evidence| Evidence { excerpt: line.clone(), ..evidence };
+        assert_eq!(missing(&argv, &ran(evidence(1, &["a"]))), None);
+        assert_eq!(missing(&argv, &ran(Evidence { exit_code: Some(0), ..<_>::default() })), None);
     }
 
     #[test]
