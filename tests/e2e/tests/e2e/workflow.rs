@@ -117,3 +117,29 @@ async fn a_pair_overlaps_and_the_third_task_follows_both() {
 async fn pg_a_pair_overlaps_and_the_third_task_follows_both() {
     on_postgres(three_tasks_end_as_they_should).await;
 }
+
+#[tokio::test]
+async fn a_value_that_would_become_an_option_of_a_program_is_refused_in_tasks_checks_and_steps() {
+    let world = World::new().await;
+    let log = "command = [\"git\", \"log\", \"{{ref}}\"]";
+    let ways = [
+        log.to_owned(),
+        format!("command = [\"true\"]\nprechecks = [{{ {log} }}]"),
+        format!("command = [\"true\"]\npostchecks = [{{ {log} }}]"),
+        format!("command = [\"true\"]\non_success = [{{ {log} }}]"),
+    ];
+    for way in ways {
+        let workflow = world.workflow(&format!(
+            "variables = {{ ref = {{ default = \"HEAD\" }} }}\n[[tasks]]\nname = \"look\"\n{way}\nretries = {{ max = 0 }}\n"
+        ));
+
+        let sound = world.run(["run", workflow]).await;
+        let odd = world.run(["run", workflow, "--var", "ref=--output=owned"]).await;
+
+        assert_eq!(sound.code, Some(0), "{way}: {sound:#?}");
+        assert_ne!(odd.code, Some(0), "{way}: {odd:#?}");
+        let told = "\"--output=owned\" begins like an option, and is to be none";
+        assert!(format!("{}{}", odd.stdout, odd.stderr).contains(told), "{way}: {odd:#?}");
+        assert!(!world.path("owned").exists(), "{way}");
+    }
+}
