@@ -368,6 +368,19 @@ fn what_differs_from_a_commit_is_told_by_path_whatever_names_the_files_have() {
 }
 
 #[test]
+fn a_commit_that_would_be_an_option_is_refused() {
+    let place = Place::new();
+    let git = place.open();
+    let refused = |found: Result<(), Error>| matches!(found, Err(Error::GitRefused { .. }));
+
+    for odd in ["--output=owned", "-p", "", "HEAD owned"] {
+        assert!(refused(git.commit_of(odd).map(drop)), "{odd}");
+        assert!(refused(git.touched(odd, super::Place::Worktree, &[]).map(drop)), "{odd}");
+    }
+    assert!(!place.file("owned").exists());
+}
+
+#[test]
 fn a_damaged_repository_is_not_one_without_commits() {
     let place = Place::new();
     let git = place.open();

@@ -43,14 +43,7 @@ impl ReadOnlyGit {
     /// # Errors
     /// [`Error::GitRefused`] when it is no revision by its text; [`Error::Git`] when git itself fails.
     pub fn commit_of(&self, revision: &str) -> Result<Option<String>, Error> {
-        let is_odd = |c: char| c.is_control() || c.is_whitespace();
-        if revision.is_empty() || revision.starts_with('-') || revision.contains(is_odd) {
-            return Err(Error::GitRefused {
-                command: "rev-parse".to_owned(),
-                argument: revision.to_owned(),
-                why: "it is no revision",
-            });
-        }
+        is_revision("rev-parse", revision)?;
         let wanted = format!("{revision}^{{commit}}");
         let output = self.raw(&["rev-parse", "--verify", "--quiet", &wanted], b"", &[])?;
         if output.code == 0 {
@@ -91,13 +84,15 @@ impl ReadOnlyGit {
     /// [`untracked`](Self::untracked) alone. `paths` narrow it down; none means all.
     ///
     /// # Errors
-    /// [`Error::GitRefused`] when an index lies outside of the repository; [`Error::Git`] when git cannot tell.
+    /// [`Error::GitRefused`] when an index lies outside of the repository, or the commit is none by its text; [`Error::Git`]
+    /// when git cannot tell.
     pub fn touched(
         &self,
         commit: &str,
         place: Place<'_>,
         paths: &[RelPath],
     ) -> Result<Vec<Touched>, Error> {
+        is_revision("diff", commit)?;
         let mut args = vec!["diff"];
         let mut env = Vec::new();
         if let Place::Index(index) = place {
@@ -149,6 +144,19 @@ impl Side {
 }
 
 /// Takes paths at their word, whatever stars they hold.
+/// Refuses what is no revision by its text, and would be an option.
+fn is_revision(command: &str, revision: &str) -> Result<(), Error> {
+    let is_odd = |c: char| c.is_control() || c.is_whitespace();
+    if revision.is_empty() || revision.starts_with('-') || revision.contains(is_odd) {
+        return Err(Error::GitRefused {
+            command: command.to_owned(),
+            argument: revision.to_owned(),
+            why: "it is no revision",
+        });
+    }
+    Ok(())
+}
+
 fn literal(paths: &[RelPath]) -> Vec<String> {
     paths.iter().map(|path| format!(":(literal){path}")).collect()
 }
