@@ -5,6 +5,7 @@ mod commit; // Commits without a checkout.
 mod linked; // Worktrees beside the workspace.
 mod staged; // What the next commit would bring.
 mod touched; // What differs from a commit.
+mod unwatched; // What git was told not to look at.
 
 pub use commit::{Committed, Delta, Message, Remembered, Scan, identity_of};
 pub(crate) use linked::Linked;

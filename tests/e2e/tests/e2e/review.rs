@@ -288,3 +288,38 @@ async fn a_submodule_at_another_commit_is_shown_to_who_reviews() {
         assert!(sent.contains(&shown), "{shown} is not in {sent}");
     }
 }
+
+#[tokio::test]
+async fn what_git_was_told_not_to_look_at_is_shown_to_who_reviews() {
+    for flag in ["--assume-unchanged", "--skip-worktree"] {
+        let world = World::new().await;
+        world.repo.write("src/a.txt", "one\n").unwrap();
+        world.repo.commit("tree: what there is").unwrap();
+        world.repo.git(&["update-index", flag, "src/a.txt"]).unwrap();
+        world.repo.write("src/a.txt", "two\n").unwrap();
+        answers(&world, &verdict("REQUEST_CHANGES", &[issue("major", "src/a.txt", 1, "two")]));
+
+        let ended = world.run(["review"]).await;
+
+        assert_eq!(ended.code, Some(2), "{flag}: {ended:#?}");
+        let asked = world.server.requests();
+        assert!(asked[0].text().contains("-one\\n+two"), "{flag}: {}", asked[0].text());
+    }
+}
+
+#[tokio::test]
+async fn what_git_was_told_not_to_look_at_counts_where_a_check_compares() {
+    let world = World::new().await;
+    world.repo.write("kept.txt", "one\n").unwrap();
+    world.repo.commit("tree: what there is").unwrap();
+    world.repo.git(&["update-index", "--skip-worktree", "kept.txt"]).unwrap();
+    let workflow = world.workflow(
+        "[[tasks]]\nname = \"work\"\ncommand = [\"sh\", \"-c\", \"echo two > kept.txt\"]\nretries = { max = 0 }\n\
+         postchecks = [{ unchanged = [\"kept.txt\"] }]\n",
+    );
+
+    let ended = world.run(["run", workflow]).await;
+
+    assert_eq!(ended.code, Some(2), "{ended:#?}");
+    assert!(ended.last_line().contains("1 file changed"), "{ended:#?}");
+}

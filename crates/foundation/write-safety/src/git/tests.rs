@@ -381,6 +381,70 @@ fn a_commit_that_would_be_an_option_is_refused() {
 }
 
 #[test]
+fn what_git_was_told_not_to_look_at_is_seen_where_it_differs() {
+    let place = Place::new();
+    let odd = "\"odd\nname\\";
+    for name in ["assumed", "skipped", "same", "gone", "away", "runs", "stays", odd] {
+        fs::write(place.file(name), "was\n").unwrap();
+    }
+    std::os::unix::fs::symlink("here", place.file("link")).unwrap();
+    place.git(&["add", "."]);
+    place.git(&["commit", "-qm", "more"]);
+    for name in ["assumed", "same", "gone", "runs", "link", odd] {
+        place.git(&["update-index", "--assume-unchanged", name]);
+    }
+    for name in ["skipped", "away", "stays"] {
+        place.git(&["update-index", "--skip-worktree", name]);
+    }
+    for name in ["assumed", "skipped", odd] {
+        fs::write(place.file(name), "is\n").unwrap();
+    }
+    for name in ["gone", "away", "link"] {
+        fs::remove_file(place.file(name)).unwrap();
+    }
+    std::os::unix::fs::symlink("there", place.file("link")).unwrap();
+    fs::set_permissions(place.file("runs"), PermissionsExt::from_mode(0o755)).unwrap();
+    let git = place.open();
+    let head = git.commit_of("HEAD").unwrap().unwrap();
+    let seen = |paths: &[RelPath]| {
+        let touched = git.touched(&head, super::Place::Worktree, paths).unwrap();
+        let mut found: Vec<_> = touched
+            .into_iter()
+            .map(|it| {
+                assert!(it.before.unwrap().oid.is_some());
+                (it.path.to_string(), it.after.map(|side| (side.mode, side.oid)))
+            })
+            .collect();
+        found.sort();
+        found
+    };
+
+    let all = seen(&[]);
+    let one = seen(&[RelPath::parse("skipped").unwrap()]);
+    // Of what is not checked out, nothing is missing.
+    place.git(&["config", "core.sparseCheckout", "true"]);
+    let sparse = seen(&[]);
+
+    let there = |name: &str, mode: u32| (name.to_owned(), Some((mode, None)));
+    let gone = |name: &str| (name.to_owned(), None);
+    assert_eq!(
+        all,
+        [
+            there(odd, 0o100_644),
+            there("assumed", 0o100_644),
+            gone("away"),
+            gone("gone"),
+            there("link", 0o120_000),
+            there("runs", 0o100_755),
+            there("skipped", 0o100_644),
+        ]
+    );
+    assert_eq!(one, [there("skipped", 0o100_644)]);
+    let names: Vec<&str> = sparse.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, [odd, "assumed", "gone", "link", "runs", "skipped"]);
+}
+
+#[test]
 fn a_damaged_repository_is_not_one_without_commits() {
     let place = Place::new();
     let git = place.open();

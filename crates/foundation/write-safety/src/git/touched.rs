@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, path::Path};
 
-use super::{ReadOnlyGit, failed};
+use super::{ReadOnlyGit, failed, unwatched::Unwatched};
 use crate::{RelPath, error::Error};
 
 /// A file, link or submodule that differs from what a commit has.
@@ -80,7 +80,8 @@ impl ReadOnlyGit {
         Ok(id(&output.stdout).filter(|_| output.code == 0))
     }
 
-    /// Lists what differs from a commit, by path. Files that git does not know are listed by
+    /// Lists what differs from a commit, by path, files included that git was told not to look at
+    /// (`--assume-unchanged`, `--skip-worktree`). Those that git does not know are listed by
     /// [`untracked`](Self::untracked) alone. `paths` narrow it down; none means all.
     ///
     /// # Errors
@@ -118,6 +119,15 @@ impl ReadOnlyGit {
                 Some(Side { mode, oid })
             };
             touched.push(Touched { path, before: side(old_mode, old), after: side(new_mode, new) });
+        }
+        if let Place::Worktree = place {
+            let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
+            for Unwatched { path, staged, now } in self.unwatched(&specs)? {
+                match touched.iter_mut().find(|it| it.path == path) {
+                    Some(known) => known.after = now,
+                    None => touched.push(Touched { path, before: Some(staged), after: now }),
+                }
+            }
         }
         Ok(touched)
     }
