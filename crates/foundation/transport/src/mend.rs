@@ -2,13 +2,66 @@
 //!
 //! Half of a surrogate pair is no character, and serde refuses it; the libraries that most servers and clients are written with
 //! take it, so that a model that stumbles over an emoji, or is cut within one, would cost a whole answer. It becomes U+FFFD, as
-//! with them. A byte order mark before the text is left out. Nothing of this is looked for in what can be read as it is.
+//! with them. A byte order mark before the text is left out. A number that no float holds (`1e400`) becomes null, which is no
+//! count and no argument: what it is counts as not said. Nothing of this is looked for in what can be read as it is.
 
 /// How many bytes an escape by number has.
 const ESCAPE: usize = "\\ud800".len();
 
-/// Returns JSON without halves of surrogate pairs and without a byte order mark; nothing where it has neither.
+/// Returns JSON without halves of surrogate pairs, without numbers that no float holds and without a byte order mark; nothing
+/// where it has none of them.
 pub(crate) fn mended(json: &str) -> Option<String> {
+    let whole = whole(json);
+    finite(whole.as_deref().unwrap_or(json)).or(whole)
+}
+
+/// Returns JSON with null in the place of each number that no float holds; nothing where it has none.
+fn finite(json: &str) -> Option<String> {
+    let bytes = json.as_bytes();
+    let (mut finite, mut kept, mut at) = (String::new(), 0, 0);
+    while let Some(byte) = bytes.get(at) {
+        let rest = bytes.get(at..).unwrap_or_default();
+        match byte {
+            b'"' => at += string(rest),
+            b'-' | b'0'..=b'9' => {
+                let end = at + rest.iter().take_while(|byte| is_of_number(**byte)).count();
+                let number = json.get(at..end).unwrap_or_default();
+                if number.parse::<f64>().is_ok_and(f64::is_infinite) {
+                    finite.push_str(json.get(kept..at).unwrap_or_default());
+                    finite.push_str("null");
+                    kept = end;
+                }
+                at = end;
+            }
+            _ => at += 1,
+        }
+    }
+    if kept == 0 {
+        return None;
+    }
+    finite.push_str(json.get(kept..).unwrap_or_default());
+    Some(finite)
+}
+
+const fn is_of_number(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')
+}
+
+/// Returns how many bytes the text has that begins with a quotation mark, with both of them.
+fn string(bytes: &[u8]) -> usize {
+    let mut at = 1;
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'"' => return at + 1,
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    bytes.len()
+}
+
+/// Returns JSON without halves of surrogate pairs and without a byte order mark; nothing where it has neither.
+fn whole(json: &str) -> Option<String> {
     let rest = json.trim_start().trim_start_matches('\u{feff}');
     let mut mended = String::new();
     let mut kept = 0;
@@ -148,6 +201,38 @@ mod tests {
         assert_eq!(mend(r"\ud800\u0041").as_deref(), Some(r#""\ufffd\u0041""#));
         assert_eq!(mend(r"\ud80").as_deref(), None);
         assert_eq!(mended("\u{feff}{}").as_deref(), Some("{}"));
+    }
+
+    #[test]
+    fn a_count_that_no_float_holds_costs_no_answer_and_counts_as_not_said() {
+        let body = concat!(
+            "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"1e400 is \"},\"finish_reason\":null}]}\n\n",
+            "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"large\"},\"finish_reason\":\"stop\"}],",
+            "\"usage\":{\"prompt_tokens\":1e400,\"completion_tokens\":3}}\n\n",
+            "data: [DONE]\n\n"
+        );
+
+        let read = stream(OpenAi, [body.as_bytes()]);
+
+        let finished = read.finished();
+        assert_eq!(finished.message.to_text(), "1e400 is large");
+        assert_eq!(read.undecodable, 0);
+        assert_ne!(finished.stop, formwork_protocols::model::StopReason::Gap);
+        assert!(finished.usage_estimated, "{finished:?}");
+    }
+
+    #[test]
+    fn only_numbers_that_no_float_holds_become_null() {
+        let long = format!("[{}]", "9".repeat(400));
+
+        assert_eq!(mended("[1e308,-1e308,1e-400,0,\"1e400\",\"a\\\"1e400\"]"), None);
+        assert_eq!(
+            mended("{\"a\":1e400,\"b\":[-1E+400 ,2]}").as_deref(),
+            Some("{\"a\":null,\"b\":[null ,2]}")
+        );
+        assert_eq!(mended(&long).as_deref(), Some("[null]"));
+        assert_eq!(mended(r#"["\ud800",1e999]"#).as_deref(), Some(r#"["\ufffd",null]"#));
+        assert_eq!(mended("\"1e400"), None);
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 //! The vocabulary is what `schemars` derives from Rust types. `pattern` and `format` of strings are left to the types
 //! themselves: they are run afterwards and say better what they wanted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 use serde_json::{Map, Value};
@@ -69,6 +69,44 @@ impl<'s> Checker<'s> {
 
     pub(crate) fn root(&mut self, table: &DeTable<'_>, span: Range<usize>) {
         self.table(self.root, table, span);
+        let told = self.faults.iter().map(|fault| fault.span.clone()).collect();
+        self.numbers(table, &told);
+    }
+
+    /// Refuses numbers that JSON has no word for, wherever they stand: the log would hold nothing in their place.
+    fn numbers(&mut self, table: &DeTable<'_>, told: &HashSet<Range<usize>>) {
+        for (key, value) in table {
+            self.path.push_key(key.get_ref());
+            self.number(value, told);
+            self.path.pop();
+        }
+    }
+
+    fn number(&mut self, value: &Spanned<DeValue<'_>>, told: &HashSet<Range<usize>>) {
+        match value.get_ref() {
+            DeValue::Table(table) => self.numbers(table, told),
+            DeValue::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    self.path.push_index(index);
+                    self.number(item, told);
+                    self.path.pop();
+                }
+            }
+            DeValue::Float(found) => {
+                let is_finite = found.as_str().parse::<f64>().is_ok_and(f64::is_finite);
+                if !is_finite && !told.contains(&value.span()) {
+                    let what = match found.as_str().contains(|it: char| it.is_ascii_digit()) {
+                        true => "is too large a number",
+                        false => "is no number here",
+                    };
+                    self.refuse(value.span(), format!("{} {what}", found.as_str()), None);
+                }
+            }
+            DeValue::String(_)
+            | DeValue::Integer(_)
+            | DeValue::Boolean(_)
+            | DeValue::Datetime(_) => {}
+        }
     }
 
     pub(crate) fn finish(self) -> Vec<Fault> {

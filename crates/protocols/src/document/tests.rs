@@ -338,6 +338,28 @@ f.toml:16:19: tasks[4].retries.max: wanted an integer, found a float"#,
 }
 
 #[test]
+fn a_number_that_json_has_no_word_for_is_refused_wherever_it_stands() {
+    assert_text(
+        &faults(
+            "[[tasks]]\nname = 'a'\nweight = nan\n[[tasks]]\nname = 'b'\nweight = 1e400\n\
+             [schema]\nmaximum = inf\nminimum = -inf\nenum = [1.5, 2e999, { x = -1e400 }]\n",
+        ),
+        r#"
+f.toml:5:10: tasks[0].weight: nan is no number here
+f.toml:8:10: tasks[1].weight: 1e400 is too large a number
+f.toml:10:11: schema.maximum: inf is no number here
+f.toml:11:11: schema.minimum: -inf is no number here
+f.toml:12:14: schema.enum[1]: 2e999 is too large a number
+f.toml:12:27: schema.enum[2].x: -1e400 is too large a number"#,
+    );
+    assert_eq!(
+        faults("[[tasks]]\nname = 'a'\nretries = { max = 1e400 }"),
+        "f.toml:5:19: tasks[0].retries.max: wanted an integer, found a float"
+    );
+    assert!(faults("[schema]\nmaximum = 1.7e308\n").starts_with("no fault"));
+}
+
+#[test]
 fn later_checks_point_at_a_value_by_its_pointer() {
     let text = format!("{HEAD}[[tasks]]\nname = 'a'\nagent = 'coder'\n");
     let parsed = parse::<Flow>("f.toml", &text).unwrap();
