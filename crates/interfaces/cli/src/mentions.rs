@@ -31,7 +31,7 @@ pub(crate) fn mentions(text: &str, workspace: &Path) -> Mentions {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 found.missed.extend(missing(path, workspace));
             }
-            Err(error) if is_path(path) => {
+            Err(error) if is_file(path, workspace) => {
                 found.missed.push(format!("@{path} is not attached: {error}"));
             }
             // What cannot even be looked for is no name of a file.
@@ -64,7 +64,8 @@ fn missing(path: &str, workspace: &Path) -> Option<String> {
             && lengths.0.abs_diff(lengths.1) <= 1
             && workspace.join(near).is_file()
     };
-    let is_meant = is_path(path) || (is_word(path) && near.as_ref().is_some_and(is_near));
+    let is_meant =
+        is_file(path, workspace) || (is_word(path) && near.as_ref().is_some_and(is_near));
     if !is_meant {
         return None;
     }
@@ -79,9 +80,9 @@ fn is_word(path: &str) -> bool {
     path.chars().all(|letter| letter.is_alphanumeric() || matches!(letter, '.' | '_' | '-'))
 }
 
-/// Tells whether a word is written as the path of a file: with a slash, or with an extension that files have. `@app.route("/x")` is
-/// a decorator, `@types/node@20` a package.
-fn is_path(path: &str) -> bool {
+/// Tells whether a word can only be a file: it has an extension that files have, it says from where it goes (`./x`, `../x`, `/x`,
+/// `~/x`), or the folder that it begins with is there. `@app.route("/x")` is a decorator, and `@types/node` a package.
+fn is_file(path: &str, workspace: &Path) -> bool {
     let odd = ['(', ')', '=', '"', '\'', '@', '{', '}', '<', '>', '|', '*', '\\'];
     if path.contains(odd) || path.contains("://") {
         return false;
@@ -90,7 +91,10 @@ fn is_path(path: &str) -> bool {
     let extension = name.rsplit_once('.').filter(|(stem, _)| !stem.is_empty());
     let is_known =
         extension.is_some_and(|(_, end)| EXTENSIONS.contains(&end.to_lowercase().as_str()));
-    is_known || path.contains('/')
+    let (first, below) = path.split_once('/').unwrap_or(("", ""));
+    let is_placed = path.starts_with('/') || matches!(first, "." | ".." | "~");
+    let is_below = !first.is_empty() && !below.is_empty() && workspace.join(first).is_dir();
+    is_known || is_placed || is_below
 }
 
 /// Endings of files that a person shows a model. The attributes of a decorator (`@app.get`, `@x.setter`) are none of them.
@@ -202,10 +206,15 @@ mod tests {
         assert_eq!(missed("@src/lob.rs?"), told("src/lob.rs", "src/lib.rs"));
         assert_eq!(missed("@other.rs"), told("other.rs", "src/deep/other.rs"));
         assert_eq!(missed("@Makefil"), told("Makefil", "Makefile"));
-        assert_eq!(
-            missed("@/no/such/place"),
-            ["there is no file /no/such/place, and nothing is attached for it"]
-        );
+        for path in ["/no/such/place", "./nowhere", "../nowhere/at/all", "~/nowhere"] {
+            let told = format!("there is no file {path}, and nothing is attached for it");
+            let found = missed(&format!("@{path}"));
+            assert!(found.len() == 1 && found[0].starts_with(&told), "{found:?}");
+        }
+        // A folder that is there has no such file; without it, the word may be anything.
+        assert_eq!(missed("@src/deep/nowhere").len(), 1);
+        assert_eq!(missed("@scope/package.json").len(), 1);
+        assert_eq!(missed("@scope/package"), [""; 0]);
     }
 
     #[test]
@@ -230,7 +239,8 @@ mod tests {
     fn addresses_names_and_decorators_are_not_told_of() {
         let folder = workspace();
         let text = "Mail user@example.com, ask @ada and @example.com why @dataclass, @Override, @app.get, @pytest.fixture, \
-                    @app.route(\"/x.txt\"), @x.setter, @media, @functools.wraps(f), @v1.2 and @types/node@20 stand there @ all @@";
+                    @app.route(\"/x.txt\"), @x.setter, @media, @functools.wraps(f), @v1.2, @types/node@20, @types/node, \
+                    @angular/core and @acme/web/client stand there @ all @@";
 
         assert_eq!(mentions(text, folder.path()), Mentions::default());
     }
