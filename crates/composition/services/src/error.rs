@@ -345,6 +345,11 @@ impl Error {
             Self::Bundle { source: formwork_trace::BundleError::TooNew { .. } } => {
                 "use the version of Formwork that wrote it, or a later one".to_owned()
             }
+            Self::Bundle { source: formwork_trace::BundleError::TooLarge { run, blob, .. } } => {
+                format!(
+                    "such a run stays in its log: `formwork blob {blob}` prints the blob by itself, `formwork runs show {run}` tells of the run"
+                )
+            }
             Self::Checkpoint { .. } => "`formwork audit verify` tells what is wrong".to_owned(),
             Self::Store(StoreError::NotOwner { .. }) => {
                 "another process works on it; wait until that ends, or one that died on another machine is waited for until its lease lapses, for a minute at the most".to_owned()

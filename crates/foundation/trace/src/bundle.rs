@@ -35,6 +35,11 @@ pub enum BundleError {
     /// The run is not sound, so that a bundle of it would be refused.
     #[error("run {run} cannot be taken out: {reason}")]
     Unsound { run: RunId, reason: String },
+    /// It refers to more than a line of a bundle holds.
+    #[error(
+        "run {run} cannot be taken out: blob {blob}, of event {seq}, has {bytes} bytes, and a bundle holds at most {LARGEST} of one"
+    )]
+    TooLarge { run: RunId, seq: u64, blob: BlobHash, bytes: usize },
     /// A secret has become known since it was recorded, and the bundle would carry it.
     #[error("run {run} cannot be taken out: {place} holds what is known to be a secret by now")]
     Secret { run: RunId, place: String },

@@ -54,7 +54,7 @@ impl<W: Write> Export<'_, W> {
     /// Writes a run as it stands now.
     ///
     /// # Errors
-    /// [`BundleError::Unsound`] or [`BundleError::Secret`] when it may not leave as it is.
+    /// [`BundleError::Unsound`], [`BundleError::TooLarge`] or [`BundleError::Secret`] when it may not leave as it is.
     pub(crate) async fn run(&mut self, run: RunId) -> Result<Written, BundleError> {
         let unsound = |reason: String| BundleError::Unsound { run, reason };
         let (seq, head) = match audit::head(self.database, run).await? {
@@ -130,10 +130,7 @@ impl<W: Write> Export<'_, W> {
             match read::blob(self.database, &name).await? {
                 Some(Ok(bytes)) if bytes.len() > LARGEST => {
                     let bytes = bytes.len();
-                    let reason = format!(
-                        "blob {name} has {bytes} bytes, and a bundle holds at most {LARGEST} of one"
-                    );
-                    return Err(unsound(reason));
+                    return Err(BundleError::TooLarge { run, seq, blob: name, bytes });
                 }
                 Some(Ok(bytes)) => {
                     if let Ok(text) = std::str::from_utf8(&bytes) {

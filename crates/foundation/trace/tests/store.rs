@@ -70,6 +70,7 @@ on_both! {
     a_forged_bundle_is_refused_with_what_is_wrong,
     a_bundle_that_was_cut_or_altered_in_its_compressed_form_is_refused,
     a_run_that_is_not_sound_or_holds_a_secret_does_not_leave,
+    a_run_with_a_blob_that_no_line_holds_is_refused_by_its_name,
     ended_runs_leave_into_an_archive_and_come_back,
     a_checkpoint_in_the_middle_of_an_archived_run_still_holds,
     nothing_leaves_or_is_pruned_that_somebody_works_on,

@@ -307,6 +307,28 @@ pub(crate) async fn a_run_that_is_not_sound_or_holds_a_secret_does_not_leave(pla
     trace.close().await;
 }
 
+pub(crate) async fn a_run_with_a_blob_that_no_line_holds_is_refused_by_its_name(place: &Place) {
+    let (trace, run) = (place.open().await, run_at(1));
+    let large = Blob::new(vec![0; 48 * 1024 * 1024]);
+    let (hash, mut events) = (large.hash(), story(run).events);
+    events.insert(3, note("test.large", json!({ "output": hash.to_string() })));
+    trace.append(Append { blobs: vec![large], ..of(run, events) }).await.unwrap();
+
+    let refused = trace.export(run, std::io::sink(), Form::Plain, &NoSecrets).await.unwrap_err();
+
+    let BundleError::TooLarge { run: of, seq, blob, bytes } = &refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!((*of, *seq, *blob, *bytes), (run, 4, hash, 48 * 1024 * 1024));
+    assert_eq!(
+        refused.to_string(),
+        format!(
+            "run {run} cannot be taken out: blob {hash}, of event 4, has 50331648 bytes, and a bundle holds at most 50328576 of one"
+        )
+    );
+    trace.close().await;
+}
+
 pub(crate) async fn ended_runs_leave_into_an_archive_and_come_back(place: &Place) {
     let folder = tempfile::tempdir().unwrap();
     let trace = place.open().await;
