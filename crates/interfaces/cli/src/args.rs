@@ -816,6 +816,9 @@ pub enum Inbox {
     List {
         /// The run.
         run: Option<RunId>,
+        /// All that is about tasks that were given up, which no run waits for; the newest ten where absent.
+        #[arg(long)]
+        all: bool,
     },
     /// Show a question and what became of it.
     Get {
@@ -832,7 +835,11 @@ pub enum Inbox {
     /// Leave the answer to whoever asked: what is assumed is taken, and a call is not made.
     Skip {
         /// The item.
-        item: ItemId,
+        #[arg(required_unless_present = "given_up", conflicts_with = "given_up")]
+        item: Option<ItemId>,
+        /// All that is about tasks that were given up, which no run waits for.
+        #[arg(long)]
+        given_up: bool,
         /// Why.
         #[arg(long, default_value = "")]
         reason: String,

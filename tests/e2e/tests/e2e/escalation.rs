@@ -59,6 +59,43 @@ async fn pg_behaviour_5_an_escalation_that_nobody_watches_is_asked_about_and_ans
     on_postgres(an_escalation_is_asked_about).await;
 }
 
+async fn what_no_run_waits_for_is_counted_and_closed_together(world: World) {
+    let fails = |number: usize| {
+        format!("[[tasks]]\nname = \"t{number}\"\ncommand = [\"false\"]\nretries = {{ max = 0 }}\n")
+    };
+    let workflow = world.workflow(&(0..12).map(fails).collect::<String>());
+
+    let ended = world.run(["run", workflow, "--headless"]).await;
+    let asked = world.events("inbox.asked").await.len();
+    let newest = world.json(["inbox", "list"]).await;
+    let shown = world.run(["inbox", "list"]).await;
+    let all = world.json(["inbox", "list", "--all"]).await;
+    let skipped = world.run(["inbox", "skip", "--given-up", "--reason", "seen"]).await;
+    let left = world.json(["inbox", "list", "--all"]).await;
+
+    assert!(asked > 10, "{asked}: {ended:#?}");
+    let items = |listed: &Value| listed["items"].as_array().unwrap().len();
+    assert_eq!((items(&newest), &newest["left_out"]), (10, &json!(asked - 10)));
+    assert_eq!(newest["items"][9], all["items"][asked - 1]);
+    let more = format!("{} about tasks that were given up, which no run waits for", asked - 10);
+    assert!(shown.stderr.contains(&more.replace(" about", " older items about")), "{shown:#?}");
+    assert_eq!((items(&all), &all["left_out"]), (asked, &json!(0)));
+    assert_eq!(skipped.stdout, format!("skipped {asked} items\n"));
+    assert_eq!(left["items"], json!([]));
+    assert_eq!(world.events("inbox.skipped").await.len(), asked);
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn items_that_no_run_waits_for_are_counted_and_closed_together() {
+    what_no_run_waits_for_is_counted_and_closed_together(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_items_that_no_run_waits_for_are_counted_and_closed_together() {
+    on_postgres(what_no_run_waits_for_is_counted_and_closed_together).await;
+}
+
 /// Decides by what the evidence says.
 struct Chief;
 

@@ -2,10 +2,12 @@
 
 mod calls; // Calls that are asked about.
 
+use std::collections::HashMap;
+
 use async_trait::async_trait;
 use formwork_protocols::{
-    Append, CallId, EventBody, InboxState, ItemId, NewEvent, Position, Principal, RunId, RunState,
-    Store, TaskId, TaskState, Timestamp, WorkflowName,
+    Append, CallId, Event, EventBody, InboxState, ItemId, NewEvent, Position, Principal, RunId,
+    RunState, Store, TaskId, TaskState, Timestamp, WorkflowName,
     document::nearest_hint,
     event::{InboxAnswered, InboxClosed, inbox_key},
     store::{RunRow, Selection},
@@ -72,22 +74,35 @@ pub(super) async fn open_runs(store: &dyn Store) -> Result<Vec<RunRow>, Error> {
     }
 }
 
-/// Lists what was asked about tasks that were given up: of a run, or of all, ended ones included.
+/// Lists what was asked about tasks that were given up, the oldest first: of a run, or what is pending of all, ended ones
+/// included.
 async fn given_up(store: &dyn Store, run: Option<RunId>) -> Result<Vec<Item>, Error> {
-    let selection = Selection { run, task: None, kinds: vec!["inbox.asked".to_owned()] };
-    let (mut found, mut after) = (Vec::new(), Position::default());
+    let selection = Selection { run, task: None, kinds: vec!["inbox.".to_owned()] };
+    let mut of_task: HashMap<TaskId, Vec<Event>> = HashMap::new();
+    let mut after = Position::default();
     loop {
         let events = store.read(after, &selection, 1_000).await?;
-        let Some(last) = events.last() else { return Ok(found) };
+        let Some(last) = events.last() else { break };
         after = last.position;
         for event in events {
-            if let (EventBody::InboxAsked(asked), Some(task)) = (event.body, event.task)
-                && asked.escalation
-            {
-                found.extend(read(store, task).await?);
+            let Some(task) = event.task else { continue };
+            let asks = matches!(event.body, EventBody::InboxAsked(_));
+            let begins = matches!(&event.body, EventBody::InboxAsked(asked) if asked.escalation);
+            match of_task.get_mut(&task) {
+                // It is resolved, and of all runs only what is pending is wanted.
+                Some(_) if run.is_none() && !asks => drop(of_task.remove(&task)),
+                Some(known) => known.push(event),
+                None if begins => drop(of_task.insert(task, vec![event])),
+                None => {}
             }
         }
     }
+    let mut found = Vec::with_capacity(of_task.len());
+    for (task, events) in of_task {
+        found.extend(folded(store, task, events).await?);
+    }
+    found.sort_by_key(|item| (item.asked, item.item));
+    Ok(found)
 }
 
 /// Reads an item from the events of its task.
@@ -95,6 +110,15 @@ async fn read(store: &dyn Store, item: TaskId) -> Result<Option<Item>, Error> {
     let kinds = vec!["inbox.".to_owned()];
     let selection = Selection { run: None, task: Some(item), kinds };
     let events = store.read(Position::default(), &selection, 10).await?;
+    folded(store, item, events).await
+}
+
+/// Puts an item together of the events of its task.
+async fn folded(
+    store: &dyn Store,
+    item: TaskId,
+    events: Vec<Event>,
+) -> Result<Option<Item>, Error> {
     let mut found: Option<Item> = None;
     for event in events {
         match (event.body, &mut found) {
@@ -159,14 +183,23 @@ async fn named(store: &dyn Store, item: ItemId) -> Result<Item, Error> {
 pub struct ListParams {
     /// All of this run, resolved ones included; those that wait, of all runs, where absent.
     pub run: Option<RunId>,
+    /// Whether all are listed that are about what was given up, and not only the newest. A run waits for none of them.
+    pub all: bool,
 }
 
 /// Items, those that a run waits for before those about what was given up, each the oldest first.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "the type's sentence names its field")]
 pub struct Listed {
+    /// The items.
     pub items: Vec<Item>,
+    /// How many older ones about what was given up are left out.
+    #[serde(default)]
+    pub left_out: u64,
 }
+
+/// How many items about what was given up are listed where nobody asks for all: they are added with each run that fails
+/// and nobody watches, and no run waits for them.
+const GIVEN_UP: usize = 10;
 
 /// `inbox.list`
 pub struct List;
@@ -199,11 +232,12 @@ impl Operation for List {
         items.sort_by_key(|item| item.asked);
         // Nobody waits for an answer about what was given up.
         let mut given_up = given_up(store, params.run).await?;
-        given_up.sort_by_key(|item| item.asked);
-        items.extend(given_up);
+        let most = if params.all || params.run.is_some() { usize::MAX } else { GIVEN_UP };
+        let left_out = given_up.len().saturating_sub(most);
+        items.extend(given_up.split_off(left_out));
         // One that was answered stays with its task until somebody takes the run up.
         items.retain(|item| params.run.is_some() || item.state == InboxState::Pending);
-        Ok(Listed { items })
+        Ok(Listed { items, left_out: left_out as u64 })
     }
 }
 

@@ -1,15 +1,19 @@
 //! `formwork inbox`: what runs ask, and the answers.
 
 use formwork_protocols::{InboxState, ItemId, OutcomeCode, RunState};
-use formwork_services::operations::inbox::{
-    Get, GetParams, Item, List, ListParams, Resolution, Resolve, ResolveParams, Resolved,
+use formwork_services::{
+    Error,
+    operations::inbox::{
+        Get, GetParams, Item, List, ListParams, Resolution, Resolve, ResolveParams, Resolved,
+    },
 };
+use serde_json::json;
 
 use crate::{
     args::{Global, Inbox},
     fault::Fault,
     settings::Need,
-    terminal::Terminal,
+    terminal::{Format, Terminal, complain},
     view::visible,
 };
 
@@ -24,12 +28,19 @@ pub(super) fn inbox(
             formwork.call::<Resolve>(&caller, ResolveParams { item, resolution }).await
         };
         let resolved = match args {
-            Inbox::List { run } => {
-                let found = formwork.call::<List>(&caller, ListParams { run }).await?;
+            Inbox::List { run, all } => {
+                let found = formwork.call::<List>(&caller, ListParams { run, all }).await?;
                 terminal.result(&found, || match found.items.is_empty() {
                     true => "nothing waits for an answer\n".to_owned(),
                     false => found.items.iter().map(shown).collect::<Vec<_>>().join("\n"),
                 })?;
+                if found.left_out > 0 && terminal.format == Format::Text {
+                    complain(&format!(
+                        "{} about tasks that were given up, which no run waits for: --all lists them, `formwork inbox skip \
+                         --given-up` closes them\n",
+                        super::counted(found.left_out, "older item"),
+                    ));
+                }
                 return Ok(OutcomeCode::Completed);
             }
             Inbox::Get { item } => {
@@ -42,7 +53,27 @@ pub(super) fn inbox(
                 let answer = option(&found, answer);
                 resolve(item, Resolution::Answer { answer }).await?
             }
-            Inbox::Skip { item, reason } => resolve(item, Resolution::Skip { reason }).await?,
+            Inbox::Skip { item: Some(item), reason, .. } => {
+                resolve(item, Resolution::Skip { reason }).await?
+            }
+            Inbox::Skip { item: None, reason, .. } => {
+                let params = ListParams { run: None, all: true };
+                let found = formwork.call::<List>(&caller, params).await?;
+                let mut skipped = Vec::new();
+                for item in found.items.iter().filter(|item| item.escalation) {
+                    let resolution = Resolution::Skip { reason: reason.clone() };
+                    match resolve(item.item, resolution).await {
+                        Ok(_) => skipped.push(item.item),
+                        // Somebody was faster, or it came with a run from elsewhere.
+                        Err(Error::Inbox { .. } | Error::Imported { .. }) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                terminal.result(&json!({ "skipped": skipped }), || {
+                    format!("skipped {}\n", super::counted(skipped.len() as u64, "item"))
+                })?;
+                return Ok(OutcomeCode::Completed);
+            }
             Inbox::Reject { item, reason } => resolve(item, Resolution::Reject { reason }).await?,
         };
         terminal.result(&resolved, || told(&resolved))?;
