@@ -1,7 +1,7 @@
 //! What a plan runs: every program that its tasks, checks and steps start, and who says so.
 
 use formwork_protocols::{
-    AgentName, Body, PermissionMode, TaskName, TaskSpec, WorkflowName,
+    AgentName, Body, PermissionMode, TaskName, TaskSpec, ToolClass, ToolSpec, WorkflowName,
     check::{CheckKind, CheckSpec, Fix},
     contract::ProofKind,
 };
@@ -149,6 +149,31 @@ pub(crate) fn fit(
         return Err(Error::ReadOnly { what, mode });
     }
     Ok(())
+}
+
+/// How many tools a line names.
+const NAMED: usize = 3;
+
+/// Says which of the tools that agents ask for change files, and are not offered in a mode that only looks.
+pub(crate) fn withheld<'a>(
+    mode: PermissionMode,
+    asked: impl Iterator<Item = &'a ToolSpec>,
+) -> Option<String> {
+    if mode >= PermissionMode::Edit {
+        return None;
+    }
+    let writes = asked.filter(|it| matches!(it.class, ToolClass::Write | ToolClass::Delete));
+    let names: Vec<&str> = writes.map(|it| it.definition.name.as_str()).collect();
+    let some = names.get(..NAMED.min(names.len()))?.join(", ");
+    let told = match names.len().saturating_sub(NAMED) {
+        0 if names.is_empty() => return None,
+        0 => some,
+        more => format!("{some} and {more} more"),
+    };
+    let mode = mode.as_str();
+    Some(format!(
+        "mode {mode} changes nothing, and has no {told}: pass --mode edit, or say mode = \"edit\" below [permissions]"
+    ))
 }
 
 /// Tells whether a check runs a program, by itself and not by tasks of its own.

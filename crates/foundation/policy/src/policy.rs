@@ -148,6 +148,12 @@ impl Policy {
         mode_allows(self.mode(), class) && (class != ToolClass::Shell || has_shell())
     }
 
+    /// Returns the least mode in which tools of `class` can be used, where that is more than the one that holds.
+    pub fn needs(&self, class: ToolClass) -> Option<PermissionMode> {
+        let least = least_mode(class);
+        (self.mode() < least).then_some(least)
+    }
+
     /// Decides on `call`.
     pub fn decide(&self, call: &Call<'_>) -> Decision {
         // Each layer decides with what it inherits in mind, and the strictest one stands, so that
@@ -348,7 +354,12 @@ fn deny(why: String) -> Decision {
 
 /// A mode can use all that a lesser one can.
 fn mode_allows(mode: PermissionMode, class: ToolClass) -> bool {
-    let least = match class {
+    mode >= least_mode(class)
+}
+
+/// Returns the least mode that can use tools of a class.
+const fn least_mode(class: ToolClass) -> PermissionMode {
+    match class {
         ToolClass::Read | ToolClass::Lifecycle => PermissionMode::Ask,
         ToolClass::Memory => PermissionMode::Plan,
         ToolClass::Write
@@ -356,8 +367,7 @@ fn mode_allows(mode: PermissionMode, class: ToolClass) -> bool {
         | ToolClass::Exec
         | ToolClass::Shell
         | ToolClass::Network => PermissionMode::Edit,
-    };
-    mode >= least
+    }
 }
 
 #[cfg(test)]

@@ -252,6 +252,10 @@ impl Pipeline {
             }
             return Ok(offered);
         }
+        let hidden = self.named(name).map(|offered| &offered.tool.spec().definition.name);
+        if let Some(why) = hidden.and_then(|hidden| self.withheld(hidden)) {
+            return Err(ToolError::new(ToolErrorKind::UnknownTool, why));
+        }
         let shown =
             self.tools.iter().filter(|(_, offered)| offered.shown).map(|(name, _)| name.as_str());
         let nearest = shown
@@ -263,6 +267,17 @@ impl Pipeline {
         Err(ToolError::new(
             ToolErrorKind::UnknownTool,
             format!("there is no tool {name:?} for this task{hint}"),
+        ))
+    }
+
+    /// Says why a tool of the allow-list is not there, where that is for the mode, which whoever runs this can change.
+    fn withheld(&self, name: &ToolName) -> Option<String> {
+        let least = self.parts.policy.needs(self.tools.get(name)?.tool.spec().class)?;
+        let (mode, least) = (self.parts.policy.mode().as_str(), least.as_str());
+        let name = name.as_str();
+        Some(format!(
+            "there is no tool {name:?} for this task: mode {mode} does not have it. Whoever runs this may pass --mode {least}, \
+             or say mode = \"{least}\" below [permissions]"
         ))
     }
 

@@ -230,3 +230,31 @@ async fn what_the_coder_is_told_before_its_task_takes_six_kilobytes() {
     assert!(tools.contains("load_tools") && tools.contains("fs.multi_edit"), "{tools}");
     assert!(!tools.contains("fs_multi_edit"), "{tools}");
 }
+
+#[tokio::test]
+async fn whoever_runs_a_workflow_in_ask_is_told_what_its_agents_do_not_have_and_how_they_come_to_it()
+ {
+    let world = World::with("").await;
+    world.agent("coder", "one");
+    let workflow =
+        world.workflow("[[tasks]]\nname = \"fix\"\nagent = \"coder\"\nprompt = \"Fix it.\"\n");
+    let write = ("fs.write", json!({ "path": "new.txt", "content": "new" }));
+    for _ in 0..2 {
+        world.server.reply(&World::chat("one"), calls(std::slice::from_ref(&write)));
+        world.server.reply(&World::chat("one"), ends("Done."));
+    }
+
+    let asked = world.run(["run", workflow]).await;
+    let edited = world.run(["run", workflow, "--mode", "edit"]).await;
+
+    let told = "mode ask changes nothing, and has no fs.apply_patch, fs.copy, fs.delete and ";
+    assert!(asked.stderr.contains(told), "{asked:#?}");
+    let how = "pass --mode edit, or say mode = \"edit\" below [permissions]";
+    assert_eq!(asked.stderr.matches(how).count(), 2, "{asked:#?}");
+    assert!(
+        asked.stderr.contains("there is no tool \"fs.write\" for this task: mode ask"),
+        "{asked:#?}"
+    );
+    assert!(!edited.stderr.contains("changes nothing"), "{edited:#?}");
+    assert_eq!(world.repo.read("new.txt").unwrap(), "new");
+}

@@ -299,6 +299,7 @@ async fn prepare(
         Work::Goal(_) => Kind::Goal,
         _ => Kind::Other,
     };
+    let is_workflow = matches!(work, Work::Workflow { .. });
     let mut config = formwork.inner.config.clone();
     // Who judges changes nothing, whatever the config allows.
     let looks = matches!(work, Work::Review { .. }).then_some(PermissionMode::Ask);
@@ -445,6 +446,10 @@ async fn prepare(
     let mut used = BTreeSet::new();
     for own in chosen.values().filter(|own| !helpers.contains(own.agent.name())) {
         used.extend(setup::own_rules(&own.agent, &specs).map_or(BTreeSet::new(), |it| it.1.tools));
+    }
+    if is_workflow {
+        let tools = specs.iter().filter(|it| used.contains(&it.definition.name));
+        notes.extend(effects::withheld(mode, tools));
     }
     let tools = trusted.iter().filter(|tool| used.contains(&tool.document.tool.name));
     let own = chosen.values().map(|own| &own.agent);

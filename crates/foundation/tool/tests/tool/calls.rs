@@ -75,7 +75,11 @@ async fn a_tool_that_the_mode_cannot_use_is_neither_shown_nor_called() {
             "start_task"
         ]
     );
-    assert!(told.starts_with("error (unknown_tool): there is no tool \"fs.write\""), "{told}");
+    assert_eq!(
+        told,
+        "error (unknown_tool): there is no tool \"fs.write\" for this task: mode ask does not have it. Whoever runs this may \
+         pass --mode edit, or say mode = \"edit\" below [permissions]"
+    );
     assert!(!world.path("a.txt").exists());
 }
 

@@ -48,7 +48,8 @@ pub(super) fn init(global: &Global, terminal: &Terminal, args: Init) -> Result<O
             text.push_str(&format!("kept  {name} as it is; --force overwrites it\n"));
         }
         text.push_str(
-            "next: name a model in formwork.toml, run `formwork trust`, then `formwork doctor`\n",
+            "next: name a model in formwork.toml, run `formwork trust`, then `formwork doctor`\n\
+             then: `formwork run fix --mode edit`; without a mode, agents only look\n",
         );
         text
     })?;
