@@ -45,7 +45,7 @@ pub(crate) struct Net {
 #[derive(Debug, Default)]
 struct Told {
     changes: Vec<Seen>,
-    commits: Vec<(Position, Vec<String>)>,
+    commits: Vec<Committed>,
     /// What the run began with.
     began: Option<BlobHash>,
     /// Pieces of work that were begun and whose end is not told.
@@ -90,8 +90,16 @@ pub(crate) struct Changes {
     pub(crate) open: Open,
     /// What the workspace held when the run began, where that was kept.
     pub(crate) began: Option<Snapshot>,
-    /// What was committed before, and when.
-    commits: Vec<(Position, Vec<String>)>,
+    /// What was committed, in order.
+    commits: Vec<Committed>,
+}
+
+/// A commit of a run.
+#[derive(Debug)]
+struct Committed {
+    at: Position,
+    commit: String,
+    paths: Vec<String>,
 }
 
 /// The folder of contents and the workspace, as a comparison needs them.
@@ -120,12 +128,19 @@ impl Changes {
     /// The same of what no commit of the run has yet.
     pub(crate) fn uncommitted(&self) -> BTreeMap<RelPath, Net> {
         let commits = self.commits.iter();
-        let committed: HashMap<&str, Position> =
-            commits.flat_map(|(at, paths)| paths.iter().map(|path| (path.as_str(), *at))).collect();
+        let committed: HashMap<&str, Position> = commits
+            .flat_map(|made| made.paths.iter().map(|path| (path.as_str(), made.at)))
+            .collect();
         self.joined(|change| {
             let path = change.path.to_string();
             committed.get(path.as_str()).is_none_or(|at| change.at > *at)
         })
+    }
+
+    /// Lists the commits that were made after a position, in order.
+    pub(crate) fn commits(&self, after: Position) -> Vec<String> {
+        let later = self.commits.iter().filter(|made| made.at > after);
+        later.map(|made| made.commit.clone()).collect()
     }
 
     fn joined(&self, counts: impl Fn(&Change) -> bool) -> BTreeMap<RelPath, Net> {
@@ -278,7 +293,10 @@ impl Reader {
             {
                 self.calls.insert(made.call, (task, made.paths));
             }
-            EventBody::CommitMade(made) => self.told.commits.push((at, made.paths)),
+            EventBody::CommitMade(made) => {
+                let (commit, paths) = (made.commit, made.paths);
+                self.told.commits.push(Committed { at, commit, paths });
+            }
             EventBody::ToolCompleted(ended) => drop(self.calls.remove(&ended.call)),
             EventBody::ToolFailed(failed) if failed.error != ToolErrorKind::OutcomeUnknown => {
                 self.calls.remove(&failed.call);

@@ -138,18 +138,21 @@ pub enum Error {
     /// What was to be said is nothing, or a book.
     #[error("what is said to a run has 1 to {most} bytes, this has {bytes}")]
     Steering { bytes: usize, most: usize },
-    /// The run has no such point to go on from.
-    #[error("run {run} cannot be forked there: {reason}")]
-    NotForkable { run: RunId, reason: String },
+    /// The run has no such point to go on from, or back to.
+    #[error("run {run} cannot be {wanted} there: {reason}")]
+    NotForkable { run: RunId, wanted: &'static str, reason: String },
     /// Somebody changed what the run had changed. Nothing was taken back.
     #[error("{paths} of the paths that run {run} changed are not as it left them:\n{diff}")]
     NotAsLeft { run: RunId, paths: usize, diff: String },
     /// What was deleted belongs to another workspace.
     #[error("{id} was deleted from the workspace {workspace}")]
     OtherTrash { id: String, workspace: String },
-    /// The run belongs to another workspace.
-    #[error("run {run} belongs to the workspace {workspace}")]
-    OtherWorkspace { run: RunId, workspace: String },
+    /// The run belongs to another workspace, which may be gone.
+    #[error(
+        "run {run} belongs to the workspace {workspace}{}",
+        if *is_gone { ", which is not there any more" } else { "" }
+    )]
+    OtherWorkspace { run: RunId, workspace: String, is_gone: bool },
     /// What was recorded of a run cannot be read, as `source` says.
     #[error("what run {run} was set up with cannot be read")]
     Setup { run: RunId, source: serde_json::Error },
@@ -319,6 +322,9 @@ impl Error {
             Self::NotAsLeft { .. } => {
                 "what was changed since would be lost; keep it elsewhere, and pass --force".to_owned()
             }
+            Self::OtherWorkspace { run, workspace, is_gone: true } => format!(
+                "a run is known by its folder: move that back to {workspace}, and go on there; `formwork runs show {run}` and `formwork runs transcript {run}` tell of it from anywhere"
+            ),
             Self::OtherWorkspace { workspace, .. } | Self::OtherTrash { workspace, .. } => {
                 format!("go there, or pass -C {workspace}")
             }
@@ -339,16 +345,16 @@ impl Error {
             Self::Bundle { source: formwork_trace::BundleError::Unsound { run, .. } } => {
                 format!("`formwork audit verify {run}` tells what is wrong with it")
             }
+            Self::Bundle { source: formwork_trace::BundleError::TooLarge { run, blob, .. } } => {
+                format!(
+                    "such a run stays in its log: `formwork blob {blob}` prints the blob by itself, `formwork runs show {run}` tells of the run"
+                )
+            }
             Self::Bundle { source: formwork_trace::BundleError::Forged { .. } } => {
                 "nothing of it was recorded; get the file again from whoever made it".to_owned()
             }
             Self::Bundle { source: formwork_trace::BundleError::TooNew { .. } } => {
                 "use the version of Formwork that wrote it, or a later one".to_owned()
-            }
-            Self::Bundle { source: formwork_trace::BundleError::TooLarge { run, blob, .. } } => {
-                format!(
-                    "such a run stays in its log: `formwork blob {blob}` prints the blob by itself, `formwork runs show {run}` tells of the run"
-                )
             }
             Self::Checkpoint { .. } => "`formwork audit verify` tells what is wrong".to_owned(),
             Self::Store(StoreError::NotOwner { .. }) => {
@@ -408,6 +414,12 @@ fn usable(error: &formwork_write_safety::Error) -> Option<String> {
 }
 
 impl Error {
+    /// A run is asked for in another workspace than its own.
+    pub(crate) fn elsewhere(run: RunId, workspace: String) -> Self {
+        let is_gone = !std::path::Path::new(&workspace).is_dir();
+        Self::OtherWorkspace { run, workspace, is_gone }
+    }
+
     /// A server could not be asked.
     pub(crate) fn provider(source: ProviderError) -> Self {
         Self::Provider { source: Box::new(source) }

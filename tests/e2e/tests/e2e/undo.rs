@@ -535,3 +535,91 @@ async fn a_program_that_leaves_a_large_file_hides_nothing_of_what_it_did() {
     assert_eq!(world.repo.read("mine.txt").unwrap(), "not yet added\n");
     assert_eq!(world.repo.read("a.txt").unwrap(), "one\n");
 }
+
+#[tokio::test]
+async fn a_run_whose_workspace_was_moved_is_told_of_with_the_folder_that_was() {
+    let world = World::new().await;
+    let gate = Gate::new();
+    world.server.reply(&World::chat("one"), held(&gate, &ending("never heard")));
+    let was = world.repo.path().canonicalize().unwrap();
+    let there = was.with_file_name("moved-elsewhere");
+
+    let program = world.formwork(["run", "-m", "Work."]).spawn().unwrap();
+    gate.reached().await;
+    signal(&program, Signal::KILL);
+    end_of(program).await;
+    let run = run_of(&world).await;
+    let there_flag = there.display().to_string();
+    std::fs::rename(&was, &there).unwrap();
+    // The tests' programs are begun in the folder of the repository.
+    std::fs::create_dir(&was).unwrap();
+    let beside = world.run(["undo", &run, "-C", &there_flag]).await;
+    let from = async |arguments: &[&str]| {
+        let mut command = world.formwork(arguments.iter().chain(&["-C", there_flag.as_str()]));
+        command.current_dir(&there);
+        std::fs::remove_dir(&was).unwrap();
+        let ended = end_of(command.spawn().unwrap()).await;
+        std::fs::create_dir(&was).unwrap();
+        ended
+    };
+    let undo = from(&["undo", &run]).await;
+    let resume = from(&["runs", "resume", &run]).await;
+    let unnamed = from(&["runs", "resume"]).await;
+    std::fs::remove_dir(&was).unwrap();
+    std::fs::rename(&there, &was).unwrap();
+
+    assert!(beside.stderr.contains("or pass -C "), "{beside:#?}");
+    let was = was.display();
+    for ended in [&undo, &resume] {
+        assert_eq!(ended.code, Some(1), "{ended:#?}");
+        let told =
+            format!("run {run} belongs to the workspace {was}, which is not there any more\n");
+        assert!(ended.stderr.contains(&told), "{ended:#?}");
+        assert!(ended.stderr.contains(&format!("move that back to {was}")), "{ended:#?}");
+    }
+    let told = format!("run {run} waits in {was}, which is not there any more");
+    assert!(unnamed.stderr.contains(&told), "{unnamed:#?}");
+}
+
+#[tokio::test]
+async fn what_was_committed_stays_when_a_run_is_taken_back_and_is_named() {
+    let world = World::new().await;
+    let write = ("fs.write", json!({ "path": "made.txt", "content": "made\n" }));
+    world.server.reply(&World::chat("one"), calls(&[write]));
+    world.server.reply(&World::chat("one"), ends("It is made."));
+
+    let ended = world.run(["run", "-m", "Make it.", "--commit"]).await;
+    let run = run_of(&world).await;
+    let shown = world.run(["undo", &run, "--dry-run"]).await;
+    let undone = world.run(["undo", &run]).await;
+    let again = world.json(["undo", &run]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert_eq!(undone.code, Some(0), "{undone:#?}");
+    assert!(!world.path("made.txt").exists());
+    let head = world.repo.git(&["rev-parse", "HEAD"]).unwrap().trim().to_owned();
+    let told = format!("commit {} stays: ", &head[..12]);
+    assert!(shown.stdout.contains(&told) && undone.stdout.contains(&told), "{undone:#?}");
+    assert_eq!(again["commits"], json!([head]));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_or_gone_back_to_is_told_by_its_own_words() {
+    let world = World::new().await;
+    world.server.reply(&World::chat("one"), ends("Nothing to do."));
+    world.run(["run", "-m", "Work."]).await;
+    let run = run_of(&world).await;
+
+    let rewound = world.run(["runs", "rewind", &run, "--to", "9999"]).await;
+    let forked = world.run(["runs", "fork", &run, "--at", "9999"]).await;
+    let imported = world.run(["runs", "import", "no-such.jsonl"]).await;
+
+    assert!(rewound.stderr.contains("cannot be rewound there: it has "), "{rewound:#?}");
+    assert!(forked.stderr.contains("cannot be forked there: it has "), "{forked:#?}");
+    assert_eq!(imported.code, Some(3), "{imported:#?}");
+    let told = &imported.stderr;
+    assert!(
+        told.contains("cannot read ") && told.contains("/no-such.jsonl: No such file"),
+        "{told}"
+    );
+}

@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use formwork_protocols::RunId;
-use formwork_trace::{Fate, Form};
+use formwork_trace::{BundleError, Fate, Form};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -76,7 +76,11 @@ impl Operation for Export {
         };
         let part = Part::beside(&file).map_err(failed)?;
         let out = File::create_new(&part.path).map_err(failed)?;
-        let (out, counts) = formwork.trace().export(run, out, form, formwork.scrub()).await?;
+        let written = formwork.trace().export(run, out, form, formwork.scrub()).await;
+        let (out, counts) = written.map_err(|error| match error {
+            BundleError::Io(source) => failed(source),
+            error => error.into(),
+        })?;
         out.sync_all().map_err(failed)?;
         drop(out);
         let (digest, bytes) = formwork_trace::digest(&part.path).map_err(failed)?;
@@ -148,7 +152,11 @@ impl Operation for Import {
     type Output = Imported;
 
     async fn run(formwork: &Formwork, _: &Caller, params: ImportParams) -> Result<Imported, Error> {
-        let done = formwork.trace().import(&params.file).await?;
+        let ImportParams { file } = params;
+        let done = formwork.trace().import(&file).await.map_err(|error| match error {
+            BundleError::Io(source) => Error::State { action: "read", path: file, source },
+            error => error.into(),
+        })?;
         let of = |fate| done.iter().filter(move |(_, had)| *had == fate).map(|(run, _)| *run);
         Ok(Imported {
             imported: of(Fate::Imported).collect(),

@@ -816,7 +816,7 @@ impl Operation for Resume {
             return Err(Error::NotResumable { run, state: row.state });
         }
         if std::path::Path::new(&row.workspace) != formwork.workspace() {
-            return Err(Error::OtherWorkspace { run, workspace: row.workspace });
+            return Err(Error::elsewhere(run, row.workspace));
         }
         let mut setup = recorded(&*formwork.inner.store, run).await?;
         trust::still(&setup.stands_on, formwork.state(), formwork.workspace())?;

@@ -58,6 +58,9 @@ pub struct Undone {
     pub diff: String,
     /// Paths that could not be brought back, each with the reason.
     pub left: Vec<Left>,
+    /// The commits that the run made of it, in order. They stay: git's history is nobody's to take back but a person's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commits: Vec<String>,
 }
 
 /// A path that could not be brought back.
@@ -90,7 +93,7 @@ impl Operation for Undo {
         let row = super::runs::named(&*formwork.inner.store, run).await?;
         super::runs::own(formwork, run, "taken back").await?;
         if Path::new(&row.workspace) != formwork.workspace() {
-            return Err(Error::OtherWorkspace { run, workspace: row.workspace });
+            return Err(Error::elsewhere(run, row.workspace));
         }
         // Whoever works on it would go on changing what is being taken back.
         let held = Held::acquire(&*formwork.inner.store, &formwork.inner.state, run).await?;
@@ -184,6 +187,7 @@ pub(crate) async fn undo(
     let inner = &formwork.inner;
     let ground = Ground { snapshots: Arc::clone(&inner.snapshots), root: Arc::clone(&inner.root) };
     let changes = Changes::of(&*inner.store, &ground, run).await?;
+    let commits = changes.commits(to);
     let (place, bin) = (ground.clone(), Arc::clone(&inner.trash));
     let plan = blocking(move || plan(&place, (&bin, run), &changes, to)).await?;
     // Names and contents of files hold what they hold; what is told and recorded of them holds no secret.
@@ -201,7 +205,7 @@ pub(crate) async fn undo(
     let diff = told(&plan.diff);
     if dry_run {
         let paths = paths.iter().map(|path| told(path)).collect();
-        return Ok(Undone { run, paths, diff, left: shown(&plan.left) });
+        return Ok(Undone { run, paths, diff, left: shown(&plan.left), commits });
     }
     let changed: Vec<FileChange> =
         plan.steps.iter().map(|step| changes::told(step, None)).collect();
@@ -228,7 +232,7 @@ pub(crate) async fn undo(
     inner.store.append(batch).await?;
     let paths = paths.iter().filter(|path| left.iter().all(|left| left.path != **path));
     let paths = paths.map(|path| told(path)).collect();
-    Ok(Undone { run, paths, diff, left: shown(&left) })
+    Ok(Undone { run, paths, diff, left: shown(&left), commits })
 }
 
 /// Says whether a path was a folder that the trash took whole.

@@ -1,9 +1,12 @@
 //! `formwork runs`: what was run, and how to go on with it.
 
+use std::path::Path;
+
 use anyhow::anyhow;
 use formwork_protocols::{
-    BlobHash, Ending, OutcomeCode, RunId, Span, TaskId, TaskState, Usd, event::GateAnswer,
-    store::TaskRow,
+    BlobHash, Ending, OutcomeCode, RunId, Span, TaskId, TaskState, Usd,
+    event::GateAnswer,
+    store::{RunRow, TaskRow},
 };
 use formwork_services::{
     Formwork,
@@ -274,19 +277,31 @@ pub(super) async fn named_or_last(
 async fn resumable(formwork: &Formwork, caller: &Caller) -> Result<RunId, Fault> {
     let here = formwork.workspace().display().to_string();
     let mut before = None;
+    // The newest one whose folder is gone: this may be that folder, moved.
+    let mut homeless: Option<RunRow> = None;
     loop {
         let params = ListParams { before, limit: Some(200) };
         let Listed { runs: page, imported, .. } = formwork.call::<List>(caller, params).await?;
         let Some(last) = page.last() else {
-            return Err(Fault::failed(anyhow!("no run of {here} waits to be resumed"))
-                .hint("`formwork runs list` shows them all"));
+            let hint = homeless.map_or_else(
+                || "`formwork runs list` shows them all".to_owned(),
+                |row| {
+                    format!(
+                        "run {} waits in {}, which is not there any more: if this is that folder, move it back and go on there",
+                        row.run, row.workspace
+                    )
+                },
+            );
+            return Err(Fault::failed(anyhow!("no run of {here} waits to be resumed")).hint(hint));
         };
         before = Some(last.run);
-        let found = page.iter().find(|row| {
-            !row.state.is_terminal() && row.workspace == here && !imported.contains(&row.run)
-        });
-        if let Some(row) = found {
+        let mut waiting =
+            page.iter().filter(|row| !row.state.is_terminal() && !imported.contains(&row.run));
+        if let Some(row) = waiting.clone().find(|row| row.workspace == here) {
             return Ok(row.run);
+        }
+        if homeless.is_none() {
+            homeless = waiting.find(|row| !Path::new(&row.workspace).is_dir()).cloned();
         }
     }
 }

@@ -14,6 +14,9 @@ use crate::{
     view::visible,
 };
 
+/// How many digits of a commit are shown.
+const SHORT: usize = 12;
+
 pub(super) fn undo(global: &Global, terminal: &Terminal, args: Undo) -> Result<OutcomeCode, Fault> {
     let Undo { run, to, force, dry_run } = args;
     super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
@@ -28,10 +31,10 @@ pub(super) fn undo(global: &Global, terminal: &Terminal, args: Undo) -> Result<O
 }
 
 fn told(run: RunId, undone: &Undone, dry_run: bool) -> String {
-    if undone.paths.is_empty() && undone.left.is_empty() {
-        return format!("nothing of run {run} is left to take back\n");
-    }
     let mut text = String::new();
+    if undone.paths.is_empty() && undone.left.is_empty() {
+        text.push_str(&format!("nothing of run {run} is left to take back\n"));
+    }
     if dry_run {
         text.push_str(&undone.diff);
     }
@@ -41,6 +44,12 @@ fn told(run: RunId, undone: &Undone, dry_run: bool) -> String {
     }
     for left in &undone.left {
         text.push_str(&format!("left {}: {}\n", visible(&left.path), visible(&left.reason)));
+    }
+    for commit in &undone.commits {
+        let commit = formwork_protocols::text::head(commit, SHORT);
+        text.push_str(&format!(
+            "commit {commit} stays: undo changes files and no history; `git revert` or `git reset` takes it back\n"
+        ));
     }
     text
 }

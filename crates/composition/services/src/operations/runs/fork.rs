@@ -123,7 +123,7 @@ impl Operation for Fork {
     ) -> Result<Forked, Error> {
         let ForkParams { run, at } = params;
         own(formwork, run, "forked").await?;
-        let kept = Kept::read(&*formwork.inner.store, run, at).await?;
+        let kept = Kept::read(&*formwork.inner.store, (run, "forked"), at).await?;
         kept.record(formwork, caller, None).await
     }
 }
@@ -148,7 +148,7 @@ impl Operation for Rewind {
     ) -> Result<Forked, Error> {
         let RewindParams { run, to, force } = params;
         own(formwork, run, "rewound").await?;
-        let kept = Kept::read(&*formwork.inner.store, run, Some(to)).await?;
+        let kept = Kept::read(&*formwork.inner.store, (run, "rewound"), Some(to)).await?;
         // It holds the run meanwhile, so that nobody works on it.
         let undo = UndoParams { run, to: Some(kept.position), force, dry_run: false };
         let undone = <Undo as Operation>::run(formwork, caller, undo).await?;
@@ -164,13 +164,18 @@ struct Kept {
 }
 
 impl Kept {
-    /// Reads a run up to a point, or to the last event before it that a process could have stopped at.
+    /// Reads a run, of which one thing is `wanted`, up to a point or to the last event before it that a process could have
+    /// stopped at.
     ///
     /// # Errors
     /// [`Error::NotForkable`] when the run has no such point.
-    async fn read(store: &dyn Store, run: RunId, at: Option<Point>) -> Result<Self, Error> {
+    async fn read(
+        store: &dyn Store,
+        (run, wanted): (RunId, &'static str),
+        at: Option<Point>,
+    ) -> Result<Self, Error> {
         let row = named(store, run).await?;
-        let not = |reason: String| Error::NotForkable { run, reason };
+        let not = |reason: String| Error::NotForkable { run, wanted, reason };
         let selection = Selection { run: Some(run), ..Selection::default() };
         // The tree as it was asked for is recorded in one piece, and there is no point within it.
         let mut whole = true;

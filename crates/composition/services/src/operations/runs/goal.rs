@@ -89,7 +89,7 @@ pub(super) async fn settled(formwork: &Formwork, mut asked: Goal) -> Result<Goal
     let row = named(store, run).await?;
     own(formwork, run, "carried out").await?;
     if std::path::Path::new(&row.workspace) != formwork.workspace() {
-        return Err(Error::OtherWorkspace { run, workspace: row.workspace });
+        return Err(Error::elsewhere(run, row.workspace));
     }
     let found = Found::read(store, run).await?;
     let (Some(plan), Some(held)) = (found.plan, found.held) else {

@@ -42,7 +42,7 @@ pub(super) async fn after(
         let row = named(store, run).await?;
         own(formwork, run, "gone on with").await?;
         if std::path::Path::new(&row.workspace) != formwork.workspace() {
-            return Err(Error::OtherWorkspace { run, workspace: row.workspace });
+            return Err(Error::elsewhere(run, row.workspace));
         }
         if let Some(session) = last_session(store, run).await? {
             return Ok(Some(After { of_run: run, of_session: session, compact }));
