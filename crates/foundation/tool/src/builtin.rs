@@ -24,6 +24,7 @@ mod notepad;
 mod on_files;
 mod output;
 mod shell;
+mod walk;
 
 use std::{sync::Arc, time::Duration};
 

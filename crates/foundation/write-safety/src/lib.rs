@@ -31,6 +31,7 @@
 
 mod edit; // Changes to a text as splices of its bytes.
 mod error;
+mod folder; // A folder held open.
 mod git; // Git for looking only.
 mod isolated; // A workspace of one's own.
 mod join; // Two changes of one text.
@@ -51,6 +52,7 @@ mod workspace; // Every way to change a file.
 pub use {
     edit::{Edit, Miss, Nearest, Occurrences, Patch, PatchedFile, Reason, diff, splice},
     error::{Error, Refusal, Writer},
+    folder::{Folder, Names, Readable},
     git::{
         Committed, Delta, GitCommand, GitOutput, Message, Place, ReadOnlyGit, Remembered, Scan,
         Side, Staged, Touched, identity_of,

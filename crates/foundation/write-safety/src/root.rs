@@ -2,6 +2,7 @@
 
 use crate::{
     error::{Error, Refusal},
+    folder::{Folder, Names, open_folder},
     path::RelPath,
 };
 use rustix::{
@@ -279,6 +280,26 @@ impl Root {
     /// As [`stat`](Self::stat); [`Error::Kind`] if it is no folder.
     pub fn list(&self, path: impl AsRef<Path>) -> Result<Vec<Entry>, Error> {
         self.locate(path.as_ref(), Access::Read, Last::Follow)?.list()
+    }
+
+    /// Opens a folder and lists it, for whoever looks at many files below it.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    pub fn folder(&self, path: impl AsRef<Path>) -> Result<(Folder, Names), Error> {
+        let spot = self.locate(path.as_ref(), Access::Read, Last::Follow)?;
+        let written = &spot.written;
+        let kind = spot.found()?.kind;
+        if kind != Kind::Folder {
+            let path = written.clone();
+            return Err(Error::Kind { path, wanted: "folder", found: kind.label() });
+        }
+        let opened = open_folder(spot.folder.as_fd(), &spot.name).map_err(|e| match e {
+            // It was a folder a moment ago.
+            Errno::NOTDIR | Errno::LOOP => Error::refused(written, Refusal::Unsteady),
+            e => Error::io(written, "open", e),
+        })?;
+        Folder::list(opened).map_err(|e| Error::io(written, "list", e))
     }
 
     /// Opens a folder to look at what stands in it.

@@ -5,11 +5,13 @@ use std::path::Path;
 use formwork_protocols::{Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec};
 use formwork_write_safety::Workspace;
 use globset::{GlobBuilder, GlobMatcher};
-use ignore::{Walk, WalkBuilder};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::on_files::{OnFiles, Scene};
+use super::{
+    on_files::{OnFiles, Scene},
+    walk::{Beyond, Find, Met, Walk},
+};
 use crate::workspace::tool_error;
 
 /// How many paths one call returns; a pattern that matches more is better narrowed.
@@ -38,28 +40,21 @@ fn find(scene: &Scene, arguments: Arguments) -> Result<ToolOutput, ToolError> {
     let Arguments { pattern, path } = arguments;
     let matcher = compile(&pattern)?;
     let folder = folder(&scene.workspace, path.as_deref())?;
-    let mut paths: Vec<String> = Vec::new();
-    let mut more = 0_usize;
-    for entry in walk(&folder) {
-        if scene.cancel.is_cancelled() {
-            return Err(cancelled());
-        }
-        let Ok(entry) = entry else { continue };
-        let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
-        let Ok(below) = entry.path().strip_prefix(&folder) else { continue };
-        if is_folder || !matcher.is_match(below) {
-            continue;
-        }
-        // By the time that it is told, a folder on its way may be a link that leads out.
-        if scene.workspace.root().stat_link(entry.path()).is_err() {
-            continue;
-        }
-        if paths.len() < MAX_PATHS {
-            paths.push(shown(&scene.workspace, entry.path()));
-        } else {
-            more += 1;
-        }
+    let walk = Walk {
+        root: scene.workspace.root(),
+        from: &folder,
+        chosen: &|path, _| path.strip_prefix(&folder).is_ok_and(|below| matcher.is_match(below)),
+        wanted: MAX_PATHS,
+        beyond: Beyond::Counted,
+        is_over: &|| scene.cancel.is_cancelled(),
+    };
+    let found = walk.look(|| {
+        |met: &Met<'_>| Some(Find { what: shown(&scene.workspace, &met.path()), counts: 1 })
+    });
+    if scene.cancel.is_cancelled() {
+        return Err(cancelled());
     }
+    let (mut paths, more) = (found.all, found.met.saturating_sub(MAX_PATHS));
     if paths.is_empty() {
         return Ok(ToolOutput::text(format!("no file matches {pattern}")));
     }
@@ -97,41 +92,6 @@ pub(super) fn folder(
     let path = path.unwrap_or(".");
     workspace.root().stat(path).map_err(|error| tool_error(&error))?;
     workspace.root().real(path).map_err(|error| tool_error(&error))
-}
-
-/// Walks a folder as git sees it: ignored files and git's own folder left out, links not followed.
-///
-/// What the user ignores everywhere is not asked, so that a search finds the same on every machine.
-pub(super) fn walk(folder: &Path) -> Walk {
-    walker(folder).build()
-}
-
-/// The same, in the order of the paths.
-pub(super) fn walk_in_order(folder: &Path) -> Walk {
-    walker(folder).sort_by_file_name(std::cmp::Ord::cmp).build()
-}
-
-fn walker(folder: &Path) -> WalkBuilder {
-    let mut walker = WalkBuilder::new(folder);
-    walker.hidden(false).follow_links(false).require_git(false).git_global(false).filter_entry(
-        |entry| {
-            let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
-            entry.file_name() != ".git" && !(is_folder && holds_up(entry.path()))
-        },
-    );
-    if folder.ancestors().any(holds_up) {
-        walker.ignore(false).git_ignore(false).parents(false);
-    }
-    walker
-}
-
-/// Says whether in a folder, a pipe or the like stands in the place of what a walk would read to know what is ignored:
-/// it would wait there for whoever writes to it.
-fn holds_up(folder: &Path) -> bool {
-    [".gitignore", ".ignore"].iter().any(|name| {
-        let found = folder.join(name).metadata();
-        found.is_ok_and(|found| !found.is_file() && !found.is_dir())
-    })
 }
 
 /// Returns a path as the model names it: from the root of the workspace, with `/`.

@@ -1,30 +1,27 @@
 //! `fs.grep`: which lines hold such text.
 
-mod ordered; // Many files at once, told in their order.
+mod look; // One file.
 
 use std::path::Path;
 
-use formwork_protocols::{Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec, text};
-use formwork_write_safety::{Root, Workspace};
+use formwork_protocols::{Tool, ToolError, ToolErrorKind, ToolOutput, ToolSpec};
+use formwork_write_safety::{Kind, Workspace};
 use globset::GlobMatcher;
-use grep_matcher::LineTerminator;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
-use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    fs_glob::{cancelled, compile, folder, shown, walk_in_order},
+    fs_glob::{cancelled, compile, folder, shown},
     on_files::{OnFiles, Scene},
+    walk::{Beyond, Met, Walk},
 };
-use ordered::InFile;
+use look::Looker;
 
 /// How many lines one call returns unless it says otherwise.
 const MAX_LINES: usize = 100;
 /// How many lines one call returns at most, whatever it says.
 const MOST_LINES: usize = 5_000;
-/// How many bytes of one line are shown: minified files have lines of megabytes.
-const MAX_LINE_BYTES: usize = 400;
 
 /// How large a pattern may be once it is understood: repeats of repeats take seconds to build, and then as long for each
 /// file.
@@ -59,47 +56,40 @@ pub(super) fn tool(workspace: &Workspace) -> impl Tool + use<> {
 /// Searches in the order of paths, so that one question has one answer.
 fn search(scene: &Scene, arguments: Arguments) -> Result<ToolOutput, ToolError> {
     let Scene { workspace, cancel, .. } = scene;
-    let matcher: RegexMatcher = RegexMatcherBuilder::new()
-        .case_insensitive(arguments.ignore_case)
-        // The end of a line is the same to a pattern whether or not a carriage return stands there.
-        .crlf(true)
-        .multi_line(true)
-        .size_limit(MOST_PATTERN_BYTES)
-        .build(&arguments.pattern)
-        .map_err(|error| ToolError::new(ToolErrorKind::InvalidArguments, error.to_string()))?;
+    let matcher = matcher(&arguments.pattern, arguments.ignore_case)?;
     let only = arguments.glob.as_deref().map(Only::parse).transpose()?;
     let from = folder(workspace, arguments.path.as_deref())?;
     let limit = arguments.limit.unwrap_or(MAX_LINES).clamp(1, MOST_LINES);
 
     let root = workspace.root().path();
-    let files = walk_in_order(&from).flatten().filter(|entry| {
-        let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
-        let below = entry.path().strip_prefix(root).unwrap_or(entry.path());
-        is_file && only.as_ref().is_none_or(|only| only.names(below))
-    });
-    let looks = || {
-        let mut searcher = SearcherBuilder::new()
-            .binary_detection(BinaryDetection::quit(0))
-            .line_terminator(LineTerminator::crlf())
-            .line_number(true)
-            .build();
-        let (matcher, name) = (matcher.clone(), |file: &Path| shown(workspace, file));
-        let root = workspace.root();
-        move |file: &Path| in_file(&mut searcher, (root, &matcher), file, &name, limit)
+    let is_chosen = |path: &Path, kind: Kind| {
+        let below = || path.strip_prefix(root).unwrap_or(path);
+        kind == Kind::File && only.as_ref().is_none_or(|only| only.names(below()))
     };
-    let is_over = || cancel.is_cancelled();
     // One more than is shown tells that there are more.
-    let all = ordered::search(files.map(|it| it.into_path()), looks, (limit + 1, &is_over));
+    let most = limit + 1;
+    let walk = Walk {
+        root: workspace.root(),
+        from: &from,
+        chosen: &is_chosen,
+        wanted: most,
+        beyond: Beyond::GivenUp,
+        is_over: &|| cancel.is_cancelled(),
+    };
+    let all = walk.look(|| {
+        let mut looker = Looker::new(matcher.clone(), most);
+        move |met: &Met<'_>| looker.look(met, &|| shown(workspace, &met.path()))
+    });
     if cancel.is_cancelled() {
         return Err(cancelled());
     }
     let (mut found, mut unread) = (Found { text: String::new(), lines: 0, limit, more: false }, 0);
-    for in_file in &all.files {
+    for in_file in &all.all {
         unread += usize::from(in_file.unread);
         found.add(&in_file.text);
     }
     if found.lines == 0 {
-        found.text = format!("no line of {} files matches {}\n", all.searched, arguments.pattern);
+        found.text = format!("no line of {} files matches {}\n", all.met, arguments.pattern);
     }
     if found.more {
         found.text.push_str(&format!("[more than {limit} lines; narrow the search]\n"));
@@ -108,6 +98,17 @@ fn search(scene: &Scene, arguments: Arguments) -> Result<ToolOutput, ToolError> 
         found.text.push_str(&format!("[{unread} files could not be read]\n"));
     }
     Ok(ToolOutput::text(found.text))
+}
+
+fn matcher(pattern: &str, ignore_case: bool) -> Result<RegexMatcher, ToolError> {
+    RegexMatcherBuilder::new()
+        .case_insensitive(ignore_case)
+        // The end of a line is the same to a pattern whether or not a carriage return stands there.
+        .crlf(true)
+        .multi_line(true)
+        .size_limit(MOST_PATTERN_BYTES)
+        .build(pattern)
+        .map_err(|error| ToolError::new(ToolErrorKind::InvalidArguments, error.to_string()))
 }
 
 /// Which files are searched.
@@ -152,52 +153,5 @@ impl Found {
             self.text.push_str(line);
             self.lines += 1;
         }
-    }
-}
-
-/// Looks into one file, for one line more than `limit` at the most.
-fn in_file(
-    searcher: &mut Searcher,
-    (root, matcher): (&Root, &RegexMatcher),
-    file: &Path,
-    name: &impl Fn(&Path) -> String,
-    limit: usize,
-) -> InFile {
-    let mut found = InFile::default();
-    let mut lines = Lines { file, name, shown: None, found: &mut found, most: limit + 1 };
-    // What the walk has met may be a link, or a pipe, by now.
-    let read = root.open_file(file).map(|open| searcher.search_file(matcher, &open, &mut lines));
-    found.unread = !matches!(read, Ok(Ok(())));
-    found
-}
-
-/// Collects the lines of one file, each as one line.
-struct Lines<'a, N> {
-    file: &'a Path,
-    name: &'a N,
-    /// The file's name, once a line was found in it.
-    shown: Option<String>,
-    found: &'a mut InFile,
-    most: usize,
-}
-
-impl<N: Fn(&Path) -> String> Sink for Lines<'_, N> {
-    type Error = std::io::Error;
-
-    fn matched(&mut self, _: &Searcher, matched: &SinkMatch<'_>) -> Result<bool, Self::Error> {
-        let line = String::from_utf8_lossy(matched.bytes());
-        let line = line.trim_end_matches(['\n', '\r']);
-        let number = matched.line_number().unwrap_or_default();
-        let name = self.shown.get_or_insert_with(|| (self.name)(self.file));
-        let shown = text::head(line, MAX_LINE_BYTES);
-        let cut = if shown.len() < line.len() { " […]" } else { "" };
-        let start = self.found.text.len();
-        self.found.text.push_str(&format!("{name}:{number}: {shown}{cut}"));
-        // A pattern may match over several lines, and each of them may hold a stray ending.
-        let one_line = self.found.text.split_off(start).replace('\n', "\u{23ce}");
-        self.found.text.push_str(&one_line);
-        self.found.text.push('\n');
-        self.found.lines += 1;
-        Ok(self.found.lines < self.most)
     }
 }

@@ -42,6 +42,22 @@ async fn a_folder_within_is_searched_by_the_rules_of_the_whole() {
 }
 
 #[tokio::test]
+async fn of_more_names_than_are_told_the_first_are() {
+    let world = World::new();
+    let names =
+        |folder: &str| (0..300).map(|it| format!("{folder}/{it:03}.rs")).collect::<Vec<_>>();
+    for name in names("b").iter().chain(&names("a")) {
+        world.put(name, "");
+    }
+
+    let told = world.done("fs.glob", json!({ "pattern": "**/*.rs" })).await;
+
+    let mut wanted = [names("a"), names("b")[..200].to_vec()].concat();
+    wanted.push("[100 more; narrow the pattern]".to_owned());
+    assert!(told.lines().eq(wanted), "{told}");
+}
+
+#[tokio::test]
 async fn a_pattern_of_names_that_is_none_is_at_fault() {
     let world = World::new();
 
