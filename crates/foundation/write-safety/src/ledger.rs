@@ -61,19 +61,28 @@ impl Reads {
     /// Waits until nobody writes any of `paths`, or above or below them, and holds them.
     ///
     /// All at once, so that two who want the same paths in another order do not wait for ever.
-    pub(crate) fn lock(&self, paths: &[RelPath]) -> Held {
+    /// Waits until nobody else writes these paths or what is below or above them, and says whether it had to.
+    pub(crate) fn lock(&self, paths: &[RelPath]) -> (Held, Waited) {
         let paths: HashSet<RelPath> = paths.iter().cloned().collect();
         let overlaps = |a: &RelPath, b: &RelPath| {
             a.as_path().starts_with(b.as_path()) || b.as_path().starts_with(a.as_path())
         };
-        let mut writing = lock(&self.0.writing);
+        let (mut writing, mut waited) = (lock(&self.0.writing), Waited::No);
         while writing.iter().any(|held| paths.iter().any(|path| overlaps(held, path))) {
+            waited = Waited::Yes;
             writing = self.0.freed.wait(writing).unwrap_or_else(PoisonError::into_inner);
         }
         writing.extend(paths.iter().cloned());
         drop(writing);
-        Held { run: self.clone(), paths }
+        (Held { run: self.clone(), paths }, waited)
     }
+}
+
+/// Whether somebody else wrote first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waited {
+    Yes,
+    No,
 }
 
 /// Paths that only the holder writes, until it is dropped.
@@ -104,20 +113,14 @@ impl Session {
     }
 
     /// Notes that the session wrote a file whose content before it knew, or not.
-    pub(crate) fn wrote(&self, path: &RelPath, before: Option<&[u8]>, after: &[u8]) -> Hash {
-        let hash = blake3::hash(after);
+    pub(crate) fn wrote(&self, path: &RelPath, before: Option<Hash>, (hash, after): (Hash, &[u8])) {
         let mut seen = lock(&self.seen);
         // A splice proves that the session knew the span, not that it knew the rest.
-        let known = match before {
-            Some(before) => seen.hashes.get(path) == Some(&blake3::hash(before)),
-            None => true,
-        };
-        if known {
+        if before.is_none_or(|before| seen.hashes.get(path) == Some(&before)) {
             seen.put(path, hash, after);
         }
         drop(seen);
         lock(&self.run.0.written).insert(path.clone(), hash);
-        hash
     }
 
     /// Notes that a path is gone, with all below it.
@@ -252,7 +255,8 @@ mod tests {
         one.saw(&file, b"a\n");
         assert!(one.check("f", &file, b"a\n").is_ok());
         two.saw(&file, b"a\n");
-        two.wrote(&file, Some(b"a\n"), b"b\n");
+        let hash = |bytes: &[u8]| blake3::hash(bytes);
+        two.wrote(&file, Some(hash(b"a\n")), (hash(b"b\n"), b"b\n"));
         assert!(two.check("f", &file, b"b\n").is_ok());
         let stale = one.check("f", &file, b"b\n").unwrap_err();
         assert!(

@@ -48,12 +48,13 @@ impl Old {
         Self::read_by(spot, read_whole)
     }
 
-    fn read_by(spot: &Spot, read: fn(File, &str) -> Result<Vec<u8>, Error>) -> Result<Self, Error> {
-        let file = spot.open()?;
-        let stat = fs::fstat(&file).map_err(|e| Error::io(&spot.written, "stat", e))?;
-        let reader = file.try_clone().map_err(|e| Error::io(&spot.written, "read", e))?;
-        let bytes = read(reader, &spot.written)?;
-        Ok(Self { file, stat: Stat::of(&stat), bytes })
+    fn read_by(
+        spot: &Spot,
+        read: fn(&File, u64, &str) -> Result<Vec<u8>, Error>,
+    ) -> Result<Self, Error> {
+        let (file, stat) = spot.open_known()?;
+        let bytes = read(&file, stat.len, &spot.written)?;
+        Ok(Self { file, stat, bytes })
     }
 }
 
@@ -76,34 +77,40 @@ impl Staged {
     ///
     /// The bits that lend the owner's rights are not kept, as the system drops them on any write.
     pub(crate) fn write(
-        spot: &Spot,
+        spot: Spot,
         bytes: &[u8],
         old: Option<&Old>,
         mode: Option<u32>,
     ) -> Result<Self, Error> {
-        let io = |e: std::io::Error| Error::io(&spot.written, "write beside", e);
-        let folder = spot.folder.try_clone().map_err(io)?;
+        let Spot { folder, name, written, .. } = spot;
+        let action = "write beside";
         let new_mode = if old.is_some() { 0o600 } else { 0o666 };
-        let (temp, file) = create_temp(folder.as_fd(), new_mode).map_err(|e| io(e.into()))?;
+        let (temp, file) =
+            create_temp(folder.as_fd(), new_mode).map_err(|e| Error::io(&written, action, e))?;
         let mut staged = Self {
             folder,
             temp,
-            name: spot.name.clone(),
-            written: spot.written.clone(),
+            name,
+            written,
             file,
             put: if old.is_some() { Put::Replace } else { Put::New },
             expects: old.map(|old| old.stat),
             in_place: false,
         };
-        staged.file.write_all(bytes).map_err(io)?;
-        if let Some(old) = old {
-            staged.keep_metadata(&old.file).map_err(|e| io(e.into()))?;
-        }
-        if let Some(mode) = mode {
-            fs::fchmod(&staged.file, Mode::from_raw_mode(mode_bits(mode & 0o1777)))
-                .map_err(|e| io(e.into()))?;
-        }
+        let done = staged.file.write_all(bytes).map_err(|e| Error::io(&staged.written, action, e));
+        done?;
+        let kept = old.map_or(Ok(()), |old| staged.keep_metadata(&old.file)).and_then(|()| {
+            mode.map_or(Ok(()), |mode| {
+                fs::fchmod(&staged.file, Mode::from_raw_mode(mode_bits(mode & 0o1777)))
+            })
+        });
+        kept.map_err(|e| Error::io(&staged.written, action, e))?;
         Ok(staged)
+    }
+
+    /// Returns the permission bits that the file has by now.
+    pub(crate) fn mode(&self) -> Option<u32> {
+        fs::fstat(&self.file).ok().map(|stat| Stat::of(&stat).mode)
     }
 
     fn keep_metadata(&self, old: &File) -> Result<(), Errno> {
@@ -287,7 +294,7 @@ mod tests {
         let root = Root::open(folder.path()).unwrap();
         let spot = root.locate(Path::new("f"), Access::Write, Last::Keep).unwrap();
         let old = Old::read(&spot).unwrap();
-        let mut staged = Staged::write(&spot, b"ours", Some(&old), None).unwrap();
+        let mut staged = Staged::write(spot, b"ours", Some(&old), None).unwrap();
 
         std::fs::write(&file, "theirs").unwrap();
         let raced = staged.rename();
@@ -303,7 +310,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::open(folder.path()).unwrap();
         let spot = root.locate(Path::new("f"), Access::Write, Last::Keep).unwrap();
-        let mut staged = Staged::write(&spot, b"ours", None, None).unwrap();
+        let mut staged = Staged::write(spot, b"ours", None, None).unwrap();
 
         std::fs::write(folder.path().join("f"), "theirs").unwrap();
         let exists = staged.rename();

@@ -617,8 +617,12 @@ pub(crate) fn stat_at(folder: BorrowedFd<'_>, name: &OsStr) -> Result<Option<Sta
     }
 }
 
-/// Opens a regular file in a folder without following it and without waiting for a pipe's writer.
-pub(crate) fn open_at(folder: BorrowedFd<'_>, name: &OsStr, written: &str) -> Result<File, Error> {
+/// Opens a regular file in a folder without following it and without waiting for a pipe's writer, and says what it is.
+pub(crate) fn open_at(
+    folder: BorrowedFd<'_>,
+    name: &OsStr,
+    written: &str,
+) -> Result<(File, Stat), Error> {
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = match fs::openat(folder, name, flags, Mode::empty()) {
@@ -631,7 +635,7 @@ pub(crate) fn open_at(folder: BorrowedFd<'_>, name: &OsStr, written: &str) -> Re
     };
     let stat = Stat::of(&fs::fstat(&file).map_err(|e| Error::io(written, "stat", e))?);
     match stat.kind {
-        Kind::File => Ok(File::from(file)),
+        Kind::File => Ok((File::from(file), stat)),
         Kind::Folder => {
             Err(Error::Kind { path: written.to_owned(), wanted: "file", found: "folder" })
         }
@@ -639,28 +643,24 @@ pub(crate) fn open_at(folder: BorrowedFd<'_>, name: &OsStr, written: &str) -> Re
     }
 }
 
-/// Reads a file to its end, refusing one that is too large for a session to work with.
-pub(crate) fn read_small(file: File, written: &str) -> Result<Vec<u8>, Error> {
-    read_within(file, written, MAX_READ)
+/// Reads a file of this length to its end, refusing one that is too large for a session to work with.
+pub(crate) fn read_small(file: &File, len: u64, written: &str) -> Result<Vec<u8>, Error> {
+    read_within(file, len, written, MAX_READ)
 }
 
-/// Reads a file to its end, refusing one that is too large to hold.
-pub(crate) fn read_whole(file: File, written: &str) -> Result<Vec<u8>, Error> {
-    read_within(file, written, MAX_FILE)
+/// Reads a file of this length to its end, refusing one that is too large to hold.
+pub(crate) fn read_whole(file: &File, len: u64, written: &str) -> Result<Vec<u8>, Error> {
+    read_within(file, len, written, MAX_FILE)
 }
 
-fn read_within(mut file: File, written: &str, limit: u64) -> Result<Vec<u8>, Error> {
+fn read_within(file: &File, len: u64, written: &str, limit: u64) -> Result<Vec<u8>, Error> {
     let too_large = |found| Err(Error::TooLarge { path: written.to_owned(), found, limit });
-    let len = file.metadata().map_err(|e| Error::io(written, "stat", e))?.len();
     if len > limit {
         return too_large(len);
     }
     let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
     // A file may grow while it is read.
-    (&mut file)
-        .take(limit + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|e| Error::io(written, "read", e))?;
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(|e| Error::io(written, "read", e))?;
     match bytes.len() as u64 {
         found if found > limit => too_large(found),
         _ => Ok(bytes),
@@ -733,16 +733,23 @@ impl Spot {
 
     /// Opens the regular file that is there.
     pub(crate) fn open(&self) -> Result<File, Error> {
+        self.open_known().map(|(file, _)| file)
+    }
+
+    /// Opens it, and says what was opened.
+    pub(crate) fn open_known(&self) -> Result<(File, Stat), Error> {
         open_at(self.folder.as_fd(), &self.name, &self.written)
     }
 
     pub(crate) fn read(&self) -> Result<Vec<u8>, Error> {
-        read_whole(self.open()?, &self.written)
+        let (file, stat) = self.open_known()?;
+        read_whole(&file, stat.len, &self.written)
     }
 
     /// Reads the file if it is small enough for a session to work with.
     pub(crate) fn read_small(&self) -> Result<Vec<u8>, Error> {
-        read_small(self.open()?, &self.written)
+        let (file, stat) = self.open_known()?;
+        read_small(&file, stat.len, &self.written)
     }
 
     pub(crate) fn list(&self) -> Result<Vec<Entry>, Error> {

@@ -91,7 +91,7 @@ fn hash_at(node: Node<'_>, depth: usize) -> Result<(blake3::Hash, u64), Error> {
 
 fn hash_file(node: Node<'_>) -> Result<(blake3::Hash, u64), Error> {
     let mut hasher = blake3::Hasher::new();
-    let file = open_at(node.folder, node.name, node.written)?;
+    let (file, _) = open_at(node.folder, node.name, node.written)?;
     hasher.update_reader(file).map_err(|e| node.io("read", e))?;
     Ok((hasher.finalize(), hasher.count()))
 }
@@ -107,7 +107,7 @@ fn copy_at(from: Node<'_>, to: Node<'_>, depth: usize) -> Result<(), Error> {
     let mode = Mode::from_raw_mode(mode_bits(stat.mode & 0o1777));
     match stat.kind {
         Kind::File => {
-            let mut source = open_at(from.folder, from.name, from.written)?;
+            let (mut source, _) = open_at(from.folder, from.name, from.written)?;
             let flags =
                 OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let target = fs::openat(to.folder, to.name, flags, Mode::RUSR | Mode::WUSR);

@@ -3,7 +3,7 @@
 use crate::{
     edit::{self, Change, Edit, Patch, patch::Action},
     error::{Error, Refusal},
-    ledger::{Hash, Held, Session},
+    ledger::{Hash, Held, Session, Waited},
     lock::Folders,
     path::RelPath,
     replace::{self, Old, Staged, TEMP_PREFIX, rename_new, sync_folder},
@@ -135,6 +135,8 @@ enum Holding {
 /// A job whose result is known but not written.
 struct Plan {
     target: Target,
+    /// Where it was found; none where nothing was.
+    spot: Option<Spot>,
     old: Option<Old>,
     new: Vec<u8>,
     mode: Option<u32>,
@@ -612,7 +614,7 @@ impl Workspace {
         Ok(spot)
     }
 
-    fn hold(&self, targets: &[Target]) -> Held {
+    fn hold(&self, targets: &[Target]) -> (Held, Waited) {
         let paths: Vec<_> = targets.iter().map(|target| target.real.clone()).collect();
         self.session.run().lock(&paths)
     }
@@ -702,7 +704,10 @@ impl Workspace {
         let sources = sources.collect::<Result<Vec<_>, Error>>()?;
         let mut targets = resolve()?;
         let _held = loop {
-            let held = self.hold(&[targets.as_slice(), &sources].concat());
+            let (held, waited) = self.hold(&[targets.as_slice(), &sources].concat());
+            if waited == Waited::No {
+                break held;
+            }
             let now = resolve()?;
             if now.iter().map(|t| &t.real).eq(targets.iter().map(|t| &t.real)) {
                 break held;
@@ -727,20 +732,33 @@ impl Workspace {
         let mut changed: Vec<Changed> = plans.iter().flat_map(Plan::shown).collect();
         if apply == Apply::Write {
             self.keep_plans(&plans)?;
-            self.put(&plans, &mut folders)?;
+            let modes = self.put(&mut plans, &mut folders)?;
             // The system has its say in the mode of a new file.
             for file in changed.iter_mut().filter(|file| file.after.is_some()) {
-                let stat = self.root.stat_link(&file.path).ok();
-                file.after_mode = stat.map(|stat| FILE | stat.mode).or(file.after_mode);
+                let put = modes.iter().find(|(path, _)| *path == file.path).map(|(_, mode)| *mode);
+                let mode = put.or_else(|| Some(self.root.stat_link(&file.path).ok()?.mode));
+                file.after_mode = mode.map(|mode| FILE | mode).or(file.after_mode);
+            }
+            let hash = |bytes: &Vec<u8>| blake3::hash(bytes);
+            for plan in plans.iter().filter(|plan| plan.changes()) {
+                let known = changed.iter().find(|file| file.path == plan.target.real);
+                let after = known.and_then(|file| file.after).unwrap_or_else(|| hash(&plan.new));
+                let before = plan.old.as_ref().map(|old| {
+                    known.and_then(|file| file.before).unwrap_or_else(|| hash(&old.bytes))
+                });
+                self.session.wrote(&plan.target.real, before, (after, &plan.new));
             }
         }
         Ok(changed)
     }
 
     fn plan(&self, job: &Job<'_>, target: Target) -> Result<Plan, Error> {
-        let old = match self.locate(&target) {
-            Ok(spot) if spot.stat.is_some() => Some(Old::read(&spot)?),
-            Ok(_) | Err(Error::Missing { .. }) => None,
+        let (spot, old) = match self.locate(&target) {
+            Ok(spot) if spot.stat.is_some() => {
+                let old = Old::read(&spot)?;
+                (Some(spot), Some(old))
+            }
+            Ok(_) | Err(Error::Missing { .. }) => (None, None),
             Err(e) => return Err(e),
         };
         let path = target.written.as_str();
@@ -779,7 +797,7 @@ impl Workspace {
                 old.bytes.clone()
             }
         };
-        Ok(Plan { target, old, new, mode, source })
+        Ok(Plan { target, spot, old, new, mode, source })
     }
 
     fn plan_again(&self, job: &Job<'_>, plan: &mut Plan) -> Result<(), Error> {
@@ -798,20 +816,28 @@ impl Workspace {
     }
 
     /// Writes all plans beside their places, brings them to the disk at once, then puts them in, unless another process
-    /// has changed one of them meanwhile.
-    fn put(&self, plans: &[Plan], folders: &mut Folders) -> Result<(), Error> {
-        let changing = |plan: &&Plan| {
-            plan.mode.is_some() || plan.old.as_ref().is_none_or(|old| old.bytes != plan.new)
-        };
-        let plans: Vec<&Plan> = plans.iter().filter(changing).collect();
+    /// has changed one of them meanwhile. Returns the modes that they have.
+    fn put(&self, plans: &mut [Plan], folders: &mut Folders) -> Result<Vec<(RelPath, u32)>, Error> {
+        let (mut spots, mut changing) = (Vec::with_capacity(plans.len()), Vec::new());
+        for plan in plans.iter_mut().filter(|plan| plan.changes()) {
+            spots.push(plan.spot.take());
+            changing.push(&*plan);
+        }
+        let plans: Vec<&Plan> = changing;
         let mut staged = Vec::with_capacity(plans.len());
         let written = plans.first().map_or("", |plan| plan.target.written.as_str());
-        for plan in &plans {
+        for (plan, spot) in plans.iter().zip(spots) {
             let wanted = self.wanted.begin(written)?;
-            self.make_parents(&plan.target)?;
+            let spot = match spot {
+                // What is there stands in a folder that was opened with it.
+                Some(spot) => spot,
+                None => {
+                    self.make_parents(&plan.target)?;
+                    self.locate(&plan.target)?
+                }
+            };
             drop(wanted);
-            let spot = self.locate(&plan.target)?;
-            staged.push(Staged::write(&spot, &plan.new, plan.old.as_ref(), plan.mode)?);
+            staged.push(Staged::write(spot, &plan.new, plan.old.as_ref(), plan.mode)?);
         }
         replace::sync_all(&staged)?;
         folders.hold(staged.iter().map(Staged::place))?;
@@ -833,11 +859,9 @@ impl Workspace {
                 return Err(self.put_back(&plans, error));
             }
         }
-        for plan in plans {
-            let before = plan.old.as_ref().map(|old| old.bytes.as_slice());
-            self.session.wrote(&plan.target.real, before, &plan.new);
-        }
-        Ok(())
+        let mode =
+            |(plan, staged): (&&Plan, &Staged)| Some((plan.target.real.clone(), staged.mode()?));
+        Ok(plans.iter().zip(&staged).filter_map(mode).collect())
     }
 
     /// Keeps the contents that a transaction replaces and writes, before it does.
@@ -924,8 +948,7 @@ impl Workspace {
                     return fs::unlinkat(&spot.folder, &spot.name, AtFlags::empty())
                         .map_err(|e| Error::io(&plan.target.written, "remove", e));
                 };
-                let mut staged =
-                    Staged::write(&spot, &old.bytes, Some(&ours), Some(old.stat.mode))?;
+                let mut staged = Staged::write(spot, &old.bytes, Some(&ours), Some(old.stat.mode))?;
                 staged.sync()?;
                 staged.rename()
             };
@@ -943,6 +966,11 @@ impl Workspace {
 }
 
 impl Plan {
+    /// Says whether there is anything to write.
+    fn changes(&self) -> bool {
+        self.mode.is_some() || self.old.as_ref().is_none_or(|old| old.bytes != self.new)
+    }
+
     /// Shows what becomes of the file, and of the one it is moved from.
     fn shown(&self) -> impl Iterator<Item = Changed> {
         let before = self.old.as_ref().map(|old| old.bytes.as_slice());

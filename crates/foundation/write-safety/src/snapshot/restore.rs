@@ -89,7 +89,7 @@ pub(super) fn restore(
             if old.is_none() && spot.stat.is_some() {
                 unlink(&spot)?;
             }
-            staged.push(Staged::write(&spot, &blobs.get(*hash)?, old.as_ref(), Some(*mode))?);
+            staged.push(Staged::write(spot, &blobs.get(*hash)?, old.as_ref(), Some(*mode))?);
             paths.push((*path).clone());
         }
         replace::sync_all(&staged)?;
