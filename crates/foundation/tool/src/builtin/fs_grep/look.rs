@@ -20,6 +20,9 @@ const MAX_LINE_BYTES: usize = 400;
 /// What a searcher reads at first. One that finds a zero in it looks no further.
 const FIRST: usize = 64 << 10;
 
+/// How long what says how a file is encoded is at most.
+const MARK: usize = 3;
+
 /// What is read of a file in one go: as much as a processor keeps near it.
 const HELD: usize = 512 << 10;
 
@@ -89,8 +92,8 @@ impl Looker {
             Content::Nothing => Ok(()),
             Content::Whole(len) => {
                 let bytes = bytes.get(..len).unwrap_or_default();
-                // Of what is at hand it looks for a zero in the beginning and in what it finds, and no further.
-                match len > FIRST && memchr::memchr(0, bytes).is_some() {
+                // Of what is at hand it looks for a zero elsewhere than of what it reads.
+                match memchr::memchr(0, bytes).is_some() {
                     true => searcher.search_reader(&*matcher, bytes, lines),
                     false => searcher.search_slice(&*matcher, bytes, lines),
                 }
@@ -105,7 +108,9 @@ impl Looker {
         let mut held = file.read_at(first, 0)?;
         if held == FIRST && !is_marked(first) {
             if memchr::memchr(0, first).is_some() {
-                return Ok(Content::Nothing);
+                // It reads as much as a mark takes before all else, and whole lines of that are text to it.
+                let is_text = first.iter().take(MARK).any(|&byte| byte == b'\n');
+                return Ok(if is_text { Content::Long } else { Content::Nothing });
             }
             held += file.read_at(rest, FIRST as u64)?;
         }
@@ -289,6 +294,18 @@ mod tests {
 
         assert_eq!(found, by_searcher("needle", content.as_bytes(), 9));
         assert_eq!(found, [InFile { text: "f:1: a needle\n".to_owned(), lines: 1, unread: false }]);
+    }
+
+    #[test]
+    fn the_first_lines_are_read_before_a_zero_is_seen_however_long_the_file_is() {
+        for hay in ["", &"hay\n".repeat(FIRST)] {
+            let content = format!("\n\n\n\0{hay}\n");
+
+            let found = by_looker("^$", content.as_bytes(), 9);
+
+            assert_eq!(found, by_searcher("^$", content.as_bytes(), 9));
+            assert_eq!(found.len(), 1);
+        }
     }
 
     #[test]
