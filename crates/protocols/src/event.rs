@@ -223,7 +223,7 @@ impl Link<'_> {
 pub const GENESIS: BlobHash = BlobHash::from_bytes([0; 32]);
 
 macro_rules! bodies {
-    ($($(#[$doc:meta])* $variant:ident($data:ident) = $kind:literal,)*) => {
+    ($($(#[$doc:meta])* $variant:ident($data:ty) = $kind:literal,)*) => {
         /// What happened: a kind and its data.
         ///
         /// A kind that this version does not know is kept as it was written.
@@ -231,7 +231,6 @@ macro_rules! bodies {
         #[serde(try_from = "Raw", into = "Raw")]
         #[schemars(with = "Raw")]
         #[non_exhaustive]
-        #[allow(clippy::large_enum_variant, reason = "a task is created once, and events live shortly")]
         pub enum EventBody {
             $($(#[$doc])* $variant($data),)*
             /// A task moved; the kind names the state it came to, as in `task.active`.
@@ -327,7 +326,7 @@ macro_rules! bodies {
 
 bodies! {
     /// A run was asked for.
-    RunCreated(RunCreated) = "run.created",
+    RunCreated(Box<RunCreated>) = "run.created",
     /// A process took the run up.
     RunStarted(RunStarted) = "run.started",
     /// New work stopped; the run can be resumed.
@@ -355,9 +354,9 @@ bodies! {
     /// What is to mend a check that failed is about to be applied.
     CheckMending(CheckMending) = "check.mending",
     /// A check decided.
-    CheckFinished(CheckFinished) = "check.finished",
+    CheckFinished(Box<CheckFinished>) = "check.finished",
     /// A conversation began.
-    SessionStarted(SessionStarted) = "session.started",
+    SessionStarted(Box<SessionStarted>) = "session.started",
     /// A message was added to a conversation.
     SessionMessage(SessionMessage) = "session.message",
     /// A conversation ended.
@@ -375,23 +374,23 @@ bodies! {
     /// A model call is about to be sent.
     ModelRequested(ModelRequested) = "model.requested",
     /// A try of a model call failed, and another follows.
-    ModelRetried(ModelRetried) = "model.retried",
+    ModelRetried(Box<ModelRetried>) = "model.retried",
     /// A model gave up on a call, and another is asked in its place.
-    ModelFellBack(ModelFellBack) = "model.fell_back",
+    ModelFellBack(Box<ModelFellBack>) = "model.fell_back",
     /// A model call ended well.
-    ModelCompleted(ModelCompleted) = "model.completed",
+    ModelCompleted(Box<ModelCompleted>) = "model.completed",
     /// A model call failed.
-    ModelFailed(ModelFailed) = "model.failed",
+    ModelFailed(Box<ModelFailed>) = "model.failed",
     /// Somebody is asked whether a tool may be called. Until the answer, nothing of the call is done.
-    ToolAsked(ToolAsked) = "tool.asked",
+    ToolAsked(Box<ToolAsked>) = "tool.asked",
     /// Somebody, or a hook, has decided on a call.
     ToolDecided(ToolDecided) = "tool.decided",
     /// A gate has answered about a call.
-    ToolGated(ToolGated) = "tool.gated",
+    ToolGated(Box<ToolGated>) = "tool.gated",
     /// A person has answered, from whatever process, whether a tool may be called.
     ToolAnswered(ToolAnswered) = "tool.answered",
     /// A tool is about to be called.
-    ToolRequested(ToolRequested) = "tool.requested",
+    ToolRequested(Box<ToolRequested>) = "tool.requested",
     /// A tool call ended well.
     ToolCompleted(ToolCompleted) = "tool.completed",
     /// A tool call failed or was refused.
@@ -647,6 +646,11 @@ mod tests {
             assert_ne!(other.hash(&GENESIS), hash, "{other:?}");
         }
         assert_ne!(link.hash(&hash), hash);
+    }
+
+    #[test]
+    fn an_event_is_small_whatever_its_kind() {
+        assert!(size_of::<NewEvent>() <= 224, "{}", size_of::<NewEvent>());
     }
 
     #[test]

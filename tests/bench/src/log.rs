@@ -252,7 +252,7 @@ async fn add(trace: &Trace, events: u64) -> Result<RunId> {
         apart: false,
     };
     let bodies = (1..=events).map(|n| match n {
-        1 => EventBody::RunCreated(created.clone()),
+        1 => EventBody::RunCreated(created.clone().into()),
         2 => EventBody::RunStarted(RunStarted { owner: "bench".to_owned() }),
         3 => EventBody::FileChanged(changed.clone()),
         n if n == events => EventBody::RunFinished(RunFinished { outcome: outcome.clone() }),

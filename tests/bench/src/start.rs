@@ -208,7 +208,7 @@ fn one_run() -> Result<Append> {
         EventBody::Unknown { kind: "bench.note".to_owned(), data }
     };
     let bodies = [
-        EventBody::RunCreated(created),
+        EventBody::RunCreated(created.into()),
         EventBody::RunStarted(RunStarted { owner: "bench".to_owned() }),
     ];
     let bodies = bodies

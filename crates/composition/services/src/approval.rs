@@ -104,7 +104,7 @@ impl FromInbox {
             let Some(last) = events.last() else { break };
             after = last.position;
             asked.extend(events.into_iter().filter_map(|event| match event.body {
-                EventBody::ToolAsked(asked) => Some(asked),
+                EventBody::ToolAsked(asked) => Some(*asked),
                 _ => None,
             }));
         }

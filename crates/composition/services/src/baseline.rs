@@ -170,7 +170,7 @@ impl Baselines {
             for event in events {
                 if let (Some(task), EventBody::TaskCreated(created)) = (event.task, event.body) {
                     let is_meant = !works(&created.spec) && compares(&created.spec);
-                    let spec = is_meant.then(|| Arc::new(created.spec));
+                    let spec = is_meant.then_some(created.spec);
                     tree.tasks.insert(task, (created.parent, spec));
                 }
             }

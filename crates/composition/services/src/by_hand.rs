@@ -163,7 +163,7 @@ impl Workshop {
             after = last.position;
             for event in events {
                 stands = match event.body {
-                    EventBody::ToolRequested(begun) => Stands::Begun(Box::new(begun)),
+                    EventBody::ToolRequested(begun) => Stands::Begun(begun),
                     EventBody::ToolCompleted(done) => Stands::Well(done),
                     EventBody::ToolFailed(failed) => match (&stands, failed.error) {
                         (_, ToolErrorKind::Cancelled) => Stands::Open,

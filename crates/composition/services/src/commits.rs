@@ -274,7 +274,7 @@ async fn summary(store: &dyn Store, run: RunId) -> Result<Option<String>, Error>
             if let EventBody::TaskMoved(moved) = event.body
                 && let Some(claim) = moved.claim
             {
-                said = Some(claim.summary);
+                said = Some(claim.summary.clone());
             }
         }
     }

@@ -249,7 +249,7 @@ impl Consult {
             after = last.position;
             for event in events {
                 match event.body {
-                    EventBody::ToolRequested(made) if made.tool == CONSULT => calls.push(made),
+                    EventBody::ToolRequested(made) if made.tool == CONSULT => calls.push(*made),
                     EventBody::ToolCompleted(ended) => drop(done.insert(ended.call)),
                     EventBody::SessionStarted(started) => {
                         begun.extend(started.call.map(|call| (call, started.session)));

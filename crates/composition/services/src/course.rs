@@ -119,7 +119,7 @@ impl Course {
         let calls: HashMap<CallId, &ToolRequested> = events
             .iter()
             .filter_map(|event| match &event.body {
-                EventBody::ToolRequested(made) => Some((made.call, made)),
+                EventBody::ToolRequested(made) => Some((made.call, &**made)),
                 _ => None,
             })
             .collect();
@@ -568,7 +568,7 @@ mod tests {
     }
 
     fn call(id: CallId, replay: Replay, word: &str) -> EventBody {
-        EventBody::ToolRequested(ToolRequested {
+        EventBody::ToolRequested(Box::new(ToolRequested {
             call: id,
             session: SessionId::generate(&SystemClock, &SystemRng),
             pair: "call_1".to_owned(),
@@ -578,7 +578,7 @@ mod tests {
             replay,
             paths: Vec::new(),
             decision: Decided::Allowed,
-        })
+        }))
     }
 
     fn unknown(call: CallId) -> EventBody {

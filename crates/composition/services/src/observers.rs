@@ -168,7 +168,7 @@ impl Teller {
     async fn take(&mut self, event: Event, over: &CancellationToken) {
         let call = match &event.body {
             EventBody::ToolRequested(made) => {
-                self.calls.insert(made.call, made.clone());
+                self.calls.insert(made.call, ToolRequested::clone(made));
                 return;
             }
             EventBody::ToolCompleted(done) => self.calls.remove(&done.call),

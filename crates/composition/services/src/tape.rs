@@ -239,13 +239,13 @@ impl Tape {
                 EventBody::ModelCompleted(done) => {
                     let Some(of) = reading.get_mut(&same.of(done.session)) else { continue };
                     let Some(answer) = done.answer else {
-                        of.answered = Some(done.clone());
+                        of.answered = Some(ModelCompleted::clone(done));
                         continue;
                     };
                     // It is no message of the conversation, which it sums up.
                     let bytes = store.blob(&answer).await?.unwrap_or_default();
                     let Ok(message) = serde_json::from_slice(&bytes) else { continue };
-                    let said = Ok(Box::new(completion(done.clone(), message)));
+                    let said = Ok(Box::new(completion(ModelCompleted::clone(done), message)));
                     lock(&of.talk.answers).push_back(tries.end(done.call, said));
                 }
                 EventBody::ModelRequested(asked) if asked.unseen > 0 => {
@@ -522,7 +522,7 @@ fn attempt_end(
         _ => None,
     });
     if end.claimed {
-        let claim = moved.and_then(|moved| moved.claim.clone()).unwrap_or_default();
+        let claim = moved.and_then(|moved| moved.claim.as_deref().cloned()).unwrap_or_default();
         return Some(AttemptEnd::Claimed { claim, session: None, files_changed: 0 });
     }
     if end.reason == course::BROKEN_OFF {

@@ -157,7 +157,7 @@ impl Session {
             call: spec.call,
         };
         let task_at = started.carried.max(1);
-        record.put(spec.task, EventBody::SessionStarted(started));
+        record.put(spec.task, EventBody::SessionStarted(Box::new(started)));
         for file in &opening.instructions {
             let Instructed { path, hash, bytes, cut } = file.clone();
             let loaded = InstructionsLoaded { session: id, path, hash, bytes, cut };

@@ -307,7 +307,7 @@ impl Pipeline {
         // Before anything is cut: half a secret would not be known for one.
         self.parts.scrub.scrub_value(&mut arguments);
         shorten(&mut arguments);
-        EventBody::ToolRequested(ToolRequested {
+        EventBody::ToolRequested(Box::new(ToolRequested {
             call: context.call,
             session: context.session,
             pair: call.id.clone(),
@@ -320,7 +320,7 @@ impl Pipeline {
                 None => Decided::Allowed,
                 Some(error) => Decided::Refused { reason: self.told(&error.message) },
             },
-        })
+        }))
     }
 
     /// Gathers facts about a call, with the bytes that they refer to.

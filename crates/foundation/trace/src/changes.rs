@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use formwork_protocols::{
     AttemptId, BlobHash, Ending, Event, EventBody, OutcomeCode, Position, RunId, RunState, TaskId,
     TaskState, Timestamp, Usage, Usd,
-    event::{FileChange, Lost, ModelCompleted, ModelFailed},
+    event::{FileChange, Lost, ModelCompleted},
 };
 use serde_json::Error;
 
@@ -173,8 +173,8 @@ impl Changes {
             EventBody::TaskCreated(_)
             | EventBody::TaskMoved(_)
             | EventBody::AttemptStarted(_)
-            | EventBody::ModelCompleted(_)
-            | EventBody::ModelFailed(ModelFailed { lost: Some(_), .. }) => self.task(event.run, id),
+            | EventBody::ModelCompleted(_) => self.task(event.run, id),
+            EventBody::ModelFailed(data) if data.lost.is_some() => self.task(event.run, id),
             EventBody::AttemptEnded(data) => {
                 let attempt = self.attempts.entry(data.attempt).or_default();
                 attempt.task.get_or_insert(id);

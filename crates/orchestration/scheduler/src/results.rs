@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ended {
     pub(crate) name: TaskName,
-    pub(crate) claim: Option<Claim>,
+    pub(crate) claim: Option<Arc<Claim>>,
     pub(crate) passed: bool,
     pub(crate) attempts: u32,
     pub(crate) cost: Usd,
@@ -32,7 +32,7 @@ pub(crate) enum Form {
 
 impl Ended {
     fn result(&self, form: Form) -> Value {
-        let claim = self.claim.clone().unwrap_or_default();
+        let claim = self.claim.as_deref();
         let (cost, duration) = match form {
             Form::Texts => (json!(self.cost), json!(self.elapsed)),
             Form::Numbers => {
@@ -42,8 +42,8 @@ impl Ended {
             }
         };
         json!({
-            "output": claim.output,
-            "text": claim.summary,
+            "output": claim.and_then(|claim| claim.output.as_ref()),
+            "text": claim.map_or("", |claim| &claim.summary),
             "passed": self.passed,
             "attempts": self.attempts,
             "cost_usd": cost,
@@ -104,7 +104,7 @@ mod tests {
     fn results_are_made_when_somebody_looks_at_them_and_once() {
         let ended = Ended {
             name: TaskName::parse("left").unwrap(),
-            claim: Some(Claim { summary: "met".to_owned(), output: Some(json!(7)) }),
+            claim: Some(Arc::new(Claim { summary: "met".to_owned(), output: Some(json!(7)) })),
             passed: true,
             attempts: 2,
             cost: Usd::from_nanos(1_500_000_000),

@@ -1,5 +1,7 @@
 //! Data of the events of tasks, attempts and checks.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +19,7 @@ pub struct TaskCreated {
     /// The parent; none for the root.
     pub parent: Option<TaskId>,
     /// What was asked. Of a tree, each task has its own event, and lists no children here.
-    pub spec: TaskSpec,
+    pub spec: Arc<TaskSpec>,
 }
 
 /// Data of `task.*`: how a task came to another state.
@@ -34,7 +36,7 @@ pub struct TaskMoved {
     pub ending: Option<Ending>,
     /// What its body claims, where it says that it is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub claim: Option<Claim>,
+    pub claim: Option<Arc<Claim>>,
 }
 
 /// Data of `attempt.started`.

@@ -74,7 +74,7 @@ fn wrote(path: &str, before: Option<&str>, after: Option<&str>) -> EventBody {
 }
 
 fn asked(call: CallId, path: &str) -> EventBody {
-    EventBody::ToolRequested(ToolRequested {
+    EventBody::ToolRequested(Box::new(ToolRequested {
         call,
         session: SessionId::generate(&Noon, &SeededRng::new(1)),
         pair: String::new(),
@@ -84,7 +84,7 @@ fn asked(call: CallId, path: &str) -> EventBody {
         replay: Replay::Once,
         paths: vec![path.to_owned()],
         decision: Decided::Allowed,
-    })
+    }))
 }
 
 /// Names the paths that changed, and whether somebody else was there in between.

@@ -189,7 +189,7 @@ impl Found {
                 }
             }
             EventBody::TaskMoved(moved) if task.is_some() && task == self.planner => {
-                if let Some(output) = moved.claim.and_then(|claim| claim.output) {
+                if let Some(output) = moved.claim.and_then(|claim| claim.output.clone()) {
                     self.claimed = Some(output);
                 }
                 if moved.to == TaskState::Completed {

@@ -1,6 +1,9 @@
 //! `tasks.*`: the tasks of a run, and all that one of them left behind.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use formwork_protocols::{
@@ -171,8 +174,8 @@ impl Operation for Get {
         let path = |row: &TaskRow| paths.get(&row.task).cloned().unwrap_or_default();
         Ok(TaskDetail {
             path: path(task),
-            spec: left.spec,
-            claim: left.claim,
+            spec: left.spec.map(Arc::unwrap_or_clone),
+            claim: left.claim.map(Arc::unwrap_or_clone),
             total,
             total_usage,
             attempts: store.attempts(task.task).await?,
@@ -190,8 +193,8 @@ impl Operation for Get {
 /// What the log says of a task that no view holds.
 #[derive(Default)]
 struct Left {
-    spec: Option<TaskSpec>,
-    claim: Option<Claim>,
+    spec: Option<Arc<TaskSpec>>,
+    claim: Option<Arc<Claim>>,
     tools: BTreeMap<String, ToolUse>,
     files: BTreeMap<String, FileChange>,
 }

@@ -324,7 +324,7 @@ impl Session {
                     };
                     let (call, error, wait) = (sent.call, *error, Span::from(wait));
                     let retried = ModelRetried { call, attempt, wait, error, lost };
-                    self.record.put(self.task(), EventBody::ModelRetried(retried));
+                    self.record.put(self.task(), EventBody::ModelRetried(Box::new(retried)));
                     // Whoever watches has to know why nothing comes.
                     self.record.flush().await?;
                     continue;
@@ -339,7 +339,7 @@ impl Session {
                     };
                     hold.answered_at(price);
                     let fell = ModelFellBack { call: sent.call, from, to, error, lost };
-                    self.record.put(self.task(), EventBody::ModelFellBack(fell));
+                    self.record.put(self.task(), EventBody::ModelFellBack(Box::new(fell)));
                     self.record.flush().await?;
                     continue;
                 }
@@ -402,7 +402,7 @@ impl Session {
             answer: answer.as_ref().map(Blob::hash),
         };
         self.record.journal().put([], answer);
-        self.record.put(task, EventBody::ModelCompleted(completed));
+        self.record.put(task, EventBody::ModelCompleted(Box::new(completed)));
         self.put_settled(id, sent.call, &total);
         let warned = crossings.iter().any(|crossing| !crossing.exhausted);
         self.put_crossings(crossings);
@@ -436,7 +436,7 @@ impl Session {
             said: said.as_ref().map(Blob::hash),
         };
         self.record.journal().put([], said);
-        self.record.put(task, EventBody::ModelFailed(failed));
+        self.record.put(task, EventBody::ModelFailed(Box::new(failed)));
         self.put_settled(id, sent.call, &total);
         self.put_crossings(crossings);
         if let Some(over) = over {

@@ -288,7 +288,7 @@ impl Session {
             paths: Vec::new(),
             decision: Decided::Refused { reason },
         };
-        self.record.put(context.task, EventBody::ToolRequested(requested));
+        self.record.put(context.task, EventBody::ToolRequested(Box::new(requested)));
         self.put_failed(context, ToolErrorKind::Denied, REFUSAL);
     }
 

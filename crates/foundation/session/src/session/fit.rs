@@ -372,7 +372,7 @@ impl Session {
             call: self.spec.call,
         };
         // The conversation is that of the task, whatever part of it is open: an attempt goes on in this one.
-        self.record.put(self.spec.task, EventBody::SessionStarted(started));
+        self.record.put(self.spec.task, EventBody::SessionStarted(Box::new(started)));
         self.id = new;
         self.seams.heard.guide.forget();
         for message in &said {

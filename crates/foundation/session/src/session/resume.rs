@@ -7,8 +7,8 @@ use formwork_protocols::{
     Position, ProviderFault, Purpose, Role, RunId, SessionId, Span, TaskId, TaskName, ToolCall,
     ToolClass, ToolErrorKind, Usage,
     event::{
-        Lost, ModelCompleted, ModelFailed, ModelFellBack, ModelRequested, ModelRetried,
-        SessionMessage, ToolCompleted, ToolFailed, ToolRequested,
+        Lost, ModelCompleted, ModelFailed, ModelRequested, SessionMessage, ToolCompleted,
+        ToolFailed, ToolRequested,
     },
     message::Arguments,
     model::StopReason,
@@ -238,7 +238,7 @@ impl Session {
             unaffordable: false,
             said: None,
         };
-        self.record.put(task, EventBody::ModelFailed(failed));
+        self.record.put(task, EventBody::ModelFailed(Box::new(failed)));
         if let Some(((call, hold), total)) = open.zip(lost) {
             let crossings = self.seams.ledger.settle(hold, &total.usage, total.cost);
             self.totals.usage += total.usage;
@@ -460,7 +460,7 @@ impl Found {
                 self.messages.push(said);
             }
             EventBody::ToolRequested(made) if made.session == session => {
-                self.calls.push((made, task));
+                self.calls.push((*made, task));
             }
             EventBody::ToolCompleted(ended) if self.made(ended.call) => {
                 self.outcomes.insert(ended.call, Ended::Well(ended));
@@ -470,7 +470,7 @@ impl Found {
             }
             EventBody::TaskCreated(created) => {
                 if let Some(parent) = created.parent {
-                    self.opened.insert(parent, created.spec.name);
+                    self.opened.insert(parent, created.spec.name.clone());
                 }
             }
             EventBody::BudgetReserved(reserved) => self.hold = Some((reserved.call, reserved.hold)),
@@ -517,7 +517,8 @@ impl Found {
                 self.pending.take_if(|sent| sent.call == done.call);
                 self.answered(&done);
             }
-            EventBody::ModelFailed(ModelFailed { call, session: of, error, said, .. }) => {
+            EventBody::ModelFailed(failed) => {
+                let ModelFailed { call, session: of, error, said, .. } = *failed;
                 if of == session {
                     self.cut_off = said;
                 }
@@ -530,12 +531,8 @@ impl Found {
                     used.overflowed = true;
                 }
             }
-            EventBody::ModelRetried(ModelRetried { call, lost: Some(lost), .. })
-            | EventBody::ModelFellBack(ModelFellBack { call, lost: Some(lost), .. })
-                if self.pending.as_ref().is_some_and(|sent| sent.call == call) =>
-            {
-                self.lost = Some(self.lost.map_or(lost, |before| before + lost));
-            }
+            EventBody::ModelRetried(retried) => self.lose(retried.call, retried.lost),
+            EventBody::ModelFellBack(fell) => self.lose(fell.call, fell.lost),
             EventBody::BudgetSettled(settled) => {
                 if self.pending.as_ref().is_some_and(|sent| sent.call == settled.call) {
                     let (usage, cost) = (settled.usage, settled.usd);
@@ -550,6 +547,15 @@ impl Found {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Counts what a try used that brought no answer, if it was one of the call that is open.
+    fn lose(&mut self, call: CallId, lost: Option<Lost>) {
+        if let Some(lost) = lost
+            && self.pending.as_ref().is_some_and(|sent| sent.call == call)
+        {
+            self.lost = Some(self.lost.map_or(lost, |before| before + lost));
         }
     }
 

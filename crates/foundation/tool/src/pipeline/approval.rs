@@ -118,7 +118,7 @@ impl Pipeline {
                     GateAnswer::Replace { arguments }
                 }
             };
-            bodies.push(EventBody::ToolGated(ToolGated {
+            bodies.push(EventBody::ToolGated(Box::new(ToolGated {
                 call: context.call,
                 session: context.session,
                 pair: call.id.clone(),
@@ -126,7 +126,7 @@ impl Pipeline {
                 gate: self.told(&said.gate),
                 answer,
                 elapsed: Span::from(said.elapsed),
-            }));
+            })));
         }
         self.put(context, journal, bodies, blobs);
     }
@@ -218,7 +218,7 @@ impl Pipeline {
             exact: Some(exact.clone()),
             alike: alike.clone(),
         };
-        self.put(context, journal, [EventBody::ToolAsked(asked)], []);
+        self.put(context, journal, [EventBody::ToolAsked(Box::new(asked))], []);
         // An open question is state: whoever looks sees it, and whoever takes the run up asks it again.
         journal.flush().await.map_err(|error| {
             ToolError::new(

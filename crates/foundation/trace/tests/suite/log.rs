@@ -96,7 +96,7 @@ pub(crate) async fn an_amount_below_nothing_is_not_recorded(place: &Place) {
         version: "0.1.0".to_owned(),
     };
 
-    let refused = trace.append(of(run, vec![event(EventBody::RunCreated(created))])).await;
+    let refused = trace.append(of(run, vec![event(EventBody::RunCreated(created.into()))])).await;
 
     let Err(StoreError::Invalid { kind, reason }) = refused else { panic!("{refused:?}") };
     assert_eq!(kind, "run.created");

@@ -205,7 +205,7 @@ pub(super) fn story(run: RunId) -> Story {
         })
     };
     let bodies = vec![
-        EventBody::RunCreated(RunCreated {
+        EventBody::RunCreated(Box::new(RunCreated {
             name: "fix-it".parse().unwrap(),
             workspace: "/home/ada/project".to_owned(),
             mode: PermissionMode::default(),
@@ -213,8 +213,8 @@ pub(super) fn story(run: RunId) -> Story {
             root: task,
             setup: json!({}),
             version: "0.1.0".to_owned(),
-        }),
-        EventBody::TaskCreated(TaskCreated { parent: None, spec }),
+        })),
+        EventBody::TaskCreated(TaskCreated { parent: None, spec: spec.into() }),
         EventBody::RunStarted(RunStarted { owner: "me".to_owned() }),
         moved(TaskState::Created, TaskSignal::Start, TaskState::Prechecking, None),
         moved(TaskState::Prechecking, TaskSignal::Pass, TaskState::Active, None),
@@ -223,7 +223,7 @@ pub(super) fn story(run: RunId) -> Story {
             number: 1,
             resumes: None,
         }),
-        EventBody::ModelCompleted(ModelCompleted {
+        EventBody::ModelCompleted(Box::new(ModelCompleted {
             call,
             session,
             model: "local/small".parse().unwrap(),
@@ -245,7 +245,7 @@ pub(super) fn story(run: RunId) -> Story {
             undecodable: 0,
             purpose: formwork_protocols::Purpose::Turn,
             answer: None,
-        }),
+        })),
         change("src/lib.rs", Some("a"), Some("b")),
         change("new.rs", None, Some("c")),
         change("new.rs", Some("c"), None),
@@ -256,11 +256,11 @@ pub(super) fn story(run: RunId) -> Story {
             reason: "done".to_owned(),
         }),
         moved(TaskState::Active, TaskSignal::End, TaskState::Postchecking, None),
-        EventBody::CheckFinished(CheckFinished {
+        EventBody::CheckFinished(Box::new(CheckFinished {
             phase: Phase::Exit,
             index: 0,
             verdict: verdicts[0].clone(),
-        }),
+        })),
         moved(TaskState::Postchecking, TaskSignal::Fail, TaskState::PostcheckFailed, None),
         moved(TaskState::PostcheckFailed, TaskSignal::Retry, TaskState::Active, None),
         EventBody::AttemptStarted(AttemptStarted {
@@ -269,11 +269,11 @@ pub(super) fn story(run: RunId) -> Story {
             resumes: None,
         }),
         moved(TaskState::Active, TaskSignal::End, TaskState::Postchecking, None),
-        EventBody::CheckFinished(CheckFinished {
+        EventBody::CheckFinished(Box::new(CheckFinished {
             phase: Phase::Exit,
             index: 0,
             verdict: verdicts[1].clone(),
-        }),
+        })),
         moved(
             TaskState::Postchecking,
             TaskSignal::Pass,

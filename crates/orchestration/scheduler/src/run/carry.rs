@@ -28,7 +28,7 @@ impl Drive {
     pub(super) fn translate(&mut self, command: Command) {
         match command {
             Command::Create { task } => {
-                let spec = TaskSpec::clone(self.tree.state.spec(task));
+                let spec = Arc::clone(self.tree.state.spec(task));
                 let id = self.tree.state.id(task);
                 let parent = self.tree.state.parent(task).map(|above| self.tree.state.id(above));
                 self.tree.accounts.open(id, parent, &spec.budget);
@@ -94,14 +94,14 @@ impl Drive {
         if moved.signal == TaskSignal::End
             && let Some(claim) = self.tree.claim_of_parent(task)
         {
-            self.tree.of_mut(task).claim = Some(Box::new(claim));
+            self.tree.of_mut(task).claim = Some(Arc::new(claim));
         }
         let progress = self.tree.of_mut(task);
         if moved.signal == TaskSignal::Start {
             progress.began = Some(now);
         }
         if moved.signal == TaskSignal::End {
-            moved.claim = progress.claim.as_deref().cloned();
+            moved.claim = progress.claim.clone();
         }
         if moved.to == TaskState::Suspended {
             progress.waits_since.get_or_insert(wall);

@@ -306,7 +306,7 @@ impl Drive {
     }
 
     pub(super) fn close(&mut self, task: TaskIndex, claim: Claim) -> Result<TaskId, String> {
-        let before = self.tree.of_mut(task).claim.replace(Box::new(claim));
+        let before = self.tree.of_mut(task).claim.replace(Arc::new(claim));
         match self.decide(Input::Close { task }) {
             Ok(()) => {
                 let state = &self.tree.state;

@@ -10,7 +10,7 @@ use formwork_protocols::{
     Ask, CallId, EventBody, FailureClass, HoldId, Ledger as _, Position, RunId, Span, Store,
     TaskId, TaskName, TaskState, Timestamp, ToolClass,
     check::{CheckKind, Phase},
-    event::{Decided, ModelFellBack, ModelRetried},
+    event::{Decided, Lost},
     overseer::Choice,
     spec::CheckPlace,
     store::Selection,
@@ -190,7 +190,7 @@ impl Folding {
                 }
                 self.names.push((parent, created.spec.name.clone()));
                 self.builder
-                    .add(id, created.parent, Arc::new(created.spec))
+                    .add(id, created.parent, created.spec)
                     .map_err(|source| Error::Tree { run: self.run, source })?;
                 let above = parent.and_then(|above| self.standings.get(above.position()));
                 let born = above.map_or(0, |above| above.attempt);
@@ -224,14 +224,8 @@ impl Folding {
                     progress.exhausted.get_or_insert((self.worked, found.detail));
                 }
             }
-            EventBody::ModelRetried(ModelRetried { call, lost: Some(lost), .. })
-            | EventBody::ModelFellBack(ModelFellBack { call, lost: Some(lost), .. }) => {
-                let ask = Ask { usd: lost.cost, tokens: lost.usage.total() };
-                let of_call = |(hold, of): (&HoldId, &CallId)| (*of == call).then_some(*hold);
-                if let Some(hold) = self.calls.iter().find_map(of_call) {
-                    self.accounts.restore_lost(hold, ask);
-                }
-            }
+            EventBody::ModelRetried(retried) => self.lost(retried.call, retried.lost),
+            EventBody::ModelFellBack(fell) => self.lost(fell.call, fell.lost),
             EventBody::BudgetSettled(settled) => {
                 self.accounts.settle(settled.hold, &settled.usage, settled.usd);
                 self.calls.remove(&settled.hold);
@@ -270,6 +264,15 @@ impl Folding {
             }
         }
         Ok(())
+    }
+
+    /// Notes what a try of a call used that brought no answer.
+    fn lost(&mut self, call: CallId, lost: Option<Lost>) {
+        let of_call = |(hold, of): (&HoldId, &CallId)| (*of == call).then_some(*hold);
+        if let (Some(lost), Some(hold)) = (lost, self.calls.iter().find_map(of_call)) {
+            let ask = Ask { usd: lost.cost, tokens: lost.usage.total() };
+            self.accounts.restore_lost(hold, ask);
+        }
     }
 
     /// Notes what became of the commands that surround attempts.
@@ -315,7 +318,7 @@ impl Folding {
                 standing.state = moved.to;
                 standing.ending = moved.ending;
                 if let Some(claim) = moved.claim {
-                    progress.claim = Some(Box::new(claim));
+                    progress.claim = Some(claim);
                 }
                 progress.began.get_or_insert(self.worked);
                 if moved.to == TaskState::Suspended {

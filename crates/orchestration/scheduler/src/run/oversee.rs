@@ -45,7 +45,7 @@ impl Drive {
             spec: (**self.tree.state.spec(task)).clone(),
             attempts: self.tree.state.attempts(task),
             why,
-            claim: known.claim.map(|claim| *claim),
+            claim: known.claim.map(Arc::unwrap_or_clone),
             verdicts: known.verdicts,
             options,
             left: self.tree.accounts.remaining(id),

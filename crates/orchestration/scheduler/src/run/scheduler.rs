@@ -247,9 +247,8 @@ impl Scheduler {
         let blobs = shown.filter_map(|attachment| attachment.content.clone().map(Blob::new));
         let blobs = blobs.collect();
         let mut events = Vec::with_capacity(planted.len() + 1);
-        events.push(event(None, EventBody::RunCreated(created)));
+        events.push(event(None, EventBody::RunCreated(Box::new(created))));
         events.extend(planted.into_iter().map(|Planted { id, parent, spec }| {
-            let spec = Arc::unwrap_or_clone(spec);
             event(Some(id), EventBody::TaskCreated(TaskCreated { parent, spec }))
         }));
         self.store

@@ -26,7 +26,7 @@ const ITEM_TEXT: usize = 2_000;
 pub(crate) struct Progress {
     pub(super) attempt: Option<AttemptId>,
     pub(super) session: Option<SessionId>,
-    pub(super) claim: Option<Box<Claim>>,
+    pub(super) claim: Option<Arc<Claim>>,
     /// The verdicts of its last phase.
     pub(super) verdicts: Vec<Verdict>,
     /// The checks of its last phase, by their places, whose fixes are used up in it.
@@ -192,7 +192,7 @@ impl Tree {
         let known = self.of(task);
         Some(Ended {
             name: self.state.spec(task).name.clone(),
-            claim: known.and_then(|known| known.claim.as_deref().cloned()),
+            claim: known.and_then(|known| known.claim.clone()),
             passed,
             attempts: self.state.attempts(task),
             cost: self.accounts.spent(self.state.id(task)).usd,

@@ -204,7 +204,7 @@ impl Drive {
         self.waits.remove(&task);
         let end = match found {
             Found::Claim(claim) => {
-                self.tree.of_mut(task).claim = Some(Box::new(claim));
+                self.tree.of_mut(task).claim = Some(Arc::new(claim));
                 BodyEnd::Claimed
             }
             Found::Failed(why) => BodyEnd::Failed(why),

@@ -147,7 +147,7 @@ impl Drive {
             self.tree.of_mut(task).verdicts.push(verdict.clone());
         }
         let finished = CheckFinished { phase, index, verdict };
-        self.record(Some(id), EventBody::CheckFinished(finished));
+        self.record(Some(id), EventBody::CheckFinished(Box::new(finished)));
         let count = self.tree.state.spec(task).checks(phase).len();
         if passed && is_phase && is_mended && index > 0 {
             // What mended it may have undone what those before it proved.
@@ -178,7 +178,8 @@ impl Drive {
             format!("the process ended while {name} ran; whether it took effect is unknown");
         let verdict = failed_verdict(name, &detail);
         let id = self.tree.state.id(task);
-        self.record(Some(id), EventBody::CheckFinished(CheckFinished { phase, index, verdict }));
+        let finished = CheckFinished { phase, index, verdict };
+        self.record(Some(id), EventBody::CheckFinished(Box::new(finished)));
         let why = Escalation::OutcomeUnknown { detail };
         self.decide_late(Input::TimedOut { task, why });
         self.decide_late(Input::Checked { task, phase, failed: Some(index) });
@@ -212,7 +213,7 @@ impl Drive {
             AttemptEnd::Claimed { claim, session, files_changed } => {
                 progress.session = session.or(progress.session);
                 progress.files_changed = progress.files_changed.max(files_changed);
-                progress.claim = Some(Box::new(claim));
+                progress.claim = Some(Arc::new(claim));
                 (Input::Ended { task, end: BodyEnd::Claimed }, true, "done".to_owned())
             }
             AttemptEnd::Failed { why, session, files_changed } => {

@@ -41,7 +41,7 @@ pub(super) async fn of(store: &dyn Store, run: RunId) -> Result<Answers, Error> 
         for event in events {
             match event.body {
                 EventBody::ToolGated(gated) => {
-                    found.gates.push(GateRow { task: event.task, gated });
+                    found.gates.push(GateRow { task: event.task, gated: *gated });
                 }
                 EventBody::HookFailed(failed) => found.hook_failures.push(failed),
                 EventBody::NetworkRefused(refused) => found.refused_connections.push(refused),

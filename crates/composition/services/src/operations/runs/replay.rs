@@ -195,7 +195,7 @@ fn plan(created: &RunCreated, events: &[Event], vars: Map<String, Value>) -> Res
     let mut tasks: Vec<(TaskId, Option<TaskId>, TaskSpec)> = Vec::new();
     for event in planted {
         if let (EventBody::TaskCreated(created), Some(id)) = (&event.body, event.task) {
-            tasks.push((id, created.parent, created.spec.clone()));
+            tasks.push((id, created.parent, TaskSpec::clone(&created.spec)));
         }
     }
     // Parents come before their children, so from the end each is whole when it is put into its parent.

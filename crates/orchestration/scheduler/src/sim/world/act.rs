@@ -149,7 +149,7 @@ impl World<'_> {
         let passed = !self.chance.happens(self.mood.check_fails);
         let verdict = Verdict::bare("simulated".to_owned(), passed, "by chance".to_owned());
         let finished = CheckFinished { phase, index, verdict };
-        self.write(Some(task), EventBody::CheckFinished(finished));
+        self.write(Some(task), EventBody::CheckFinished(Box::new(finished)));
         if passed && !is_last {
             self.series.note(format_args!("{} {task:?} passed {index}", self.now.as_micros()));
             self.begin_check(task, phase, index + 1);
@@ -258,7 +258,7 @@ impl World<'_> {
             paths: Vec::new(),
             decision: Decided::Allowed,
         };
-        self.write(Some(payer), EventBody::ToolRequested(requested));
+        self.write(Some(payer), EventBody::ToolRequested(Box::new(requested)));
         self.goes_on(task, None);
         Ok(())
     }

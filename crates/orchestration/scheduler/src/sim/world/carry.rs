@@ -143,7 +143,7 @@ impl World<'_> {
     fn carry_out(&mut self, command: Command) {
         match command {
             Command::Create { task } => {
-                let spec = TaskSpec::clone(self.state.spec(task));
+                let spec = Arc::clone(self.state.spec(task));
                 let parent = self.state.parent(task).map(|above| self.state.id(above));
                 self.accounts.open(self.state.id(task), parent, &spec.budget);
                 self.write(Some(task), EventBody::TaskCreated(TaskCreated { parent, spec }));

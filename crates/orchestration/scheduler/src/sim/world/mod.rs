@@ -194,12 +194,11 @@ impl<'a> World<'a> {
         let mut builder = Builder::new(width);
         let mut record = Record::new(run, width);
         if let Some(root) = planted.first() {
-            record.write(now, None, EventBody::RunCreated(created(root)));
+            record.write(now, None, EventBody::RunCreated(Box::new(created(root))));
         }
         for Planted { id, parent, spec } in planted {
             accounts.open(id, parent, &spec.budget);
             builder.add(id, parent, Arc::clone(&spec)).map_err(|error| error.to_string())?;
-            let spec = Arc::unwrap_or_clone(spec);
             record.write(now, Some(id), EventBody::TaskCreated(TaskCreated { parent, spec }));
         }
         let state = builder.build().map_err(|error| error.to_string())?;
