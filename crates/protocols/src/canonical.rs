@@ -7,11 +7,11 @@ mod writer;
 
 use serde::{Serialize, ser::Error as _};
 
-/// A canonical text, with what was noticed while it was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Canonical {
+/// A canonical text that was just written, with what was noticed meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Canonical<'s> {
     /// The text: keys sorted by their bytes, no white space.
-    pub text: String,
+    pub text: &'s str,
     /// How many levels of lists and maps there are, with the innermost value as one more.
     pub depth: usize,
 }
@@ -21,23 +21,40 @@ pub struct Canonical {
 /// # Errors
 /// [`serde_json::Error`] when the value cannot be JSON, as a map whose keys are no texts.
 pub fn to_string<T: Serialize + ?Sized>(value: &T) -> Result<String, serde_json::Error> {
-    to_string_seen(value, &mut |_| {}).map(|canonical| canonical.text)
+    let mut scratch = Scratch::default();
+    scratch.write(value, &mut |_| {})?;
+    String::from_utf8(scratch.text).map_err(serde_json::Error::custom)
 }
 
-/// Writes the canonical text of a value and shows each text, key and number of it to `see`, so that
-/// whoever looks for something in it needs no second pass.
-///
-/// # Errors
-/// [`serde_json::Error`] as of [`to_string`].
-pub fn to_string_seen<T: Serialize + ?Sized>(
-    value: &T,
-    see: &mut dyn FnMut(&str),
-) -> Result<Canonical, serde_json::Error> {
-    let mut writer = writer::Writer::new(see);
-    value.serialize(&mut writer)?;
-    let writer::Writer { text, deepest, .. } = writer;
-    let text = String::from_utf8(text).map_err(serde_json::Error::custom)?;
-    Ok(Canonical { text, depth: deepest })
+/// Room for canonical texts that are written one after another, so that only the longest of them asks for memory.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    text: Vec<u8>,
+    /// The entries of every map that is open, the innermost last.
+    entries: Vec<writer::Entry>,
+    /// The entries of a map that are put in order.
+    sorted: Vec<u8>,
+}
+
+impl Scratch {
+    /// Writes the canonical text of a value in the place of the one before, and shows each text, key and number of it to
+    /// `see`, so that whoever looks for something in it needs no second pass.
+    ///
+    /// # Errors
+    /// [`serde_json::Error`] as of [`to_string`].
+    pub fn write<T: Serialize + ?Sized>(
+        &mut self,
+        value: &T,
+        see: &mut dyn FnMut(&str),
+    ) -> Result<Canonical<'_>, serde_json::Error> {
+        self.text.clear();
+        self.entries.clear();
+        let mut writer = writer::Writer::new(self, see);
+        value.serialize(&mut writer)?;
+        let depth = writer.deepest;
+        let text = std::str::from_utf8(&self.text).map_err(serde_json::Error::custom)?;
+        Ok(Canonical { text, depth })
+    }
 }
 
 #[cfg(test)]
@@ -161,11 +178,25 @@ mod tests {
         let value = json!({ "key\n": ["text", 17, -0.5, true, null], "b": {} });
         let mut seen = Vec::new();
 
-        let canonical = to_string_seen(&value, &mut |text| seen.push(text.to_owned())).unwrap();
+        let mut scratch = Scratch::default();
+        let canonical = scratch.write(&value, &mut |text| seen.push(text.to_owned())).unwrap();
 
         seen.sort();
         assert_eq!(seen, ["-0.5", "17", "b", "key\n", "text"]);
         assert_eq!(canonical.depth, 3);
+    }
+
+    #[test]
+    fn texts_of_one_scratch_know_nothing_of_each_other() {
+        let mut scratch = Scratch::default();
+        let broken = BTreeMap::from([("a", BTreeMap::from([(vec![1], 1)]))]);
+
+        let long = scratch.write(&json!({ "b": [1, 2, 3], "a": { "d": 4, "c": 5 } }), &mut |_| {});
+        assert_eq!(long.unwrap().text, r#"{"a":{"c":5,"d":4},"b":[1,2,3]}"#);
+        assert!(scratch.write(&broken, &mut |_| {}).is_err());
+        let short = scratch.write(&json!({ "y": 1, "x": 2 }), &mut |_| {}).unwrap();
+
+        assert_eq!((short.text, short.depth), (r#"{"x":2,"y":1}"#, 2));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::{
     budget::Crossing,
-    canonical::{self, Canonical},
+    canonical::{self, Canonical, Scratch},
     context::ContextCompacted,
     id::{NameError, Principal, RunId, TaskId},
     message::Attachment,
@@ -180,6 +180,9 @@ pub struct Event {
     pub hash: BlobHash,
 }
 
+/// How many bytes of an event are put into one piece before they are hashed: as many as one chunk of BLAKE3 has.
+const PIECE: usize = 1024;
+
 /// What of an event is hashed, besides the hash of the one before.
 #[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "the fields are those of an event")]
@@ -201,20 +204,36 @@ impl Link<'_> {
     ///
     /// The first event of a run has 32 zero bytes before it.
     pub fn hash(&self, previous: &BlobHash) -> BlobHash {
+        let (seq, at) = (self.seq.to_le_bytes(), self.at.as_micros().to_le_bytes());
+        let fields = [
+            previous.as_bytes().as_slice(),
+            self.run.as_bytes(),
+            &seq,
+            self.task.as_ref().map_or(&[], |task| task.as_bytes().as_slice()),
+            self.principal.as_bytes(),
+            &at,
+            self.kind.as_bytes(),
+            self.data.as_bytes(),
+            self.idempotency_key.map_or(&[], str::as_bytes),
+        ];
+        // Most events are short, and what lies in one piece is hashed in half the time.
+        if fields.iter().map(|field| 8 + field.len()).sum::<usize>() <= PIECE {
+            let (mut piece, mut length) = ([0; PIECE], 0);
+            let mut put = |part: &[u8]| {
+                piece[length..length + part.len()].copy_from_slice(part);
+                length += part.len();
+            };
+            for field in fields {
+                put(&(field.len() as u64).to_le_bytes());
+                put(field);
+            }
+            return BlobHash::of(&piece[..length]);
+        }
         let mut hasher = blake3::Hasher::new();
-        let mut field = |bytes: &[u8]| {
-            hasher.update(&(bytes.len() as u64).to_le_bytes());
-            hasher.update(bytes);
-        };
-        field(previous.as_bytes());
-        field(self.run.as_bytes());
-        field(&self.seq.to_le_bytes());
-        field(self.task.as_ref().map_or(&[], |task| task.as_bytes().as_slice()));
-        field(self.principal.as_bytes());
-        field(&self.at.as_micros().to_le_bytes());
-        field(self.kind.as_bytes());
-        field(self.data.as_bytes());
-        field(self.idempotency_key.map_or(&[], str::as_bytes));
+        for field in fields {
+            hasher.update(&(field.len() as u64).to_le_bytes());
+            hasher.update(field);
+        }
         BlobHash::from_bytes(*hasher.finalize().as_bytes())
     }
 }
@@ -258,22 +277,27 @@ macro_rules! bodies {
             /// # Errors
             /// [`serde_json::Error`] when the data cannot be JSON.
             pub fn data_text(&self) -> Result<String, serde_json::Error> {
-                self.data_text_seen(&mut |_| {}).map(|canonical| canonical.text)
+                match self {
+                    $(Self::$variant(data) => canonical::to_string(data),)*
+                    Self::TaskMoved(data) => canonical::to_string(data),
+                    Self::Unknown { data, .. } => canonical::to_string(data),
+                }
             }
 
-            /// Returns the canonical text of the data, and shows each text, key and number of it to
-            /// `see` meanwhile.
+            /// Writes the canonical text of the data into `scratch`, and shows each text, key and number of it
+            /// to `see` meanwhile.
             ///
             /// # Errors
             /// [`serde_json::Error`] when the data cannot be JSON.
-            pub fn data_text_seen(
+            pub fn write_data<'s>(
                 &self,
+                scratch: &'s mut Scratch,
                 see: &mut dyn FnMut(&str),
-            ) -> Result<Canonical, serde_json::Error> {
+            ) -> Result<Canonical<'s>, serde_json::Error> {
                 match self {
-                    $(Self::$variant(data) => canonical::to_string_seen(data, see),)*
-                    Self::TaskMoved(data) => canonical::to_string_seen(data, see),
-                    Self::Unknown { data, .. } => canonical::to_string_seen(data, see),
+                    $(Self::$variant(data) => scratch.write(data, see),)*
+                    Self::TaskMoved(data) => scratch.write(data, see),
+                    Self::Unknown { data, .. } => scratch.write(data, see),
                 }
             }
 
@@ -646,6 +670,39 @@ mod tests {
             assert_ne!(other.hash(&GENESIS), hash, "{other:?}");
         }
         assert_ne!(link.hash(&hash), hash);
+    }
+
+    #[test]
+    fn an_event_has_the_hash_of_its_parts_however_long_it_is() {
+        for length in (0..2_000).step_by(7).chain(600..1_000) {
+            let data = "x".repeat(length);
+            let link = Link {
+                run: RunId::from_uuid(uuid::Uuid::nil()),
+                seq: 7,
+                task: Some(TaskId::from_uuid(uuid::Uuid::max())),
+                principal: "user:ada",
+                at: Timestamp::from_micros(-5),
+                kind: "run.started",
+                data: &data,
+                idempotency_key: Some("key"),
+            };
+            let mut parts = blake3::Hasher::new();
+            let mut part = |bytes: &[u8]| {
+                parts.update(&(bytes.len() as u64).to_le_bytes());
+                parts.update(bytes);
+            };
+            part(&[0; 32]);
+            part(&[0; 16]);
+            part(&7_u64.to_le_bytes());
+            part(&[0xff; 16]);
+            part(b"user:ada");
+            part(&(-5_i64).to_le_bytes());
+            part(b"run.started");
+            part(data.as_bytes());
+            part(b"key");
+
+            assert_eq!(link.hash(&GENESIS).as_bytes(), parts.finalize().as_bytes(), "{length}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use formwork_protocols::{
     Append, Blob, EventBody, NewEvent, Principal, RunId, Scrub, StoreError, TaskId, Timestamp,
-    canonical,
+    canonical::{self, Scratch},
 };
 use serde_json::Value;
 
@@ -63,10 +63,11 @@ pub(crate) fn prepare(
 ) -> Result<(Prepared, Vec<Blob>), StoreError> {
     let mut renamed = HashMap::new();
     let blobs = append.blobs.into_iter().map(|blob| scrubbed(blob, scrub, &mut renamed)).collect();
+    let mut scratch = Scratch::default();
     let events = append
         .events
         .into_iter()
-        .map(|event| draft(event, scrub, &renamed))
+        .map(|event| draft(event, scrub, &renamed, &mut scratch))
         .collect::<Result<_, _>>()?;
     Ok((Prepared { run: append.run, token: append.token, events, blobs: Vec::new() }, blobs))
 }
@@ -87,16 +88,17 @@ fn draft(
     event: NewEvent,
     scrub: &dyn Scrub,
     renamed: &HashMap<String, String>,
+    scratch: &mut Scratch,
 ) -> Result<Draft, StoreError> {
     let NewEvent { task, principal, at, body, idempotency_key } = event;
     let invalid =
         |kind: &str, reason: String| StoreError::Invalid { kind: kind.to_owned(), reason };
 
     named_well(body.kind(), None).map_err(|reason| invalid(body.kind(), reason))?;
-    let (body, data) = clean(body, scrub, renamed)?;
+    let (body, data) = clean(body, scrub, renamed, scratch)?;
     let key: Option<Arc<str>> = idempotency_key.map(|key| scrub.scrub_text(&key).into());
     named_well(body.kind(), key.as_deref()).map_err(|reason| invalid(body.kind(), reason))?;
-    Ok(Draft { task, principal, at, body, data: data.into(), key })
+    Ok(Draft { task, principal, at, body, data, key })
 }
 
 /// Checks the kind of an event and its key.
@@ -121,9 +123,10 @@ fn clean(
     body: EventBody,
     scrub: &dyn Scrub,
     renamed: &HashMap<String, String>,
-) -> Result<(EventBody, String), StoreError> {
+    scratch: &mut Scratch,
+) -> Result<(EventBody, Arc<str>), StoreError> {
     let mut is_clean = true;
-    let canonical = body.data_text_seen(&mut |text| {
+    let canonical = body.write_data(scratch, &mut |text| {
         is_clean = is_clean
             && matches!(scrub.scrub_text(text), Cow::Borrowed(_))
             && (renamed.is_empty() || !renamed.contains_key(text));
@@ -145,7 +148,7 @@ fn clean(
             }
             body => body,
         };
-        return Ok((body, canonical.text));
+        return Ok((body, canonical.text.into()));
     }
     let kind = body.kind().to_owned();
     let mut data = body.data().map_err(|error| invalid(&kind, error))?;
@@ -153,7 +156,7 @@ fn clean(
     settle(&mut data, renamed);
     let text = canonical::to_string(&data).map_err(|error| invalid(&kind, error))?;
     let body = EventBody::from_parts(&kind, data).map_err(|error| invalid(&kind, error))?;
-    Ok((body, text))
+    Ok((body, text.into()))
 }
 
 /// Replaces the hashes of blobs that were scrubbed.

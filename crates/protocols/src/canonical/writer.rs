@@ -12,31 +12,33 @@ use serde::{
 };
 use serde_json::{Error, Value};
 
+use super::Scratch;
+
 /// By these names `serde_json` hands on text that is JSON already.
 const VERBATIM: [&str; 2] = ["$serde_json::private::RawValue", "$serde_json::private::Number"];
 
 /// The text so far.
 pub(super) struct Writer<'a> {
-    pub(super) text: Vec<u8>,
+    text: &'a mut Vec<u8>,
     /// How many levels the deepest value has; 1 for a value without others in it.
     pub(super) deepest: usize,
     level: usize,
-    /// The entries of every map that is open, the innermost last.
-    entries: Vec<Entry>,
+    entries: &'a mut Vec<Entry>,
+    sorted: &'a mut Vec<u8>,
     see: &'a mut dyn FnMut(&str),
 }
 
 /// Where an entry of a map stands in the text: `"key":value`.
-#[derive(Clone)]
-struct Entry {
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
     key: Range<usize>,
     end: usize,
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(see: &'a mut dyn FnMut(&str)) -> Self {
-        let text = Vec::with_capacity(512);
-        Self { text, deepest: 0, level: 0, entries: Vec::new(), see }
+    pub(super) fn new(scratch: &'a mut Scratch, see: &'a mut dyn FnMut(&str)) -> Self {
+        let Scratch { text, entries, sorted } = scratch;
+        Self { text, deepest: 0, level: 0, entries, sorted, see }
     }
 
     fn enter(&mut self) {
@@ -64,7 +66,7 @@ impl<'a> Writer<'a> {
     fn number<T: Serialize>(&mut self, number: T) -> Result<(), Error> {
         self.leaf();
         let start = self.text.len();
-        serde_json::to_writer(&mut self.text, &number)?;
+        serde_json::to_writer(&mut *self.text, &number)?;
         self.show(start);
         Ok(())
     }
@@ -72,13 +74,13 @@ impl<'a> Writer<'a> {
     fn string(&mut self, text: &str) -> Result<(), Error> {
         self.leaf();
         (self.see)(text);
-        serde_json::to_writer(&mut self.text, text)
+        serde_json::to_writer(&mut *self.text, text)
     }
 
     /// Writes a key; what is no text becomes one, as `serde_json` does it.
     fn key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<Range<usize>, Error> {
         let start = self.text.len();
-        serde_json::to_writer(&mut self.text, key)?;
+        serde_json::to_writer(&mut *self.text, key)?;
         match self.text.get(start) {
             Some(b'"') => {}
             Some(b'0'..=b'9' | b'-' | b't' | b'f') => {
@@ -88,16 +90,29 @@ impl<'a> Writer<'a> {
             _ => return Err(Error::custom("key must be a string")),
         }
         let key = start..self.text.len();
-        let shown = unquoted(&self.text, &key)?;
+        let shown = unquoted(self.text, &key)?;
         (self.see)(&shown);
         Ok(key)
+    }
+
+    /// Writes the name of a field, which nearly always says what it is without an escape.
+    fn name(&mut self, name: &'static str) -> Result<Range<usize>, Error> {
+        if !name.bytes().all(|byte| matches!(byte, b' ' | b'!' | b'#'..=b'[' | b']'..=b'~')) {
+            return self.key(name);
+        }
+        let start = self.text.len();
+        self.text.push(b'"');
+        self.text.extend_from_slice(name.as_bytes());
+        self.text.push(b'"');
+        (self.see)(name);
+        Ok(start..self.text.len())
     }
 
     /// Writes `"name":` before the data of a variant.
     fn variant(&mut self, name: &'static str) -> Result<(), Error> {
         self.enter();
         self.text.push(b'{');
-        self.key(name)?;
+        self.name(name)?;
         self.text.push(b':');
         Ok(())
     }
@@ -109,41 +124,56 @@ impl<'a> Writer<'a> {
 
     /// Puts the entries of the innermost map, which begin at `base`, in order.
     fn sort(&mut self, base: usize) -> Result<(), Error> {
-        let entries = self.entries.get(base..).unwrap_or_default();
+        let Self { text, entries: all, sorted, .. } = self;
+        let entries = all.get_mut(base..).unwrap_or_default();
         let mut is_sorted = true;
         for pair in entries.windows(2) {
-            is_sorted &= compare(&self.text, &pair[0], &pair[1])? == Ordering::Less;
+            is_sorted &= compare(text, &pair[0], &pair[1])? == Ordering::Less;
         }
         let Some(first) = entries.first().map(|entry| entry.key.start).filter(|_| !is_sorted)
         else {
-            self.entries.truncate(base);
+            all.truncate(base);
             return Ok(());
         };
-        let mut keyed = Vec::with_capacity(entries.len());
-        for entry in entries {
-            keyed.push((unquoted(&self.text, &entry.key)?.into_owned(), entry.clone()));
+        let mut unread = None;
+        entries.sort_by(|one, other| {
+            compare(text, one, other).unwrap_or_else(|error| {
+                unread = Some(error);
+                Ordering::Equal
+            })
+        });
+        if let Some(error) = unread {
+            return Err(error);
         }
-        keyed.sort_by(|one, other| one.0.cmp(&other.0));
-        let mut sorted = Vec::with_capacity(self.text.len() - first);
-        for (at, (key, entry)) in keyed.iter().enumerate() {
+        sorted.clear();
+        for (at, entry) in entries.iter().enumerate() {
             // Of two entries with one key the later is meant, as in a map that was built.
-            if keyed.get(at + 1).is_some_and(|next| next.0 == *key) {
+            if let Some(next) = entries.get(at + 1)
+                && compare(text, entry, next)? == Ordering::Equal
+            {
                 continue;
             }
             if !sorted.is_empty() {
                 sorted.push(b',');
             }
-            sorted.extend_from_slice(self.text.get(entry.key.start..entry.end).unwrap_or_default());
+            sorted.extend_from_slice(text.get(entry.key.start..entry.end).unwrap_or_default());
         }
-        self.text.truncate(first);
-        self.text.append(&mut sorted);
-        self.entries.truncate(base);
+        text.truncate(first);
+        text.extend_from_slice(sorted);
+        all.truncate(base);
         Ok(())
     }
 }
 
 /// Compares two keys by the bytes of what they say.
 fn compare(text: &[u8], one: &Entry, other: &Entry) -> Result<Ordering, Error> {
+    let inner = |entry: &Entry| text.get(entry.key.start + 1..entry.key.end - 1);
+    if let (Some(one), Some(other)) = (inner(one), inner(other))
+        && !one.contains(&b'\\')
+        && !other.contains(&b'\\')
+    {
+        return Ok(one.cmp(other));
+    }
     Ok(unquoted(text, &one.key)?.as_bytes().cmp(unquoted(text, &other.key)?.as_bytes()))
 }
 
@@ -205,10 +235,14 @@ impl<'w, 'a> Entries<'w, 'a> {
         Self { writer, base, key: 0..0, is_variant, is_verbatim: false }
     }
 
-    fn key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Error> {
+    fn comma(&mut self) {
         if self.writer.entries.len() > self.base {
             self.writer.text.push(b',');
         }
+    }
+
+    fn key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Error> {
+        self.comma();
         self.key = self.writer.key(key)?;
         self.writer.text.push(b':');
         Ok(())
@@ -228,7 +262,9 @@ impl<'w, 'a> Entries<'w, 'a> {
             };
             return serde_json::from_str::<Value>(&json)?.serialize(&mut *self.writer);
         }
-        self.key(name)?;
+        self.comma();
+        self.key = self.writer.name(name)?;
+        self.writer.text.push(b':');
         self.value(value)
     }
 
