@@ -1,10 +1,6 @@
 //! The tree in flat arrays.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    num::NonZeroUsize,
-    sync::Arc,
-};
+use std::{collections::VecDeque, num::NonZeroUsize, sync::Arc};
 
 use formwork_protocols::{
     Body, Ending, Escalation, Span, TaskId, TaskSpec, TaskState, budget::OnExhausted,
@@ -171,11 +167,11 @@ pub struct State {
     /// Tasks that ended and whose consequences are to be drawn.
     pub(super) ended: VecDeque<TaskIndex>,
     /// How bodies stand towards the tasks that they have made; few have any.
-    pub(super) joins: HashMap<TaskIndex, Join>,
+    pub(super) joins: IdMap<TaskIndex, Join>,
     pub(super) claims: Claims,
     /// Whether somebody governs the run, and how many tries were granted to tasks beyond their own; few have any.
     pub(super) is_overseen: bool,
-    pub(super) granted: HashMap<TaskIndex, u32>,
+    pub(super) granted: IdMap<TaskIndex, u32>,
     /// Kept between calls so that stopping a subtree allocates once.
     pub(super) scratch: Vec<TaskIndex>,
 }
@@ -195,10 +191,10 @@ impl State {
             pause_told: false,
             ready: VecDeque::new(),
             ended: VecDeque::new(),
-            joins: HashMap::new(),
+            joins: IdMap::default(),
             claims: Claims::default(),
             is_overseen: false,
-            granted: HashMap::new(),
+            granted: IdMap::default(),
             scratch: Vec::new(),
         }
     }

@@ -86,9 +86,9 @@ pub(super) struct Drive {
     pub(super) jobs: JoinSet<Done>,
     pub(super) cancels: IdMap<TaskIndex, Cancel>,
     /// Questions to whoever governs the run, each to be taken back.
-    pub(super) overseen: HashMap<TaskIndex, Cancel>,
+    pub(super) overseen: IdMap<TaskIndex, Cancel>,
     /// What attempts wait for, by their tasks.
-    pub(super) awaited: HashMap<TaskIndex, Awaited>,
+    pub(super) awaited: IdMap<TaskIndex, Awaited>,
     pub(super) active: Arc<Active>,
     pub(super) control: Arc<Control>,
     pub(super) requests: mpsc::Receiver<Request>,
@@ -145,8 +145,8 @@ impl Drive {
             effects: Vec::new(),
             jobs: JoinSet::new(),
             cancels: IdMap::default(),
-            overseen: HashMap::new(),
-            awaited: HashMap::new(),
+            overseen: IdMap::default(),
+            awaited: IdMap::default(),
             active,
             control: Arc::new(control),
             requests,
