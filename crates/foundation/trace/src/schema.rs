@@ -316,8 +316,10 @@ fn sqlite(url: &str, wait: Duration, mode: Mode) -> Result<Database, StoreError>
     let pool = |connections: u32, options: SqliteConnectOptions| -> SqlitePool {
         lasting(connections, wait).connect_lazy_with(options)
     };
-    // What is written is put in its place by another task: see `wal`.
-    let write = pool(1, options.clone().pragma("wal_autocheckpoint", "0"));
+    // What is written is put in its place by another task: see `wal`. What a statement may have to take back is kept in
+    // memory: it is of a hundred rows and gone with the statement, and as a file it was most of what appends wrote.
+    let write = options.clone().pragma("wal_autocheckpoint", "0").pragma("temp_store", "MEMORY");
+    let write = pool(1, write);
     let read = if single { write.clone() } else { pool(READERS, options.row_buffer_size(ROWS)) };
     let database = Database {
         at,

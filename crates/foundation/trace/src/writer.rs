@@ -43,6 +43,10 @@ const WARY: u32 = 16;
 const BEGIN_POSTGRES: &str = concat!("BEGIN; SELECT ", lock_postgres!());
 const BEGIN_SQLITE: &str = "BEGIN IMMEDIATE";
 
+/// Where SQLite keeps what a statement may have to take back. Outside of a transaction alone it can be changed.
+pub(crate) const UNDO_FROM_MEMORY: &str = "PRAGMA temp_store = MEMORY";
+const UNDO_FROM_FILE: &str = "PRAGMA temp_store = FILE";
+
 pub(crate) const LEASE: &str = "SELECT owner, token, held_until FROM heads WHERE run = $1";
 pub(crate) const TAKE: &str = "INSERT INTO heads (run, hash, owner, token, held_until) \
     VALUES ($1, $2, $3, $4, $5) ON CONFLICT (run) DO UPDATE SET owner = excluded.owner, \
@@ -581,6 +585,7 @@ impl Writer {
     }
 
     async fn maintain(&mut self, job: Job) -> Result<(), StoreError> {
+        self.undo_from(UNDO_FROM_FILE).await;
         let mut connection = match self.begin().await {
             Ok(connection) => connection,
             Err(error) => return Err(self.database.failed(&error)),
@@ -591,17 +596,37 @@ impl Writer {
         if let Some(wal) = &self.wal {
             wal.written(PAGE.unsigned_abs() as usize);
         }
-        self.end(connection, done).await.map_err(|failure| self.explain(failure))
+        let ended = self.end(connection, done).await.map_err(|failure| self.explain(failure));
+        self.undo_from(UNDO_FROM_MEMORY).await;
+        ended
+    }
+
+    /// Says where SQLite keeps what a statement may have to take back: that of rare ones may be much of a store.
+    async fn undo_from(&mut self, where_from: &'static str) {
+        if self.database.engine == Engine::Postgres || self.database.single {
+            return;
+        }
+        if self.connection.is_none() {
+            self.connection = self.database.write.acquire().await.ok();
+        }
+        if let Some(connection) = &mut self.connection
+            && let Err(error) = connection.script(where_from).await
+        {
+            tracing::debug!(%error, "what a statement may have to take back stays where it was kept");
+        }
     }
 
     /// Makes every view anew, in one transaction.
     async fn rebuild(&mut self) -> Result<(), StoreError> {
+        self.undo_from(UNDO_FROM_FILE).await;
         let mut connection = match self.begin().await {
             Ok(connection) => connection,
             Err(error) => return Err(self.database.failed(&error)),
         };
         let done = self.rebuild_in(&mut connection).await;
-        self.end(connection, done).await.map_err(|failure| self.explain(failure))
+        let ended = self.end(connection, done).await.map_err(|failure| self.explain(failure));
+        self.undo_from(UNDO_FROM_MEMORY).await;
+        ended
     }
 
     async fn rebuild_in(&self, connection: &mut Connection) -> Result<(), Failure> {
