@@ -47,10 +47,24 @@ unsafe impl GlobalAlloc for Counting {
 
 /// Runs `timed` without counting, which would cost as much as a small allocation itself and weigh on whoever makes more.
 pub(crate) fn uncounted<T>(timed: impl FnOnce() -> T) -> T {
-    IS_PAUSED.store(true, Relaxed);
-    let outcome = timed();
-    IS_PAUSED.store(false, Relaxed);
-    outcome
+    let _uncounted = Uncounted::begin();
+    timed()
+}
+
+/// Nothing is counted until it is dropped.
+pub(crate) struct Uncounted(());
+
+impl Uncounted {
+    pub(crate) fn begin() -> Self {
+        IS_PAUSED.store(true, Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Uncounted {
+    fn drop(&mut self) {
+        IS_PAUSED.store(false, Relaxed);
+    }
 }
 
 /// Returns how often memory was asked for.

@@ -13,7 +13,7 @@ use formwork_trace::{Options as StoreOptions, Trace};
 use tokio::{runtime::Handle, sync::mpsc};
 
 use crate::{
-    allocations,
+    allocations::{self, Uncounted},
     figure::{Figure, Limit, Report, Target},
     noise::Noise,
     null_store::NullStore,
@@ -81,10 +81,12 @@ async fn measure(
 
         bare.push(rate(spawn_and_queue(leaves, None).await?));
 
+        let sample = drive(&plan, Arc::new(NullStore::default()), Counts::Left).await?;
+        alone.push(rate(sample.seconds));
+
         // What is recorded for each leaf is counted here, and so this one is always run.
         let store = Arc::new(NullStore::default());
-        let sample = drive(&plan, Arc::clone(&store) as _).await?;
-        alone.push(rate(sample.seconds));
+        let sample = drive(&plan, Arc::clone(&store) as _, Counts::Taken).await?;
         bytes.push(sample.live_bytes / nodes(leaves) as f64);
         allocated.push(sample.allocations / leaves as f64);
         let events = store.events() as f64 - sample.created as f64;
@@ -92,14 +94,15 @@ async fn measure(
 
         if kept.contains(&Kept::Memory) {
             let trace = Trace::open("sqlite::memory:", StoreOptions::default()).await?;
-            memory.push(rate(drive(&plan, Arc::new(trace.clone())).await?.seconds));
+            let sample = drive(&plan, Arc::new(trace.clone()), Counts::Left).await?;
+            memory.push(rate(sample.seconds));
             trace.close().await;
         }
 
         if kept.contains(&Kept::File) {
             let url = format!("sqlite://{}", file("ours").display());
             let trace = Trace::open(&url, StoreOptions::default()).await?;
-            let sample = drive(&plan, Arc::new(trace.clone())).await?;
+            let sample = drive(&plan, Arc::new(trace.clone()), Counts::Left).await?;
             durable.push(rate(sample.seconds));
             created.push(sample.create_seconds * 1e3);
             let typical = typical_bytes(&trace).await?;
@@ -151,7 +154,14 @@ struct Sample {
     allocations: f64,
 }
 
-async fn drive(plan: &Plan, store: Arc<dyn Store>) -> Result<Sample> {
+/// Whether allocations are counted: counting weighs on whoever makes more of them, and is left where time is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counts {
+    Taken,
+    Left,
+}
+
+async fn drive(plan: &Plan, store: Arc<dyn Store>, counts: Counts) -> Result<Sample> {
     let natives = Natives::new().with(shape::NOTHING, async |_, _| Ok(Claim::default()));
     let executor = NativeExecutor::new(natives, |job| {
         Verdict::bare(job.check.name.clone(), true, String::new())
@@ -170,6 +180,7 @@ async fn drive(plan: &Plan, store: Arc<dyn Store>) -> Result<Sample> {
     let live_bytes = allocations::live_bytes() - before;
     let created = store.head().await?.0;
     let before = allocations::count();
+    let _uncounted = (counts == Counts::Left).then(Uncounted::begin);
     let began = Instant::now();
     let report = Box::pin(scheduler.run(run, &Signals::default())).await?;
     let seconds = began.elapsed().as_secs_f64();
@@ -270,6 +281,7 @@ async fn spawn_and_queue(leaves: usize, record: Option<(&raw::Sqlite, Record)>) 
         None => Vec::new(),
         Some(_) => (0..leaves).map(|_| TaskId::generate(&SystemClock, &SystemRng)).collect(),
     };
+    let _uncounted = Uncounted::begin();
     let mut tree = Bare::new(leaves);
     let first_leaf = tree.children.len() - leaves;
     let (sender, mut completions) = mpsc::channel(2 * WIDTH.get());
