@@ -11,4 +11,5 @@ mod runs; // Driven, broken off, and taken up again.
 mod stops; // What is to end while something begins, or comes whole.
 mod surroundings; // Commands around attempts, and the end of a run, where a process dies over them.
 mod waits; // Events from outside, and questions to people.
+mod wide; // Much at once.
 mod world; // A store, a clock, a scheduler.
