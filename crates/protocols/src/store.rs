@@ -82,6 +82,7 @@ pub struct Lease {
     pub owner: String,
     /// Grows with every owner; a write with an older one is refused.
     pub token: u64,
+    /// From when on another may take the run. Until one does, its owner writes on, and is given the lease anew by that.
     pub until: Timestamp,
 }
 
@@ -186,7 +187,7 @@ pub trait EventStore: Send + Sync {
     /// Cancel safe: a dropped future may still have recorded all of them, never some.
     ///
     /// # Errors
-    /// [`StoreError::NotOwner`] when the token is not that of the run's present lease. What a fact of the same run
+    /// [`StoreError::NotOwner`] when the token is not that of the run's newest lease, or that was given back. What a fact of the same run
     /// that was posted before failed of: later facts do not stand without it.
     async fn append(&self, batch: Append) -> Result<Vec<Recorded>, StoreError>;
 

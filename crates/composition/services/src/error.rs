@@ -357,6 +357,9 @@ impl Error {
                 "use the version of Formwork that wrote it, or a later one".to_owned()
             }
             Self::Checkpoint { .. } => "`formwork audit verify` tells what is wrong".to_owned(),
+            Self::Store(StoreError::NotOwner { owner, .. }) if owner == formwork_trace::NOBODY => {
+                "nobody works on it; `formwork runs resume` takes it up".to_owned()
+            }
             Self::Store(StoreError::NotOwner { .. }) => {
                 "another process works on it; wait until that ends, or one that died on another machine is waited for until its lease lapses, for a minute at the most".to_owned()
             }

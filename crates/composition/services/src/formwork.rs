@@ -16,7 +16,7 @@ use formwork_protocols::{
 use formwork_sandbox::{Environment, Launcher, Sandbox};
 use formwork_scheduler::{Natives, Signals};
 use formwork_secrets::Scrubber;
-use formwork_trace::{Look, Options, Trace};
+use formwork_trace::{LapseBy, Look, Options, Trace};
 use formwork_transport::InfoCache;
 use formwork_write_safety::{Root, Snapshots, Trash};
 use futures::{StreamExt as _, stream::BoxStream};
@@ -48,6 +48,7 @@ pub struct Builder {
     tools: Vec<Arc<dyn Tool>>,
     natives: Natives,
     clock: Arc<dyn Clock>,
+    lapse: LapseBy,
     rng: Arc<dyn Rng>,
     around: Vec<Wrap>,
     lease: Option<Span>,
@@ -80,6 +81,7 @@ impl Builder {
             tools: Vec::new(),
             natives: Natives::new(),
             clock: Arc::new(SystemClock),
+            lapse: LapseBy::default(),
             rng: Arc::new(SystemRng),
             around: Vec::new(),
             lease: None,
@@ -183,10 +185,10 @@ impl Builder {
         self
     }
 
-    /// Takes another clock and another source of chance.
+    /// Takes another clock and another source of chance. Leases lapse by this clock too, whatever a server says.
     #[must_use]
     pub fn time(mut self, clock: Arc<dyn Clock>, rng: Arc<dyn Rng>) -> Self {
-        self.clock = clock;
+        (self.clock, self.lapse) = (clock, LapseBy::Options);
         self.rng = rng;
         self
     }
@@ -286,6 +288,7 @@ impl Builder {
         let options = Options {
             scrub: Arc::clone(&scrub) as _,
             clock: Arc::clone(&self.clock),
+            lapse: self.lapse,
             ..Options::default()
         };
         let trace = match self.use_of {

@@ -86,7 +86,7 @@ fn of_the_system(cause: &std::io::Error) -> String {
 }
 
 /// What is said of a database that another connection holds.
-pub(crate) const LOCKED: &str = "it is locked by another process";
+pub const LOCKED: &str = "it is locked by another process";
 
 /// SQLITE_IOERR_SHMSIZE.
 const SHARED_MEMORY_SIZE: i64 = 4874;

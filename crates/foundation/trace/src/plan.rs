@@ -6,9 +6,9 @@ use std::{
 };
 
 use formwork_protocols::{
-    BlobHash, Event, Position, RunId, StoreError, Timestamp,
+    BlobHash, Event, Position, RunId, Span, StoreError, Timestamp,
     event::{GENESIS, Link},
-    store::Recorded,
+    store::{Lease, Recorded},
 };
 
 use crate::{
@@ -26,8 +26,8 @@ const KEYS: usize = 32;
 /// How many runs are remembered. More are at work at once on no machine that one process fills.
 const REMEMBERED: usize = 4096;
 
-/// Who is named where a lease lapsed or was given back.
-pub(crate) const NOBODY: &str = "nobody";
+/// Who is named as the owner of a run that was given back, or never taken.
+pub const NOBODY: &str = "nobody";
 
 /// What an append came to.
 pub(crate) type Answer = Result<Vec<Recorded>, StoreError>;
@@ -68,6 +68,8 @@ pub(crate) struct Memory {
     pub(crate) version: Option<i64>,
     pub(crate) top: u64,
     heads: HashMap<RunId, Head>,
+    /// The leases that this process gave last: their tokens, and for how long each was given.
+    spans: HashMap<RunId, (u64, Span)>,
     /// Kinds and principals, each kept once.
     words: HashMap<Box<str>, Arc<str>>,
 }
@@ -86,6 +88,19 @@ impl Memory {
             self.heads.clear();
         }
         self.heads.extend(heads);
+    }
+
+    /// Takes note of for how long this process gave a lease.
+    pub(crate) fn gave(&mut self, lease: &Lease, span: Span) {
+        if self.spans.len() >= REMEMBERED {
+            self.spans.clear();
+        }
+        self.spans.insert(lease.run, (lease.token, span));
+    }
+
+    /// Returns for how long this process gave the lease of that token, if it did.
+    pub(crate) fn span_of(&self, run: RunId, token: u64) -> Option<Span> {
+        self.spans.get(&run).filter(|(given, _)| *given == token).map(|(_, span)| *span)
     }
 
     /// Takes note of a lease that this process gave or took.
@@ -134,17 +149,27 @@ pub(crate) struct Plan {
     blobs: Vec<Arg>,
     blob_hashes: BTreeSet<BlobHash>,
     moved: BTreeSet<RunId>,
+    /// The runs whose owners write on although their leases have lapsed.
+    late: BTreeSet<RunId>,
     changes: Changes,
 }
 
+/// The time of a PostgreSQL, in microseconds.
+macro_rules! server_time {
+    () => {
+        "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::BIGINT"
+    };
+}
+pub(crate) use server_time;
+
 /// Writes the statement that reads the heads of `runs` runs; beside each the last position, and on
-/// SQLite the state that the database is in.
+/// SQLite the state that the database is in, on PostgreSQL the server's time.
 pub(crate) fn heads_of(engine: Engine, runs: usize) -> String {
     let (version, places): (_, Vec<_>) = match engine {
         Engine::Sqlite => {
             ("(SELECT data_version FROM pragma_data_version)", vec!["?".to_owned(); runs])
         }
-        Engine::Postgres => ("0::BIGINT", (1..=runs).map(|n| format!("${n}")).collect()),
+        Engine::Postgres => (server_time!(), (1..=runs).map(|n| format!("${n}")).collect()),
     };
     format!(
         "SELECT p.top, h.run, h.seq, h.hash, h.owner, h.token, h.held_until, {version} \
@@ -187,21 +212,26 @@ impl From<sqlx::Error> for Unread {
 }
 
 impl Plan {
-    /// Begins a plan with what the database says, and tells the state that the database is in.
+    /// Begins a plan with what the database says, and tells the state that the database is in. Where no time is given, it is the
+    /// server's.
     pub(crate) async fn load(
         connection: &mut Connection,
         appends: &[Prepared],
-        now: Timestamp,
+        now: Option<Timestamp>,
     ) -> Result<(Self, i64), Unread> {
         let engine = connection.engine();
-        let mut plan = Self { now, ..Self::default() };
+        let mut plan = Self { now: now.unwrap_or_default(), ..Self::default() };
         let mut version = 0;
         let runs: BTreeSet<RunId> = appends.iter().map(|append| append.run).collect();
         let mut ids: Vec<Arg> = runs.iter().map(|run| run.as_uuid().into()).collect();
         pad(&mut ids, 1);
         for row in connection.fetch(heads_of(engine, ids.len()), ids).await? {
             plan.top = read::unsigned(row.int(0)?).unwrap_or(0);
-            version = row.int(7)?;
+            match (engine, now) {
+                (Engine::Sqlite, _) => version = row.int(7)?,
+                (Engine::Postgres, None) => plan.now = Timestamp::from_micros(row.int(7)?),
+                (Engine::Postgres, Some(_)) => {}
+            }
             let Some(run) = row.maybe_id(1)? else { continue };
             let hash = read::hash(&row.bytes(3)?).ok_or_else(|| {
                 Unread::Damaged(format!("the head of run {run} has no whole hash"))
@@ -256,6 +286,9 @@ impl Plan {
         if let Err(refused) = may_write(append, &head.held, self.now) {
             return Ok(Err(refused));
         }
+        if append.token.is_some() && head.held.until <= self.now {
+            self.late.insert(append.run);
+        }
         for blob in &append.blobs {
             self.blob(blob);
         }
@@ -293,6 +326,27 @@ impl Plan {
             recorded.push(place);
         }
         Ok(Ok(recorded))
+    }
+
+    /// Tells whether somebody writes on whose lease has lapsed.
+    pub(crate) fn is_late(&self) -> bool {
+        !self.late.is_empty()
+    }
+
+    /// Gives those who write on their leases anew, from now, and returns them. A lease that another process gave is left as
+    /// it is: nobody here knows for how long that is meant.
+    pub(crate) fn renew_late(&mut self, memory: &Memory) -> Vec<Lease> {
+        let mut renewed = Vec::new();
+        for run in std::mem::take(&mut self.late) {
+            let Some(Head { held, .. }) = self.heads.get_mut(&run) else { continue };
+            let (Some(owner), Some(span)) = (&held.owner, memory.span_of(run, held.token)) else {
+                continue;
+            };
+            held.until = self.now.after(span);
+            let (owner, token, until) = ((**owner).to_owned(), held.token, held.until);
+            renewed.push(Lease { run, owner, token, until });
+        }
+        renewed
     }
 
     /// Tells whether each run gets at least one event.
@@ -346,18 +400,21 @@ impl Plan {
 }
 
 /// Checks the token of an append against the run's present lease. What somebody asks of a run needs none.
+///
+/// The token is the fence, and the time of a lease only says from when on another may take the run: until one does, whoever
+/// was held up for longer, on a machine that slept or whose clock was set, has missed nothing and writes on.
 fn may_write(append: &Prepared, held: &Held, now: Timestamp) -> Result<(), StoreError> {
-    let owner = held.owner_at(now);
     let asks =
         || !append.events.is_empty() && append.events.iter().all(|event| !event.body.needs_lease());
     let allowed = match append.token {
-        Some(token) => owner.is_some() && token == held.token,
-        None => owner.is_none() || asks(),
+        Some(token) => held.owner.is_some() && token == held.token,
+        None => held.owner_at(now).is_none() || asks(),
     };
     if allowed {
         return Ok(());
     }
-    Err(StoreError::NotOwner { run: append.run, owner: owner.unwrap_or(NOBODY).to_owned() })
+    let owner = held.owner.as_deref().unwrap_or(NOBODY).to_owned();
+    Err(StoreError::NotOwner { run: append.run, owner })
 }
 
 /// Repeats the last `width` arguments until their groups are a power of two, so that few

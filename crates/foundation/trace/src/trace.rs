@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use formwork_protocols::{
     Append, BlobHash, Clock, Event, EventStore, Live, NoSecrets, Position, RunId, Scrub, Span,
-    StoreError, SystemClock, TaskId, Views,
+    StoreError, SystemClock, TaskId, Timestamp, Views,
     event::Delta,
     store::{AttemptRow, Audit, CallRow, CheckRow, Lease, Recorded, RunRow, Selection, TaskRow},
 };
@@ -44,8 +44,10 @@ const WAITING: usize = 4096;
 pub struct Options {
     /// Takes secrets out of whatever is recorded or published.
     pub scrub: Arc<dyn Scrub>,
-    /// Tells when leases lapse.
+    /// Tells when leases lapse, where the store does not.
     pub clock: Arc<dyn Clock>,
+    /// Whose clock it is that counts for them.
+    pub lapse: LapseBy,
     /// How long a write waits for another process that holds the database, and an opening for a
     /// server that does not answer.
     pub wait: Span,
@@ -54,8 +56,24 @@ pub struct Options {
 impl Default for Options {
     /// Knows no secrets, reads the machine's clock and waits five seconds.
     fn default() -> Self {
-        Self { scrub: Arc::new(NoSecrets), clock: Arc::new(SystemClock), wait: Span::from_secs(5) }
+        Self {
+            scrub: Arc::new(NoSecrets),
+            clock: Arc::new(SystemClock),
+            lapse: LapseBy::default(),
+            wait: Span::from_secs(5),
+        }
     }
+}
+
+/// Whose clock tells when leases lapse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LapseBy {
+    /// That of the server, so that the machines that share it need not agree. Whoever shares a file is on one machine, and goes
+    /// by the clock of the options.
+    #[default]
+    Store,
+    /// That of the options, whatever the store: for who moves it by hand.
+    Options,
 }
 
 impl fmt::Debug for Options {
@@ -75,6 +93,8 @@ struct Inner {
     commands: mpsc::Sender<Command>,
     feed: Arc<Feed>,
     scrub: Arc<dyn Scrub>,
+    /// Tells when leases lapse; none where the server does.
+    clock: Option<Arc<dyn Clock>>,
     packer: Arc<Packer>,
     /// Whether anything was asked of the writer, and whether anything was posted.
     is_written: AtomicBool,
@@ -119,6 +139,8 @@ impl Trace {
         let (commands, queue) = mpsc::channel(WAITING);
         let has_wal = database.engine == Engine::Sqlite && !database.single;
         let wal = has_wal.then(|| Arc::new(Wal::default()));
+        let by_server = database.engine == Engine::Postgres && options.lapse == LapseBy::Store;
+        let clock = (!by_server).then(|| Arc::clone(&options.clock));
         let mut writer = JoinSet::new();
         writer.spawn(
             Writer {
@@ -126,6 +148,8 @@ impl Trace {
                 database: database.clone(),
                 feed: Arc::clone(&feed),
                 clock: options.clock,
+                by_server,
+                ahead: 0,
                 statements: Statements::default(),
                 connection: None,
                 memory: Memory::default(),
@@ -151,6 +175,7 @@ impl Trace {
             commands,
             feed,
             scrub: options.scrub,
+            clock,
             packer: Arc::default(),
             is_written: AtomicBool::new(false),
             is_posted: AtomicBool::new(false),
@@ -158,6 +183,20 @@ impl Trace {
             followers: Mutex::new(followers),
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Returns the time by which leases lapse.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the server cannot be asked.
+    pub async fn time(&self) -> Result<Timestamp, StoreError> {
+        if let Some(clock) = &self.inner.clock {
+            return Ok(clock.now());
+        }
+        let database = &self.inner.database;
+        let rows = database.fetch(crate::writer::TIME, vec![]).await?;
+        let row = rows.first().ok_or_else(|| database.corrupt("it tells no time"))?;
+        row.int(0).map(Timestamp::from_micros).map_err(|error| database.failed(&error))
     }
 
     /// Says whether a URL could name a store. Nothing is opened and nobody is asked.

@@ -54,6 +54,9 @@ pub(crate) const TAKE: &str = "INSERT INTO heads (run, hash, owner, token, held_
 pub(crate) const RELEASE: &str =
     "UPDATE heads SET owner = NULL, held_until = 0 WHERE run = $1 AND token = $2 AND owner = $3";
 
+/// Asks a PostgreSQL what time it is.
+pub(crate) const TIME: &str = concat!("SELECT ", plan::server_time!());
+
 pub(crate) const AT: &str = "SELECT hash FROM events WHERE run = $1 AND seq = $2";
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -97,6 +100,10 @@ pub(crate) struct Writer {
     pub(crate) database: Database,
     pub(crate) feed: Arc<Feed>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Whether the server tells when leases lapse, and how far it was ahead of the clock when it was last asked, in
+    /// microseconds.
+    pub(crate) by_server: bool,
+    pub(crate) ahead: i64,
     pub(crate) statements: Statements,
     /// Kept between commits; none before the first and after a failure.
     pub(crate) connection: Option<Connection>,
@@ -322,6 +329,27 @@ impl Writer {
         }
     }
 
+    /// Returns the time by which leases lapse, as far as is known without asking.
+    fn now(&self) -> Timestamp {
+        let own = self.clock.now().as_micros();
+        Timestamp::from_micros(own.saturating_add(self.ahead))
+    }
+
+    /// Asks for the time by which leases lapse.
+    async fn time(&mut self, connection: &mut Connection) -> Result<Timestamp, sqlx::Error> {
+        if self.by_server {
+            let rows = connection.fetch(TIME, vec![]).await?;
+            let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+            self.heard(Timestamp::from_micros(row.int(0)?));
+        }
+        Ok(self.now())
+    }
+
+    /// Takes note of what time it is at the server.
+    fn heard(&mut self, server: Timestamp) {
+        self.ahead = server.as_micros().saturating_sub(self.clock.now().as_micros());
+    }
+
     async fn begin(&mut self) -> Result<Connection, sqlx::Error> {
         let begin = match self.database.engine {
             Engine::Sqlite => BEGIN_SQLITE,
@@ -403,14 +431,14 @@ impl Writer {
             self.wary -= 1;
             return Ok(None);
         }
-        let Some(mut plan) = self.memory.plan(appends, self.clock.now()) else { return Ok(None) };
+        let Some(mut plan) = self.memory.plan(appends, self.now()) else { return Ok(None) };
         let answers = self.place(&mut plan, appends)?;
         // Whoever is refused is told by what the database says now.
         if answers.iter().any(Result::is_err) {
             return Ok(None);
         }
-        // A run that does not move is not compared with what the database says of it.
-        if !plan.all_move() {
+        // A run that does not move is not compared with what the database says of it, and a lease is not given anew by this.
+        if !plan.all_move() || plan.is_late() {
             return Ok(None);
         }
         let all = plan.rows();
@@ -490,15 +518,22 @@ impl Writer {
         connection: &mut Connection,
         appends: &[Prepared],
     ) -> Result<(Plan, Done, bool), Failure> {
-        let loaded = Plan::load(connection, appends, self.clock.now()).await;
+        let now = (!self.by_server).then(|| self.now());
+        let loaded = Plan::load(connection, appends, now).await;
         let (mut plan, version) = loaded.map_err(|error| match error {
             Unread::Database(error) => Failure::Database(error),
             Unread::Damaged(detail) => Failure::Store(self.database.corrupt(detail)),
         })?;
+        if self.by_server {
+            self.heard(plan.now);
+        }
         if self.memory.version != Some(version) {
             self.memory.forget();
         }
         let answers = self.place(&mut plan, appends)?;
+        for lease in plan.renew_late(&self.memory) {
+            take(connection, &lease).await?;
+        }
         let all = plan.rows();
         let rows = all.iter().map(Rows::len).sum();
         // On SQLite what is left of the transaction is one round trip, unless it is a long one.
@@ -519,8 +554,7 @@ impl Writer {
         span: Span,
         gone: Option<&str>,
     ) -> Result<Lease, StoreError> {
-        let now = self.clock.now();
-        self.with_lease(run, async |connection, held| {
+        self.with_lease(run, span, async |connection, held, now| {
             if let Some(owner) = held.owner_at(now).filter(|owner| Some(*owner) != gone) {
                 return Err(StoreError::NotOwner { run, owner: owner.to_owned() }.into());
             }
@@ -532,8 +566,7 @@ impl Writer {
     }
 
     async fn renew(&mut self, lease: Lease, span: Span) -> Result<Lease, StoreError> {
-        let now = self.clock.now();
-        self.with_lease(lease.run, async |connection, held| {
+        self.with_lease(lease.run, span, async |connection, held, now| {
             // A lease that lapsed and that nobody took since is still the newest one.
             if held.token != lease.token || held.owner.as_deref() != Some(lease.owner.as_str()) {
                 let owner = held.owner.as_deref().unwrap_or(NOBODY).to_owned();
@@ -549,15 +582,16 @@ impl Writer {
     async fn with_lease(
         &mut self,
         run: RunId,
-        act: impl AsyncFnOnce(&mut Connection, Held) -> Result<Lease, Failure>,
+        span: Span,
+        act: impl AsyncFnOnce(&mut Connection, Held, Timestamp) -> Result<Lease, Failure>,
     ) -> Result<Lease, StoreError> {
         let mut connection = match self.begin().await {
             Ok(connection) => connection,
             Err(error) => return Err(self.database.failed(&error)),
         };
-        let done = match held(&mut connection, run).await {
-            Ok(held) => act(&mut connection, held).await,
-            Err(error) => Err(error.into()),
+        let done = match (self.time(&mut connection).await, held(&mut connection, run).await) {
+            (Ok(now), Ok(held)) => act(&mut connection, held, now).await,
+            (Err(error), _) | (_, Err(error)) => Err(error.into()),
         };
         let ended = self.end(connection, done).await;
         let held = ended.as_ref().ok().map(|lease| Held {
@@ -566,6 +600,9 @@ impl Writer {
             until: lease.until,
         });
         self.memory.hold(run, held);
+        if let Ok(lease) = &ended {
+            self.memory.gave(lease, span);
+        }
         ended.map_err(|failure| self.explain(failure))
     }
 
@@ -725,6 +762,7 @@ pub(crate) fn statements(engine: Engine) -> Vec<String> {
             all.extend(whole.split("; ").map(str::to_owned));
         }
         Engine::Postgres => {
+            all.push(TIME.to_owned());
             all.extend(tables.clone().map(|table| table.insert_postgres()));
             all.push(all_of_postgres(&tables.collect::<Vec<_>>()));
             all.push(all_of_postgres(&[&BLOBS]));

@@ -87,7 +87,7 @@ impl Operation for GetStatus {
 
     async fn run(formwork: &Formwork, _: &Caller, params: StatusParams) -> Result<Status, Error> {
         let trace = formwork.trace();
-        let found = trace.status(formwork.now()).await?;
+        let found = trace.status(trace.time().await?).await?;
         let orphans = match params.orphans {
             true => Some(trace.orphans().await?.into()),
             false => None,
@@ -318,7 +318,9 @@ impl Operation for Archive {
         _: &Caller,
         params: ArchiveParams,
     ) -> Result<ArchivedRuns, Error> {
-        let (trace, now) = (formwork.trace(), formwork.now());
+        let trace = formwork.trace();
+        // Whoever works on a run does so by this time.
+        let now = trace.time().await?;
         let age = i64::try_from(params.older_than.as_micros()).unwrap_or(i64::MAX);
         let before = Timestamp::from_micros(now.as_micros().saturating_sub(age));
         let folder = params.folder.unwrap_or_else(|| formwork.state().join("archive"));

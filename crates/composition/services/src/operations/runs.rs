@@ -971,7 +971,7 @@ async fn left(
     let (Some(newest), Some(oldest)) = (running.first(), running.last()) else {
         return Ok(Vec::new());
     };
-    let now = formwork.inner.clock.now();
+    let now = formwork.trace().time().await?;
     let owners = formwork.trace().owners(*oldest..=*newest, now).await?;
     let state: &Path = &formwork.inner.state;
     let is_left = |run: &RunId| owners.get(run).is_none_or(|it| presence::is_gone(it, state));

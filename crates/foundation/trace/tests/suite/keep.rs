@@ -419,7 +419,7 @@ pub(crate) async fn a_checkpoint_in_the_middle_of_an_archived_run_still_holds(pl
 pub(crate) async fn nothing_leaves_or_is_pruned_that_somebody_works_on(place: &Place) {
     let folder = tempfile::tempdir().unwrap();
     let hands = Arc::new(Hands::default());
-    let options = Options { clock: Arc::clone(&hands) as Arc<dyn Clock>, ..Options::default() };
+    let options = by_hand(Arc::clone(&hands) as _);
     let trace = Trace::open(&place.url(), options).await.unwrap();
     let (held, last) = (run_at(1), run_at(2));
     lived(&trace, held, true).await;

@@ -2,10 +2,10 @@
 
 use super::*;
 
-pub(crate) async fn a_lapsed_owner_cannot_write(place: &Place) {
+pub(crate) async fn an_owner_writes_on_until_another_takes_the_run(place: &Place) {
     let clock = Arc::new(Hands::default());
     let open = async || {
-        let options = Options { clock: clock.clone(), ..Options::default() };
+        let options = by_hand(clock.clone());
         Trace::open(&place.url(), options).await.unwrap()
     };
     let (one, two) = (open().await, open().await);
@@ -23,15 +23,60 @@ pub(crate) async fn a_lapsed_owner_cannot_write(place: &Place) {
     assert_eq!(refused(two.append(with(Some(first.token + 1))).await), "one");
     assert_eq!(refused(two.acquire(run, "two", Span::from_secs(10)).await.map(|_| vec![])), "one");
 
+    // As after a sleep of the machine: nobody else was there, so nothing was missed.
     clock.forward(Span::from_secs(11));
-    assert_eq!(refused(one.append(with(Some(first.token))).await), "nobody");
+    one.append(with(Some(first.token))).await.unwrap();
+    // By that it is owned from now on, for as long as it was at first.
+    assert_eq!(refused(two.acquire(run, "two", Span::from_secs(10)).await.map(|_| vec![])), "one");
+    one.append(with(Some(first.token))).await.unwrap();
+
+    clock.forward(Span::from_secs(11));
     let second = two.acquire(run, "two", Span::from_secs(10)).await.unwrap();
     assert!(second.token > first.token);
     assert_eq!(refused(one.append(with(Some(first.token))).await), "two");
     assert_eq!(refused(one.renew(&first, Span::from_secs(10)).await.map(|_| vec![])), "two");
     two.append(with(Some(second.token))).await.unwrap();
+    // Nor does the first write once the second has let its own lapse.
+    clock.forward(Span::from_secs(11));
+    assert_eq!(refused(one.append(with(Some(first.token))).await), "two");
+    two.release(&second).await.unwrap();
+    assert_eq!(refused(two.append(with(Some(second.token))).await), "nobody");
 
-    assert_eq!(all(&one).await.len(), 3);
+    assert_eq!(all(&one).await.len(), 5);
+    one.close().await;
+    two.close().await;
+}
+
+/// Machines that share a server need not agree on the time; whoever shares a file is on one machine, and its clock counts.
+pub(crate) async fn a_clock_that_is_set_takes_no_run_from_its_owner(place: &Place) {
+    let clock = Arc::new(Hands::default());
+    let ahead = Options { clock: clock.clone(), ..Options::default() };
+    let (one, two) = (place.open().await, Trace::open(&place.url(), ahead).await.unwrap());
+    let run = run_at(1);
+    let lease = one.acquire(run, "one", Span::from_secs(60)).await.unwrap();
+    // A day past the end of it, by the clock of who wants it.
+    clock.forward(Span::from_micros(lease.until.as_micros().unsigned_abs()));
+    clock.forward(Span::from_secs(24 * 60 * 60));
+
+    let now = two.time().await.unwrap();
+    let owners = two.owners(run..=run, now).await.unwrap();
+    let taken = two.acquire(run, "two", Span::from_secs(60)).await;
+
+    match place {
+        Place::Sqlite(_) => assert!(taken.is_ok() && owners.is_empty(), "{taken:?}"),
+        Place::Postgres(_) => {
+            assert_eq!(owners, BTreeMap::from([(run, "one".to_owned())]));
+            assert_eq!(taken.unwrap_err().to_string(), format!("run {run} is owned by one"));
+            // Nor is it given for a day more to whoever's clock is ahead.
+            one.release(&lease).await.unwrap();
+            let lease = two.acquire(run, "two", Span::from_secs(60)).await.unwrap();
+            assert!(lease.until.since(now) < Span::from_secs(60 * 60), "{lease:?}");
+            let token = Some(lease.token);
+            two.append(Append { token, ..of(run, vec![note("a.b", json!({}))]) }).await.unwrap();
+            let renewed = two.renew(&lease, Span::from_secs(60)).await.unwrap();
+            assert!(renewed.until.since(now) < Span::from_secs(60 * 60), "{renewed:?}");
+        }
+    }
     one.close().await;
     two.close().await;
 }
@@ -60,7 +105,7 @@ pub(crate) async fn only_one_of_many_gets_the_lease(place: &Place) {
 
 pub(crate) async fn a_lease_is_renewed_and_given_back(place: &Place) {
     let clock = Arc::new(Hands::default());
-    let options = Options { clock: clock.clone(), ..Options::default() };
+    let options = by_hand(clock.clone());
     let trace = Trace::open(&place.url(), options).await.unwrap();
     let run = run_at(1);
     let first = trace.acquire(run, "one", Span::from_secs(10)).await.unwrap();

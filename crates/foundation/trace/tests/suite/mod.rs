@@ -24,7 +24,7 @@ use formwork_protocols::{
     store::{AuditFault, Selection},
 };
 use formwork_testkit::postgres::{Database, Postgres};
-use formwork_trace::{Options, Trace};
+use formwork_trace::{LapseBy, Options, Trace};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
@@ -64,8 +64,9 @@ pub(crate) use {
         what_comes_in_is_seen_by_those_who_watch,
     },
     leases::{
-        a_lapsed_owner_cannot_write, a_lease_is_renewed_and_given_back,
-        a_lease_is_taken_over_from_the_named_owner_alone, only_one_of_many_gets_the_lease,
+        a_clock_that_is_set_takes_no_run_from_its_owner, a_lease_is_renewed_and_given_back,
+        a_lease_is_taken_over_from_the_named_owner_alone,
+        an_owner_writes_on_until_another_takes_the_run, only_one_of_many_gets_the_lease,
     },
     log::{
         a_cursor_goes_on_past_what_it_does_not_look_for,
@@ -115,4 +116,6 @@ pub(crate) use {
     },
 };
 
-use support::{Hands, Hide, Story, all, bytes, event, note, of, run_at, sound, story, task_at};
+use support::{
+    Hands, Hide, Story, all, by_hand, bytes, event, note, of, run_at, sound, story, task_at,
+};

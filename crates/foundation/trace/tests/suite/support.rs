@@ -2,6 +2,11 @@
 
 use super::*;
 
+/// Returns the options of a store whose leases lapse by a clock of the test's.
+pub(super) fn by_hand(clock: Arc<dyn Clock>) -> Options {
+    Options { clock, lapse: LapseBy::Options, ..Options::default() }
+}
+
 /// Where a test's store is. It goes with the value.
 pub(crate) enum Place {
     Sqlite(tempfile::TempDir),

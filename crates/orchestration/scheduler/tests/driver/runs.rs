@@ -11,7 +11,8 @@ use std::{
 
 use formwork_protocols::{
     Ask, CallId, Cancel, Claim, Clock as _, Ending, EventBody, HoldId, NewEvent, OutcomeCode,
-    Principal, RunId, RunState, Span, Store, SystemClock, SystemRng, Timestamp, Usage, Usd,
+    Principal, RunId, RunState, Span, Store, StoreError, SystemClock, SystemRng, Timestamp, Usage,
+    Usd,
     event::{BudgetReserved, RunRequested},
     store::Append,
 };
@@ -27,6 +28,7 @@ on_both! {
     a_failed_exit_check_reaches_the_next_attempt_as_evidence,
     a_paused_run_goes_on_in_the_same_attempt,
     a_live_run_is_not_taken_over_and_a_dead_one_goes_on_once_its_lease_has_lapsed,
+    a_run_whose_lease_has_lapsed_goes_on_unless_another_took_it,
     a_reservation_of_a_dead_process_counts_as_spent_in_full,
     two_children_under_a_budget_for_one_spend_no_more_than_it,
     a_task_whose_time_is_over_is_told_to_stop_and_escalates,
@@ -197,6 +199,38 @@ async fn a_live_run_is_not_taken_over_and_a_dead_one_goes_on_once_its_lease_has_
     assert_eq!(report.outcome.code, OutcomeCode::Completed);
     assert!(report.outcome.elapsed.as_millis() < 10_000, "a dead time is not counted");
     assert_eq!(world.store.audit(run).await.unwrap().faults, []);
+}
+
+async fn a_run_whose_lease_has_lapsed_goes_on_unless_another_took_it(world: World) {
+    for is_taken in [false, true] {
+        let (store, clock) = (Arc::clone(&world.store), Arc::clone(&world.clock));
+        let natives = Natives::new().with("only", move |job: AttemptJob, _: Cancel| {
+            let (store, clock) = (Arc::clone(&store), Arc::clone(&clock));
+            async move {
+                // The machine sleeps, or its clock is set.
+                clock.forward(60);
+                if is_taken {
+                    store.acquire(job.run, "another", Span::from_secs(30)).await.unwrap();
+                }
+                Ok(Claim::default())
+            }
+        });
+        let scheduler = world.scheduler(natives.clone(), pass);
+        let new = scheduler.create(&plan(ONE, &natives), setup()).await.unwrap();
+        let run = new.id();
+
+        let report = scheduler.run(new, &Signals::default()).await;
+
+        match report {
+            Ok(report) => assert!(!is_taken && report.outcome.code == OutcomeCode::Completed),
+            Err(Error::Store { source: StoreError::NotOwner { owner, .. }, .. }) => {
+                assert!(is_taken && owner == "another", "{owner}");
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+        let ended = world.kinds(run).await.iter().any(|kind| kind == "attempt.ended");
+        assert_eq!(ended, !is_taken);
+    }
 }
 
 async fn a_reservation_of_a_dead_process_counts_as_spent_in_full(world: World) {

@@ -17,7 +17,7 @@ use formwork_scheduler::{
     workflow::{Known, Plan},
 };
 use formwork_testkit::postgres::{Database, Postgres};
-use formwork_trace::{Options, Trace};
+use formwork_trace::{LapseBy, Options, Trace};
 use serde_json::Map;
 
 /// Makes a test of each scenario, once per store.
@@ -82,7 +82,8 @@ impl World {
 
     async fn open(url: &str, database: Option<Database<'static>>) -> Self {
         let clock = Arc::new(HandClock::default());
-        let options = Options { clock: Arc::clone(&clock) as _, ..Options::default() };
+        let (time, lapse) = (Arc::clone(&clock) as _, LapseBy::Options);
+        let options = Options { clock: time, lapse, ..Options::default() };
         let store = Trace::open(url, options).await.unwrap();
         Self { store: Arc::new(store), clock, _database: database }
     }
