@@ -11,12 +11,12 @@ pub(crate) mod sight; // What there is to look at.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Append, Blob, Cancel, EventBody, OutcomeCode, PermissionMode, Position,
+    Append, Blob, Cancel, EventBody, OutcomeCode, PermissionMode, Position, StoreError,
     check::{
         CheckKind, CheckSpec, CheckStep, CommandCheck, Expect, Fix, NativeCheck, Phase,
         PlantedFailure, StepKind, Verdict,
@@ -40,12 +40,22 @@ const BROKEN_OFF: &str = "it was broken off when it was applied before, and what
 impl Workshop {
     /// Decides on a check. Whatever keeps it from being made is its verdict: what the work did is for the work to mend,
     /// and all else nobody can.
-    pub(crate) async fn decided(&self, job: &CheckJob, cancel: &Cancel) -> Verdict {
-        let decided = Box::pin(self.decide(job, cancel)).await;
-        decided.unwrap_or_else(|error| {
-            let not_run = error.code() != OutcomeCode::Refused;
-            Verdict { not_run, ..Verdict::bare(&*job.check.name, false, chain(&error)) }
-        })
+    ///
+    /// # Errors
+    /// What the log could not do, which is no matter of the check.
+    pub(crate) async fn decided(
+        &self,
+        job: &CheckJob,
+        cancel: &Cancel,
+    ) -> Result<Verdict, StoreError> {
+        match Box::pin(self.decide(job, cancel)).await {
+            Ok(verdict) => Ok(verdict),
+            Err(error) => {
+                let error = error.beside_the_log()?;
+                let not_run = error.code() != OutcomeCode::Refused;
+                Ok(Verdict { not_run, ..Verdict::bare(&*job.check.name, false, chain(&error)) })
+            }
+        }
     }
 
     async fn decide(&self, job: &CheckJob, cancel: &Cancel) -> Result<Verdict, Error> {
@@ -154,7 +164,7 @@ impl Workshop {
                 let whose = self.of_task((job.run, job.task), &job.spec)?;
                 let bounds = self.bounds(&self.program_rules(&job.spec)?, whose).await?;
                 let verifier = self.verifier(self.root.path(), bounds.protection);
-                let since = Since { workshop: self, job };
+                let since = Since { workshop: self, job, failed: Mutex::default() };
                 let ground = Ground { baseline: &began.checked, changes: &since };
                 let checking = Box::pin(verifier.check(&job.check, ground, cancel));
                 // The others only look.
@@ -164,6 +174,9 @@ impl Workshop {
                     }
                     _ => checking.await,
                 };
+                if let Some(error) = since.log_failed() {
+                    return Err(error.into());
+                }
                 self.kept(job, checked).await
             }
         }
@@ -348,18 +361,35 @@ fn step(what: StepKind, verdict: &Verdict) -> CheckStep {
 struct Since<'a> {
     workshop: &'a Workshop,
     job: &'a CheckJob,
+    /// What the log could not do meanwhile, which a check could tell in words alone.
+    failed: Mutex<Option<StoreError>>,
+}
+
+impl Since<'_> {
+    fn log_failed(&self) -> Option<StoreError> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn told<T>(&self, found: Result<T, Error>) -> Result<T, String> {
+        found.map_err(|error| {
+            let told = chain(&error);
+            if let Err(failed) = error.beside_the_log() {
+                *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(failed);
+            }
+            told
+        })
+    }
 }
 
 #[async_trait]
 impl Changes for Since<'_> {
     async fn since_entry(&self) -> Result<Vec<FileChange>, String> {
-        let Self { workshop, job } = self;
-        let changes = workshop.baselines.changes(job.run, job.task, &job.spec, job.token).await;
-        changes.map_err(|error| chain(&error))
+        let Self { workshop, job, .. } = self;
+        self.told(workshop.baselines.changes(job.run, job.task, &job.spec, job.token).await)
     }
 
     async fn calls(&self) -> Result<BTreeMap<String, u64>, String> {
-        let Self { workshop, job } = self;
-        workshop.calls(job).await.map_err(|error| chain(&error))
+        let Self { workshop, job, .. } = self;
+        self.told(workshop.calls(job).await)
     }
 }

@@ -273,6 +273,18 @@ impl Error {
         }
     }
 
+    /// Passes on what lies in anything but the log.
+    ///
+    /// # Errors
+    /// What the log could not do, where that is what this came of: nobody knows then how much of it is recorded.
+    pub(crate) fn beside_the_log(self) -> Result<Self, StoreError> {
+        match self {
+            Self::Store(error)
+            | Self::Session(formwork_session::Error::Store { source: error, .. }) => Err(error),
+            error => Ok(error),
+        }
+    }
+
     /// Says what the reader can do about it, where something can be said.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
@@ -370,15 +382,24 @@ impl Error {
             Self::Store(StoreError::Corrupt { .. }) => {
                 "`formwork db verify` tells what is damaged; put the newest copy in its place, or name another with --database-url".to_owned()
             }
-            Self::Store(StoreError::Open { at, .. } | StoreError::Unavailable { at, .. })
-                if at.starts_with("postgres:") =>
-            {
+            Self::Store(StoreError::Open { at, .. }) if at.starts_with("postgres:") => {
                 "check that the server runs, and the address, the user and the password of database_url".to_owned()
+            }
+            Self::Store(StoreError::Unavailable { at, .. }) if at.starts_with("postgres:") => {
+                "check that the server runs and is reached; a run that stopped by this is taken up by `formwork runs resume`".to_owned()
+            }
+            Self::Store(StoreError::Unavailable { reason, .. })
+                if reason == formwork_trace::LOCKED =>
+            {
+                "wait until that is done, such as a copy or an archive; a run that stopped by this is taken up by `formwork runs resume`".to_owned()
             }
             Self::Store(StoreError::Open { reason, .. } | StoreError::Unavailable { reason, .. })
                 if reason.starts_with("no more ") =>
             {
                 "raise the limit (`ulimit -n` for files, `ulimit -u` for threads), or end other programs".to_owned()
+            }
+            Self::Store(StoreError::Unavailable { .. }) => {
+                "check the disk and the rights of the file, or name another with --database-url; a run that stopped by this is taken up by `formwork runs resume`".to_owned()
             }
             Self::Store(_) => "check the disk and the rights of the file, or name another with --database-url".to_owned(),
             _ => return None,

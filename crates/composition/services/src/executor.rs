@@ -18,8 +18,8 @@ use formwork_policy::Grants;
 use formwork_protocols::{
     AgentName, Approver, Body, CallId, Cancel, Claim, Clock, Escalation, EventBody, Model,
     PermissionMode, Position, Principal, ProviderFault, Rng, RunId, RunOutcome, Scrub, SessionId,
-    Span, Store, StuckPattern, TaskId, TaskSpec, TaskState, Tool, ToolClass, ToolName, ToolSpec,
-    Toolbox,
+    Span, Store, StoreError, StuckPattern, TaskId, TaskSpec, TaskState, Tool, ToolClass, ToolName,
+    ToolSpec, Toolbox,
     check::{Phase, Verdict},
     model::ToolCalls,
     store::Selection,
@@ -940,12 +940,12 @@ impl Workshop {
 
 #[async_trait]
 impl Executor for Workshop {
-    async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> AttemptEnd {
+    async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> Result<AttemptEnd, StoreError> {
         let within = (job.run, job.task, job.token);
         match Box::pin(self.own_place(within, &job.spec)).await {
             Ok(Some(own)) => return Box::pin(own.attempt(job, cancel)).await,
             Ok(None) => {}
-            Err(error) => return broken(&error),
+            Err(error) => return broken(error),
         }
         self.look().await;
         let entered = async {
@@ -967,36 +967,34 @@ impl Executor for Workshop {
             (Ok(()), Body::Call(call)) => Box::pin(self.by_hand(&job, call, cancel)).await,
             (Ok(()), body) => Err(Error::Body { body: body.as_str() }),
         };
-        self.judged(done.unwrap_or_else(|error| broken(&error))).await
+        Ok(self.judged(done.or_else(broken)?).await)
     }
 
-    async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict {
+    async fn check(&self, job: CheckJob, cancel: &Cancel) -> Result<Verdict, StoreError> {
         let within = (job.run, job.task, job.token);
         // What comes before its work, and what follows once that is merged, has the run's workspace.
         if matches!(job.phase, Phase::Exit | Phase::Retry) {
             match Box::pin(self.own_place(within, &job.spec)).await {
                 Ok(Some(own)) => return Box::pin(own.check(job, cancel)).await,
                 Ok(None) => {}
-                Err(error) => {
-                    return Verdict::bare(&*job.check.name, false, crate::error::chain(&error));
-                }
+                Err(error) => return unmade(&job, error),
             }
         }
         self.look().await;
         // Who takes a run up may have checks alone left to make.
         if let Err(error) = self.settle(job.run, job.token).await {
-            return Verdict::bare(&*job.check.name, false, crate::error::chain(&error));
+            return unmade(&job, error);
         }
-        let verdict = self.decided(&job, cancel).await;
+        let verdict = self.decided(&job, cancel).await?;
         // A command that is run as a check, or that mends one, writes as well as any other.
         let planted = match self.planted().await {
             None => self.shaped().await,
             planted => planted,
         };
-        match planted {
+        Ok(match planted {
             Some(reason) => Verdict { passed: false, reason, ..verdict },
             None => verdict,
-        }
+        })
     }
 
     fn leave(&self, session: SessionId, task: TaskState, reason: &str) -> Option<LastWords> {
@@ -1010,10 +1008,10 @@ impl Executor for Workshop {
         Some(LastWords { events, blobs })
     }
 
-    async fn ending(&self, outcome: RunOutcome, token: u64) -> RunOutcome {
+    async fn ending(&self, outcome: RunOutcome, token: u64) -> Result<RunOutcome, StoreError> {
         match &self.ending {
             Some(ending) => Box::pin(ending.of(outcome, token)).await,
-            None => outcome,
+            None => Ok(outcome),
         }
     }
 
@@ -1039,18 +1037,18 @@ pub(crate) struct Replayed {
 
 #[async_trait]
 impl Executor for Replayed {
-    async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> AttemptEnd {
+    async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> Result<AttemptEnd, StoreError> {
         let path = path(&job);
         let playing = async {
             let ended = |done: Result<AttemptEnd, Error>| {
-                self.tape.judged(&path, done.unwrap_or_else(|error| broken(&error)))
+                done.or_else(broken).map(|end| self.tape.judged(&path, end))
             };
             let end = match &job.spec.body {
                 Body::Agent { agent, prompt } => {
                     ended(self.workshop.converse(&job, agent, prompt, cancel).await)
                 }
                 Body::Graph(graph) => ended(self.workshop.graph(&job, graph, cancel).await),
-                _ => self.tape.attempt(&path, cancel).await,
+                _ => Ok(self.tape.attempt(&path, cancel).await),
             };
             self.tape.attempted(&path, cancel).await;
             end
@@ -1058,17 +1056,17 @@ impl Executor for Replayed {
         Box::pin(self.tape.playing.follow(&path, cancel, playing)).await
     }
 
-    async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict {
+    async fn check(&self, job: CheckJob, cancel: &Cancel) -> Result<Verdict, StoreError> {
         // By its names, for some tasks are made while the run goes on.
         let path = job.path.to_string();
         let playing = self.tape.check(&path, (job.phase, job.index), cancel);
-        self.tape.playing.follow(&path, cancel, playing).await.unwrap_or_else(|| {
+        Ok(self.tape.playing.follow(&path, cancel, playing).await.unwrap_or_else(|| {
             Verdict::bare(
                 job.check.name.clone(),
                 false,
                 "the record ends before this check".to_owned(),
             )
-        })
+        }))
     }
 
     fn idle(&self, under_way: usize) {
@@ -1099,14 +1097,27 @@ fn shown(value: &mut Value) {
 }
 
 /// Says why an attempt could not be made.
-fn broken(error: &Error) -> AttemptEnd {
-    let detail = crate::error::chain(error);
-    failed(match error {
+///
+/// # Errors
+/// What the log could not do: what was begun may have taken effect without a word of it.
+fn broken(error: Error) -> Result<AttemptEnd, StoreError> {
+    let error = error.beside_the_log()?;
+    let detail = crate::error::chain(&error);
+    Ok(failed(match error {
         Error::Model { .. } | Error::Transport { .. } => Escalation::ProviderFailed { detail },
         // It would be the same prompt at every attempt.
         Error::Prompt { .. } => Escalation::CannotBegin { detail },
         _ => Escalation::BodyFailed { detail },
-    })
+    }))
+}
+
+/// Says why a check could not be begun.
+///
+/// # Errors
+/// What the log could not do.
+fn unmade(job: &CheckJob, error: Error) -> Result<Verdict, StoreError> {
+    let error = error.beside_the_log()?;
+    Ok(Verdict::bare(&*job.check.name, false, crate::error::chain(&error)))
 }
 
 /// Says that a body gave up without a conversation to go on in.

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use formwork_protocols::{
     AttemptId, Blob, Cancel, Claim, Escalation, Ledger, NewEvent, RunId, RunOutcome, SessionId,
-    TaskId, TaskSpec, TaskState,
+    StoreError, TaskId, TaskSpec, TaskState,
     check::{CheckSpec, Phase, Verdict},
     tool::TaskControl,
 };
@@ -121,18 +121,28 @@ pub struct LastWords {
 }
 
 /// Carries out attempts and checks. Calls overlap, up to the width of the run.
+///
+/// What cannot be recorded has no end. An attempt whose conversation has lost its log may have made an effect that no log tells
+/// of: to fail it would have it made again. So the log's error is no end of an attempt and no verdict of a check: the run
+/// stops there, what was begun stands open in the log, and whoever takes the run up judges it as after a crash.
 #[async_trait]
 pub trait Executor: Send + Sync {
     /// Makes one attempt at a body that is no tree.
     ///
     /// When `cancel` is raised it returns soon; a future that does not is dropped after a short grace.
-    async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> AttemptEnd;
+    ///
+    /// # Errors
+    /// What the log could not do.
+    async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> Result<AttemptEnd, StoreError>;
 
     /// Runs one check. A check that cannot run is one that failed, and its verdict says why.
     ///
     /// When `cancel` is raised it returns soon, as an attempt does; but one that merges is waited for once it writes, and
     /// what it then says counts.
-    async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict;
+    ///
+    /// # Errors
+    /// What the log could not do.
+    async fn check(&self, job: CheckJob, cancel: &Cancel) -> Result<Verdict, StoreError>;
 
     /// Takes leave of a conversation that nobody goes on with, and returns the last facts of it, to be
     /// recorded with the reason why. Nothing is returned of one that it does not know.
@@ -145,8 +155,11 @@ pub trait Executor: Send + Sync {
     ///
     /// Whoever takes up a run whose process died over this does it again, so that what was done before is to be found.
     /// `token` is of the run's lease. A dropped future leaves it half done.
-    async fn ending(&self, outcome: RunOutcome, _token: u64) -> RunOutcome {
-        outcome
+    ///
+    /// # Errors
+    /// What the log could not do: the run has not ended then.
+    async fn ending(&self, outcome: RunOutcome, _token: u64) -> Result<RunOutcome, StoreError> {
+        Ok(outcome)
     }
 
     /// Hears that nothing is left to decide before something of what is under way ends or asks for something, somebody outside

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use async_trait::async_trait;
-use formwork_protocols::{Body, Cancel, Claim, Escalation, check::Verdict};
+use formwork_protocols::{Body, Cancel, Claim, Escalation, StoreError, check::Verdict};
 use futures::future::BoxFuture;
 
 use crate::executor::{AttemptEnd, AttemptJob, CheckJob, Executor};
@@ -128,11 +128,11 @@ impl fmt::Debug for NativeExecutor {
 
 #[async_trait]
 impl Executor for NativeExecutor {
-    async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> AttemptEnd {
-        self.natives.attempt(job, cancel).await
+    async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> Result<AttemptEnd, StoreError> {
+        Ok(self.natives.attempt(job, cancel).await)
     }
 
-    async fn check(&self, job: CheckJob, _: &Cancel) -> Verdict {
-        (self.check)(&job)
+    async fn check(&self, job: CheckJob, _: &Cancel) -> Result<Verdict, StoreError> {
+        Ok((self.check)(&job))
     }
 }

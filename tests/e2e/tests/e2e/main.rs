@@ -9,6 +9,7 @@ mod watched; // A log that tells what reaches it together.
 mod answers;
 mod apart; // Tasks that work in a workspace of their own.
 mod approvals; // What a model says, in the bytes of a real server.
+mod away; // A log that cannot be written for a moment.
 mod world; // A workspace, a provider and the real program.
 
 mod bounds; // What programs may write.

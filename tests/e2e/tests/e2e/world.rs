@@ -79,6 +79,11 @@ impl World {
         self
     }
 
+    /// Returns where the log is kept, where it is in no file.
+    pub(crate) fn database(&self) -> Option<&str> {
+        self.database.as_deref()
+    }
+
     /// Writes an agent that thinks with the model of `provider` and may use every tool.
     pub(crate) fn agent(&self, name: &str, provider: &str) {
         let folder = ".formwork/agents";

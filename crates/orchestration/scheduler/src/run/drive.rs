@@ -10,7 +10,7 @@ use std::{
 
 use formwork_protocols::{
     Append, Blob, Cancel, EventBody, Ledger as _, NewEvent, Position, Principal, RunId, RunOutcome,
-    Span, TaskId, TaskState, Timestamp, Usage,
+    Span, StoreError, TaskId, TaskState, Timestamp, Usage,
     budget::Crossing,
     check::Phase,
     event::{BudgetExhausted, BudgetSettled, RunFinished, RunResumed, RunStarted},
@@ -103,6 +103,8 @@ pub(super) struct Drive {
     /// The end of the log, as far as this process knows it.
     pub(super) head: Position,
     pub(super) end: Option<End>,
+    /// What the log could not do for something that was under way, and that has no end by that.
+    pub(super) lost: Option<StoreError>,
     pub(super) is_aborting: bool,
     pub(super) was_paused: bool,
     pub(super) is_pausing: bool,
@@ -157,6 +159,7 @@ impl Drive {
             heeded: folded.last,
             head: folded.last,
             end: None,
+            lost: None,
             is_aborting: folded.is_abort_asked,
             was_paused: folded.is_paused,
             is_pausing: false,
@@ -332,6 +335,10 @@ impl Drive {
             // The last, so that whoever hears it knows that there was nothing else.
             () = poll_fn(|_| { executor.idle(under_way); Poll::Pending }), if !is_due => {}
         }
+        // Nothing of this step is recorded: what it would begin is not begun any more.
+        if let Some(source) = self.lost.take() {
+            return Err(Error::Store { run: self.run, source });
+        }
         // A busy run never gets to its sleep, so what is due is looked at after every step.
         self.time_out();
         self.ring();
@@ -454,7 +461,9 @@ impl Drive {
         loop {
             tokio::select! {
                 biased;
-                outcome = &mut ending => return Ok(outcome),
+                outcome = &mut ending => {
+                    return outcome.map_err(|source| Error::Store { run: self.run, source });
+                }
                 () = sleep_until(self.renewal) => self.renew().await?,
             }
         }

@@ -3,7 +3,7 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use formwork_protocols::{
-    Cancel, Escalation, EventBody, FailureClass, TaskId, TaskOutcome, TaskState,
+    Cancel, Escalation, EventBody, FailureClass, StoreError, TaskId, TaskOutcome, TaskState,
     check::{CheckKind, Evidence, Phase, StepKind, Verdict},
     event::{AttemptEnded, CheckFinished},
     overseer::{Decided, Escalated},
@@ -36,9 +36,22 @@ pub(super) enum Effect {
 
 /// Work that came back.
 pub(super) enum Done {
-    Attempt { task: TaskIndex, end: AttemptEnd },
-    Check { task: TaskIndex, phase: Phase, index: u32, verdict: Option<Box<Verdict>> },
-    Overseen { task: TaskIndex, decided: Result<Decided, String> },
+    Attempt {
+        task: TaskIndex,
+        end: AttemptEnd,
+    },
+    Check {
+        task: TaskIndex,
+        phase: Phase,
+        index: u32,
+        verdict: Option<Box<Verdict>>,
+    },
+    /// What has no end, since the log could not be reached.
+    Lost(StoreError),
+    Overseen {
+        task: TaskIndex,
+        decided: Result<Decided, String>,
+    },
 }
 
 impl Drive {
@@ -67,11 +80,11 @@ impl Drive {
                             end = work => end.unwrap_or_else(|_| {
                                 let detail = "it panicked".to_owned();
                                 let why = Escalation::BodyFailed { detail };
-                                AttemptEnd::Failed { why, session: None, files_changed: 0 }
+                                Ok(AttemptEnd::Failed { why, session: None, files_changed: 0 })
                             }),
-                            () = grace(&cancel), if is_timed => AttemptEnd::Interrupted { session: None },
+                            () = grace(&cancel), if is_timed => Ok(AttemptEnd::Interrupted { session: None }),
                         };
-                        Done::Attempt { task, end }
+                        end.map_or_else(Done::Lost, |end| Done::Attempt { task, end })
                     });
                 }
                 Effect::Check(task, job) => {
@@ -86,15 +99,17 @@ impl Drive {
                         let work = AssertUnwindSafe(executor.check(*job, &cancel)).catch_unwind();
                         let verdict = tokio::select! {
                             biased;
-                            verdict = work => Some(verdict.unwrap_or_else(|_| {
-                                failed_verdict(name, "the check itself panicked")
-                            })),
-                            () = grace(&cancel), if is_timed && !merges => None,
+                            verdict = work => verdict
+                                .unwrap_or_else(|_| Ok(failed_verdict(name, "the check itself panicked")))
+                                .map(Some),
+                            () = grace(&cancel), if is_timed && !merges => Ok(None),
                         };
                         // A verdict of work that was told to stop may be about the stop.
                         let counts = |it: &Verdict| !cancel.is_cancelled() || (merges && it.passed);
-                        let verdict = verdict.filter(counts).map(Box::new);
-                        Done::Check { task, phase, index, verdict }
+                        let verdict = verdict.map(|it| it.filter(counts).map(Box::new));
+                        verdict.map_or_else(Done::Lost, |verdict| {
+                            Done::Check { task, phase, index, verdict }
+                        })
                     });
                 }
             }
@@ -119,6 +134,7 @@ impl Drive {
                 self.attempt_done(task, end);
             }
             Done::Overseen { task, decided } => self.overseen(task, decided),
+            Done::Lost(error) => self.lost = Some(error),
             Done::Check { task, verdict: None, .. } => {
                 self.cancels.remove(&task);
                 self.decide_late(Input::Interrupted { task });

@@ -1,7 +1,7 @@
 //! Control flow: what runs, in which order, and what becomes of it, on both stores.
 
 use formwork_protocols::{
-    Cancel, Claim, OutcomeCode,
+    Cancel, Claim, OutcomeCode, StoreError,
     check::{CheckKind, Phase, Verdict},
 };
 use formwork_scheduler::{AttemptEnd, AttemptJob, CheckJob, Executor, Natives, Scheduler, Signals};
@@ -375,14 +375,14 @@ struct Prints(std::sync::atomic::AtomicU32);
 
 #[async_trait::async_trait]
 impl Executor for Prints {
-    async fn attempt(&self, _: AttemptJob, _: &Cancel) -> AttemptEnd {
+    async fn attempt(&self, _: AttemptJob, _: &Cancel) -> Result<AttemptEnd, StoreError> {
         self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         let claim = Claim { summary: String::new(), output: Some(json!("many")) };
-        AttemptEnd::Claimed { claim, session: None, files_changed: 0 }
+        Ok(AttemptEnd::Claimed { claim, session: None, files_changed: 0 })
     }
 
-    async fn check(&self, job: CheckJob, _: &Cancel) -> Verdict {
-        verdict(&job, true)
+    async fn check(&self, job: CheckJob, _: &Cancel) -> Result<Verdict, StoreError> {
+        Ok(verdict(&job, true))
     }
 }
 

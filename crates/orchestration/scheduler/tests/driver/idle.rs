@@ -7,7 +7,7 @@ use std::sync::{
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Body, Cancel, Claim, Escalation, OutcomeCode, Span, SystemRng, TaskName, TaskSpec,
+    Body, Cancel, Claim, Escalation, OutcomeCode, Span, StoreError, SystemRng, TaskName, TaskSpec,
     check::Verdict, spec::Retries,
 };
 use formwork_scheduler::{
@@ -33,7 +33,7 @@ struct Helped {
 
 #[async_trait]
 impl Executor for Helped {
-    async fn attempt(&self, job: AttemptJob, _: &Cancel) -> AttemptEnd {
+    async fn attempt(&self, job: AttemptJob, _: &Cancel) -> Result<AttemptEnd, StoreError> {
         if job.spec.name.as_str() == "lead" {
             let helper = Body::Native { function: "help".to_owned() };
             let helper = TaskSpec::new(TaskName::parse("helper").unwrap(), helper);
@@ -43,11 +43,11 @@ impl Executor for Helped {
             self.began.fetch_add(1, Ordering::SeqCst);
             self.is_helping.notified().await;
         }
-        AttemptEnd::Claimed { claim: Claim::default(), session: None, files_changed: 0 }
+        Ok(AttemptEnd::Claimed { claim: Claim::default(), session: None, files_changed: 0 })
     }
 
-    async fn check(&self, job: CheckJob, _: &Cancel) -> Verdict {
-        pass(&job)
+    async fn check(&self, job: CheckJob, _: &Cancel) -> Result<Verdict, StoreError> {
+        Ok(pass(&job))
     }
 
     fn idle(&self, under_way: usize) {
@@ -80,22 +80,22 @@ struct Unreachable(AtomicU32);
 
 #[async_trait]
 impl Executor for Unreachable {
-    async fn attempt(&self, _: AttemptJob, _: &Cancel) -> AttemptEnd {
+    async fn attempt(&self, _: AttemptJob, _: &Cancel) -> Result<AttemptEnd, StoreError> {
         let left = self.0.load(Ordering::SeqCst);
         if left == 0 {
-            return AttemptEnd::Claimed {
+            return Ok(AttemptEnd::Claimed {
                 claim: Claim::default(),
                 session: None,
                 files_changed: 0,
-            };
+            });
         }
         self.0.store(left - 1, Ordering::SeqCst);
         let why = Escalation::Unreachable { detail: "for now".to_owned() };
-        AttemptEnd::Failed { why, session: None, files_changed: 0 }
+        Ok(AttemptEnd::Failed { why, session: None, files_changed: 0 })
     }
 
-    async fn check(&self, job: CheckJob, _: &Cancel) -> Verdict {
-        pass(&job)
+    async fn check(&self, job: CheckJob, _: &Cancel) -> Result<Verdict, StoreError> {
+        Ok(pass(&job))
     }
 }
 

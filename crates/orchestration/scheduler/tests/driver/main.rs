@@ -4,6 +4,7 @@
 
 mod flow; // Conditions, nesting, items, retries.
 mod idle; // A scheduler with nothing to do, and without time.
+mod lost; // Work whose log cannot be reached: it has no end.
 mod made; // Tasks that bodies make while they work.
 mod overseer; // Who governs a run, and what they decide.
 mod property; // What holds whatever happens.

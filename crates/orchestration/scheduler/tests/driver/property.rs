@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use formwork_protocols::{
     Ask, CallId, Cancel, Claim, Clock as _, Escalation, EventBody, FailureClass, HoldId, NewEvent,
-    Principal, Rng as _, SeededRng, Store, SystemClock, TaskState, Usage, Usd,
+    Principal, Rng as _, SeededRng, Store, StoreError, SystemClock, TaskState, Usage, Usd,
     check::Verdict,
     event::{BudgetReserved, BudgetSettled},
     store::Append,
@@ -85,11 +85,11 @@ impl ByChance {
 
 #[async_trait]
 impl Executor for ByChance {
-    async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> AttemptEnd {
-        let failed = |why| AttemptEnd::Failed { why, session: None, files_changed: 0 };
+    async fn attempt(&self, job: AttemptJob, cancel: &Cancel) -> Result<AttemptEnd, StoreError> {
+        let failed = |why| Ok(AttemptEnd::Failed { why, session: None, files_changed: 0 });
         for _ in 0..1 + self.below(8) {
             if cancel.is_cancelled() {
-                return AttemptEnd::Interrupted { session: None };
+                return Ok(AttemptEnd::Interrupted { session: None });
             }
             if let Err(why) = self.pays(&job).await {
                 return failed(why);
@@ -99,12 +99,14 @@ impl Executor for ByChance {
         match self.below(6) {
             0 => failed(Escalation::BodyFailed { detail }),
             1 => failed(Escalation::Stuck { pattern: None, detail }),
-            _ => AttemptEnd::Claimed { claim: Claim::default(), session: None, files_changed: 0 },
+            _ => {
+                Ok(AttemptEnd::Claimed { claim: Claim::default(), session: None, files_changed: 0 })
+            }
         }
     }
 
-    async fn check(&self, job: CheckJob, _: &Cancel) -> Verdict {
-        verdict(&job, self.below(3) > 0)
+    async fn check(&self, job: CheckJob, _: &Cancel) -> Result<Verdict, StoreError> {
+        Ok(verdict(&job, self.below(3) > 0))
     }
 }
 
@@ -174,22 +176,22 @@ struct Down(AtomicU32);
 
 #[async_trait]
 impl Executor for Down {
-    async fn attempt(&self, job: AttemptJob, _: &Cancel) -> AttemptEnd {
+    async fn attempt(&self, job: AttemptJob, _: &Cancel) -> Result<AttemptEnd, StoreError> {
         assert!(job.evidence.is_empty(), "an outage is no evidence against the work");
         let is_down = |left: u32| left.checked_sub(1);
         match self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, is_down) {
             Ok(_) => {
                 let why = Escalation::Unreachable { detail: "nobody there".to_owned() };
-                AttemptEnd::Failed { why, session: None, files_changed: 0 }
+                Ok(AttemptEnd::Failed { why, session: None, files_changed: 0 })
             }
             Err(_) => {
-                AttemptEnd::Claimed { claim: Claim::default(), session: None, files_changed: 0 }
+                Ok(AttemptEnd::Claimed { claim: Claim::default(), session: None, files_changed: 0 })
             }
         }
     }
 
-    async fn check(&self, job: CheckJob, _: &Cancel) -> Verdict {
-        verdict(&job, true)
+    async fn check(&self, job: CheckJob, _: &Cancel) -> Result<Verdict, StoreError> {
+        Ok(verdict(&job, true))
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use formwork_protocols::{
     Ask, Body, Budget, Cancel, Claim, EventBody, HoldId, OutcomeCode, Position, Span, Store,
-    SystemClock, SystemRng, TaskName, TaskSpec, WorkflowName,
+    StoreError, SystemClock, SystemRng, TaskName, TaskSpec, WorkflowName,
     budget::OnExhausted,
     check::{CheckKind, CheckSpec, Verdict},
     store::Selection,
@@ -126,11 +126,11 @@ struct Merges {
 
 #[async_trait]
 impl Executor for Merges {
-    async fn attempt(&self, _: AttemptJob, _: &Cancel) -> AttemptEnd {
-        AttemptEnd::Claimed { claim: Claim::default(), session: None, files_changed: 0 }
+    async fn attempt(&self, _: AttemptJob, _: &Cancel) -> Result<AttemptEnd, StoreError> {
+        Ok(AttemptEnd::Claimed { claim: Claim::default(), session: None, files_changed: 0 })
     }
 
-    async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict {
+    async fn check(&self, job: CheckJob, cancel: &Cancel) -> Result<Verdict, StoreError> {
         self.begun.store(true, Ordering::SeqCst);
         cancel.cancelled().await;
         // Longer than any other work is waited for that was told so.
@@ -138,7 +138,7 @@ impl Executor for Merges {
         while told.elapsed() < Duration::from_millis(900) {
             self.store.read(Position(0), &Selection::default(), 1).await.unwrap();
         }
-        Verdict::bare(&*job.check.name, true, "1 path merged into the workspace of the run")
+        Ok(Verdict::bare(&*job.check.name, true, "1 path merged into the workspace of the run"))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Cancel, Claim, OutcomeCode, RunId, RunOutcome, RunState, SystemRng,
+    Cancel, Claim, OutcomeCode, RunId, RunOutcome, RunState, StoreError, SystemRng,
     check::{Phase, Verdict},
 };
 use formwork_scheduler::{AttemptEnd, AttemptJob, CheckJob, Executor, Natives, Scheduler, Signals};
@@ -59,19 +59,19 @@ impl Stuck {
 
 #[async_trait]
 impl Executor for Stuck {
-    async fn attempt(&self, _: AttemptJob, _: &Cancel) -> AttemptEnd {
-        AttemptEnd::Claimed { claim: Claim::default(), session: None, files_changed: 0 }
+    async fn attempt(&self, _: AttemptJob, _: &Cancel) -> Result<AttemptEnd, StoreError> {
+        Ok(AttemptEnd::Claimed { claim: Claim::default(), session: None, files_changed: 0 })
     }
 
-    async fn check(&self, job: CheckJob, cancel: &Cancel) -> Verdict {
+    async fn check(&self, job: CheckJob, cancel: &Cancel) -> Result<Verdict, StoreError> {
         self.begin(&job.check.name, cancel).await;
         let passed = job.phase != Phase::Exit || self.tested.fetch_add(1, Ordering::SeqCst) > 0;
-        Verdict::bare(&*job.check.name, passed, "as the test says")
+        Ok(Verdict::bare(&*job.check.name, passed, "as the test says"))
     }
 
-    async fn ending(&self, outcome: RunOutcome, _: u64) -> RunOutcome {
+    async fn ending(&self, outcome: RunOutcome, _: u64) -> Result<RunOutcome, StoreError> {
         self.begin("end", &Cancel::new()).await;
-        RunOutcome { reason: format!("{}; told", outcome.reason), ..outcome }
+        Ok(RunOutcome { reason: format!("{}; told", outcome.reason), ..outcome })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError, Weak};
 
-use formwork_protocols::{OutcomeCode, RunOutcome};
+use formwork_protocols::{OutcomeCode, RunOutcome, StoreError};
 
 use super::Kind;
 use crate::{
@@ -43,15 +43,26 @@ impl Ending {
 
     /// Does it, and passes the outcome on, with what kept the run from being committed. What it fails by does not keep the
     /// run from ending, and is told by [`Ending::failed`].
-    pub(crate) async fn of(&self, outcome: RunOutcome, token: u64) -> RunOutcome {
+    ///
+    /// # Errors
+    /// What the log could not do. Whoever takes the run up does it again.
+    pub(crate) async fn of(
+        &self,
+        outcome: RunOutcome,
+        token: u64,
+    ) -> Result<RunOutcome, StoreError> {
         let done = async {
             self.salvage(&outcome, token).await?;
             self.commit.of(outcome.clone(), token).await
         };
-        done.await.unwrap_or_else(|error| {
-            *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-            outcome
-        })
+        match done.await {
+            Ok(outcome) => Ok(outcome),
+            Err(error) => {
+                let error = error.beside_the_log()?;
+                *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                Ok(outcome)
+            }
+        }
     }
 
     /// Returns what it failed by, once.

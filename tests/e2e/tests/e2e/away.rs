@@ -1,0 +1,253 @@
+//! A log that cannot be written for a moment, while something takes effect: nothing is done twice, and the run is taken up.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use formwork_protocols::{
+    Append, BlobHash, Event, EventStore, Live, Position, Principal, RunId, RunOutcome, Span, Store,
+    StoreError, TaskId, Views,
+    event::Delta,
+    store::{AttemptRow, Audit, CallRow, CheckRow, Lease, Recorded, RunRow, Selection, TaskRow},
+};
+use formwork_services::{
+    Builder, Error, Formwork,
+    capability::Caller,
+    config::{Layer, Layers, Origin},
+    operations::runs::{Resume, ResumeParams, Start, StartParams, Work},
+};
+use futures::stream::BoxStream;
+use serde_json::json;
+
+use crate::{
+    answers::{calls, ends},
+    world::{World, on_postgres},
+};
+
+/// A log that refuses one append: the first once something has taken effect.
+struct Away {
+    inner: Arc<dyn Store>,
+    /// What is there once it has.
+    effect: PathBuf,
+    was_away: AtomicBool,
+}
+
+impl Away {
+    fn is_there(&self) -> Result<(), StoreError> {
+        if !self.effect.exists() || self.was_away.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let reason = "it is locked by another process".to_owned();
+        Err(StoreError::Unavailable { at: "here".to_owned(), reason })
+    }
+}
+
+#[async_trait]
+impl EventStore for Away {
+    async fn append(&self, batch: Append) -> Result<Vec<Recorded>, StoreError> {
+        self.is_there()?;
+        self.inner.append(batch).await
+    }
+
+    async fn post(&self, batch: Append) -> Result<(), StoreError> {
+        self.inner.post(batch).await
+    }
+
+    async fn read(
+        &self,
+        after: Position,
+        selection: &Selection,
+        limit: usize,
+    ) -> Result<Vec<Event>, StoreError> {
+        self.inner.read(after, selection, limit).await
+    }
+
+    fn watch(&self) -> BoxStream<'static, Live> {
+        self.inner.watch()
+    }
+
+    fn publish(&self, delta: Delta) {
+        self.inner.publish(delta);
+    }
+
+    async fn head(&self) -> Result<Position, StoreError> {
+        self.inner.head().await
+    }
+
+    async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.blob(hash).await
+    }
+
+    async fn acquire(&self, run: RunId, owner: &str, for_: Span) -> Result<Lease, StoreError> {
+        self.inner.acquire(run, owner, for_).await
+    }
+
+    async fn renew(&self, lease: &Lease, for_: Span) -> Result<Lease, StoreError> {
+        self.inner.renew(lease, for_).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
+        self.inner.release(lease).await
+    }
+
+    async fn audit(&self, run: RunId) -> Result<Audit, StoreError> {
+        self.inner.audit(run).await
+    }
+}
+
+#[async_trait]
+impl Views for Away {
+    async fn runs(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunRow>, StoreError> {
+        self.inner.runs(before, limit).await
+    }
+
+    async fn run(&self, run: RunId) -> Result<Option<RunRow>, StoreError> {
+        self.inner.run(run).await
+    }
+
+    async fn tasks(&self, run: RunId) -> Result<Vec<TaskRow>, StoreError> {
+        self.inner.tasks(run).await
+    }
+
+    async fn attempts(&self, task: TaskId) -> Result<Vec<AttemptRow>, StoreError> {
+        self.inner.attempts(task).await
+    }
+
+    async fn checks(&self, run: RunId) -> Result<Vec<CheckRow>, StoreError> {
+        self.inner.checks(run).await
+    }
+
+    async fn calls(&self, run: RunId) -> Result<Vec<CallRow>, StoreError> {
+        self.inner.calls(run).await
+    }
+}
+
+/// Opens Formwork in a world, with a log that goes away.
+async fn open(world: &World) -> Formwork {
+    world.repo.write("pay.sh", "echo paid >> paid.log\n").unwrap();
+    let config = std::fs::read_to_string(world.config_file()).unwrap();
+    let config = config.replace("sandbox = \"auto\"", "sandbox = \"off\"");
+    let at = world.database().map(|url| format!("database_url = {url:?}\n")).unwrap_or_default();
+    let mut layers = Layers::new();
+    let origin = Origin::Flag { flag: "the test".to_owned() };
+    layers.push(Layer::parse(origin, &format!("{at}{config}")).unwrap());
+    world.trust();
+    let effect = world.path("paid.log");
+    Builder::new(world.repo.path())
+        .state(world.state())
+        .config(layers.merge().unwrap().config)
+        .environment([("PATH", "/usr/local/bin:/usr/bin:/bin")])
+        .around_log(|inner| Arc::new(Away { inner, effect, was_away: AtomicBool::new(false) }))
+        .build()
+        .await
+        .unwrap()
+}
+
+/// Runs a workflow of these tasks until its log is away, and takes it up. Returns what it stopped with and how it ended.
+async fn run_twice(world: &World, tasks: &str) -> (Error, RunOutcome) {
+    let formwork = open(world).await;
+    let caller = Caller::owner(Principal::parse("user:ada").unwrap());
+    let text = format!("format_version = 1\nname = \"work\"\n{tasks}");
+    let work = Work::Workflow { source: "work.toml".to_owned(), text };
+    let params: StartParams = serde_json::from_value(json!({ "work": work })).unwrap();
+    let run = formwork.call::<Start>(&caller, params).await.unwrap().run;
+    let stopped = formwork.wait(run).await.unwrap_err();
+    let row = formwork.store().run(run).await.unwrap().unwrap();
+    assert!(!row.state.is_terminal(), "{row:?}");
+    formwork.call::<Resume>(&caller, ResumeParams { run }).await.unwrap();
+    let outcome = formwork.wait(run).await.unwrap();
+    formwork.close().await;
+    (stopped, outcome)
+}
+
+#[track_caller]
+fn assert_told(stopped: &Error) {
+    let is_of_the_log = matches!(stopped, Error::Store(StoreError::Unavailable { .. }));
+    assert!(is_of_the_log, "{stopped:?}");
+    let hint = stopped.hint().unwrap();
+    assert!(hint.contains("formwork runs resume"), "{hint}");
+}
+
+async fn a_call_that_cannot_be_recorded(world: World) {
+    world.agent("worker", "one");
+    let pay = ("exec", json!({ "command": ["sh", "pay.sh"] }));
+    world.server.reply(&World::chat("one"), calls(&[pay]));
+    world.server.reply(&World::chat("one"), ends("It is paid."));
+    let task = "[[tasks]]\nname = \"pay\"\nagent = \"worker\"\nprompt = \"Pay once.\"\n";
+
+    let (stopped, outcome) = run_twice(&world, task).await;
+
+    assert_told(&stopped);
+    assert_eq!(world.repo.read("paid.log").unwrap(), "paid\n");
+    assert_eq!(outcome.code.exit_code(), 0, "{outcome}");
+    let failed = world.events("tool.failed").await;
+    assert_eq!(failed.len(), 1, "{failed:#?}");
+    assert_eq!(failed[0]["data"]["error"], "outcome_unknown");
+    let last = world.server.requests().pop().unwrap();
+    assert!(last.text().contains("whether it took effect is unknown"), "{}", last.text());
+    assert_eq!(world.events("attempt.started").await.len(), 1);
+    world.assert_sound().await;
+}
+
+async fn a_command_that_cannot_be_recorded(world: World) {
+    let task = "[[tasks]]\nname = \"pay\"\ncommand = [\"sh\", \"pay.sh\"]\nretries = { max = 2 }\n";
+
+    let (stopped, outcome) = run_twice(&world, task).await;
+
+    assert_told(&stopped);
+    assert_eq!(world.repo.read("paid.log").unwrap(), "paid\n");
+    assert!(outcome.reason.contains("whether it took effect is unknown"), "{outcome}");
+    assert_eq!(world.events("attempt.started").await.len(), 1);
+    world.assert_sound().await;
+}
+
+async fn a_check_that_cannot_be_recorded(world: World) {
+    let task = "[[tasks]]\nname = \"pay\"\ncommand = [\"true\"]\n\
+                postchecks = [{ command = [\"sh\", \"pay.sh\"] }]\n";
+
+    let (stopped, outcome) = run_twice(&world, task).await;
+
+    assert_told(&stopped);
+    // A check looks, and is made again.
+    assert_eq!(outcome.code.exit_code(), 0, "{outcome}");
+    let (started, finished) =
+        (world.events("check.started").await, world.events("check.finished").await);
+    assert_eq!((started.len(), finished.len()), (2, 1));
+    assert_eq!(world.events("attempt.started").await.len(), 1);
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn behaviour_41_a_call_whose_log_is_away_is_not_made_again() {
+    a_call_that_cannot_be_recorded(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_behaviour_41_a_call_whose_log_is_away_is_not_made_again() {
+    on_postgres(a_call_that_cannot_be_recorded).await;
+}
+
+#[tokio::test]
+async fn a_command_whose_log_is_away_is_not_run_again() {
+    a_command_that_cannot_be_recorded(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_command_whose_log_is_away_is_not_run_again() {
+    on_postgres(a_command_that_cannot_be_recorded).await;
+}
+
+#[tokio::test]
+async fn a_check_whose_log_is_away_is_made_again_and_gives_up_no_task() {
+    a_check_that_cannot_be_recorded(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_check_whose_log_is_away_is_made_again_and_gives_up_no_task() {
+    on_postgres(a_check_that_cannot_be_recorded).await;
+}
