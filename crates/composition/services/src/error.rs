@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use formwork_protocols::{
-    AgentName, CategoryName, EventName, ItemId, ModelRef, OutcomeCode, PermissionMode, Principal,
-    ProviderError, ProviderFault, RunId, RunState, StoreError, ToolName, document::Diagnostics,
+    AgentName, BlobHash, CategoryName, EventName, ItemId, ModelRef, OutcomeCode, PermissionMode,
+    Principal, ProviderError, ProviderFault, RunId, RunState, StoreError, ToolName,
+    document::Diagnostics,
 };
 
 use crate::capability::Scope;
@@ -153,6 +154,12 @@ pub enum Error {
         if *is_gone { ", which is not there any more" } else { "" }
     )]
     OtherWorkspace { run: RunId, workspace: String, is_gone: bool },
+    /// A run goes on from snapshots that are kept in another folder of state. Nothing was recorded.
+    #[error(
+        "run {run} goes on from snapshots that are not in {}: {first}{}", folder.display(),
+        if *missing > 1 { format!(" and {} more", missing - 1) } else { String::new() }
+    )]
+    Elsewhere { run: RunId, missing: usize, first: BlobHash, folder: PathBuf },
     /// What was recorded of a run cannot be read, as `source` says.
     #[error("what run {run} was set up with cannot be read")]
     Setup { run: RunId, source: serde_json::Error },
@@ -235,6 +242,7 @@ impl Error {
             | Self::Untrusted { .. }
             | Self::Tools { .. }
             | Self::Contract { .. }
+            | Self::Elsewhere { .. }
             | Self::Store(_) => OutcomeCode::Setup,
             Self::Scope { .. }
             | Self::NotAsLeft { .. }
@@ -339,6 +347,9 @@ impl Error {
             ),
             Self::OtherWorkspace { workspace, .. } | Self::OtherTrash { workspace, .. } => {
                 format!("go there, or pass -C {workspace}")
+            }
+            Self::Elsewhere { .. } => {
+                "go on where it was begun, or copy the folder `snapshots` of the folder of state there to this place; FORMWORK_STATE_DIR says which folder of state is meant".to_owned()
             }
             Self::WorkspaceName { .. } => {
                 "work in a folder whose path is UTF-8, or move this one there".to_owned()

@@ -218,6 +218,11 @@ impl Snapshots {
         self.trees.join(id.to_string()).is_file()
     }
 
+    /// Tells whether a snapshot is kept here.
+    pub fn has(&self, id: &str) -> bool {
+        Hash::from_hex(id).is_ok_and(|id| self.has_tree(id))
+    }
+
     /// Loads a snapshot by its id.
     ///
     /// # Errors

@@ -123,6 +123,50 @@ async fn killed_while_a_program_runs(world: World) {
     world.assert_sound().await;
 }
 
+/// Another machine has the same log and the same workspace, and a folder of state of its own.
+async fn taken_up_elsewhere(world: World) {
+    let workflow = stuck(&world);
+    world.server.reply(&World::chat("one"), ends("It had run."));
+    let program = world.formwork(["run", workflow]).spawn().unwrap();
+    marked(&world).await;
+    signal(&program, Signal::KILL);
+    end_of(program).await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let state = elsewhere.path().join("state");
+    let mut copy = std::process::Command::new("cp");
+    assert!(copy.arg("-a").args([world.state(), state.clone()]).status().unwrap().success());
+    std::fs::remove_dir_all(state.join("snapshots")).unwrap();
+    let before = world.events("").await.len();
+
+    let mut there = world.formwork(["runs", "resume"]);
+    let file = format!("sqlite://{}", world.state().join("formwork.db").display());
+    if world.database().is_none() {
+        there.args(["--database-url", &file]);
+    }
+    let refused = end_of(there.env("FORMWORK_STATE_DIR", &state).spawn().unwrap()).await;
+    let after = world.events("").await.len();
+    let resumed = world.run(["runs", "resume"]).await;
+
+    assert_eq!(refused.code, Some(3), "{refused:#?}");
+    let folder = state.join("snapshots").display().to_string();
+    assert!(refused.stderr.contains(&format!("are not in {folder}: ")), "{refused:#?}");
+    assert!(refused.stderr.contains("hint: go on where it was begun, or copy"), "{refused:#?}");
+    assert_eq!(before, after, "nothing is recorded");
+    assert_eq!(resumed.code, Some(0), "{resumed:#?}");
+    assert_eq!(world.repo.read("stuck.marks").unwrap(), "done\n");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_run_whose_snapshots_are_elsewhere_is_refused_and_not_failed() {
+    taken_up_elsewhere(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_run_whose_snapshots_are_elsewhere_is_refused_and_not_failed() {
+    on_postgres(taken_up_elsewhere).await;
+}
+
 #[tokio::test]
 async fn a_run_killed_while_models_think_ends_the_same_and_repeats_no_effect() {
     killed_while_the_models_think(World::new().await).await;

@@ -8,6 +8,7 @@ mod diff; // Where two runs part.
 mod ending; // What is done before the end is recorded.
 mod fork; // Going on from a point of another run.
 pub(super) mod goal; // A plan, its tasks done apart and merged.
+mod kept; // Whether what a run goes on from is here.
 mod replay; // Once more, from what was answered.
 mod review; // A change that git knows, judged.
 mod rounds; // Edit, test, lint, review, until all of it passes.
@@ -820,6 +821,7 @@ impl Operation for Resume {
         }
         let mut setup = recorded(&*formwork.inner.store, run).await?;
         trust::still(&setup.stands_on, formwork.state(), formwork.workspace())?;
+        kept::look(formwork, run).await?;
         setup.narrow(&formwork.inner.config);
         let (keys, models) = formwork.models(&setup.config)?;
         let (width, headless) = (setup.width, setup.headless);
