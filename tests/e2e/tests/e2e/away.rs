@@ -223,12 +223,12 @@ async fn a_check_that_cannot_be_recorded(world: World) {
 }
 
 #[tokio::test]
-async fn behaviour_41_a_call_whose_log_is_away_is_not_made_again() {
+async fn a_call_whose_log_is_away_is_not_made_again() {
     a_call_that_cannot_be_recorded(World::new().await).await;
 }
 
 #[tokio::test]
-async fn pg_behaviour_41_a_call_whose_log_is_away_is_not_made_again() {
+async fn pg_a_call_whose_log_is_away_is_not_made_again() {
     on_postgres(a_call_that_cannot_be_recorded).await;
 }
 
