@@ -61,7 +61,7 @@ use crate::{
     setup::{self, RunSetup},
     tape::{self, Pairs, Played, Talk, Tape},
     toolset,
-    unasked::Unasked,
+    unasked::{Unasked, Writers},
     watched::Watched,
 };
 
@@ -904,7 +904,12 @@ impl Workshop {
     pub(crate) async fn planted(&self) -> Option<String> {
         let before = self.unasked.get().cloned()?;
         let root = Arc::clone(&self.root);
-        let planted = match tokio::task::spawn_blocking(move || before.changed(root.path())).await {
+        let writers = match self.protection {
+            Protection::None => Writers::Programs,
+            Protection::Restricted(_) => Writers::People,
+        };
+        let look = move || before.changed(root.path(), writers);
+        let planted = match tokio::task::spawn_blocking(look).await {
             Ok(planted) => planted?.to_string(),
             Err(error) => format!("what git would run unasked could not be looked at: {error}"),
         };

@@ -5,6 +5,7 @@
 
 mod config; // Which settings start nothing.
 
+use config::Setting;
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
@@ -17,13 +18,19 @@ use std::{
 };
 
 /// Where such things stand, below git's own folder.
-const PLACES: [&str; 4] = ["config", "config.worktree", "hooks", "info/attributes"];
+const PLACES: [&str; 2] = ["hooks", "info/attributes"];
+
+/// Where its settings stand. Most start nothing, and people and their tools write them all the time, as `git push -u` does.
+const CONFIGS: [&str; 2] = ["config", "config.worktree"];
 
 /// How many entries may have come since the first look. A folder with more is not granted to programs either.
 const MOST: usize = 500_000;
 
 /// How much is read of a file that names a folder. Git itself reads as much of a `.git`.
 const LONGEST_NAME: u64 = 1 << 20;
+
+/// How much is read of a config, to know what it would start.
+const LONGEST_CONFIG: u64 = 1 << 20;
 
 /// How much is read of a hook or a config, to know it again.
 const LONGEST: u64 = 64 << 20;
@@ -33,14 +40,32 @@ type Hashes = BTreeMap<PathBuf, blake3::Hash>;
 /// What git would run, by content, at one point in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unasked {
-    /// All that stands in these places of the workspace's own repository.
-    top: Hashes,
+    /// What stands in the workspace's own repository, where it has one.
+    top: Option<Top>,
     /// What would start something in any other repository of the workspace.
     others: Hashes,
     /// How many entries were looked at.
     entries: usize,
     /// What could not be looked at first of all, and why.
     unseen: Option<(PathBuf, String)>,
+}
+
+/// What git would run by the workspace's own repository.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Top {
+    /// All that stands in the places of such things.
+    files: Hashes,
+    /// The settings that may start something, by their file.
+    settings: BTreeMap<PathBuf, Vec<Setting>>,
+}
+
+/// Who can have changed the settings of the workspace's own repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writers {
+    /// People alone: the programs of the run are kept from it.
+    People,
+    /// The programs of the run as well.
+    Programs,
 }
 
 /// Why what is there now is not to be trusted.
@@ -69,6 +94,22 @@ impl fmt::Display for Planted {
     }
 }
 
+impl Top {
+    /// Returns the first file by which git would run something else by now.
+    fn differing(&self, now: &Self, writers: Writers) -> Option<PathBuf> {
+        let counts = |setting: &&Setting| writers == Writers::Programs || !setting.is_editor;
+        // Not to be there, and to start nothing, come to the same.
+        let starts = |top: &'_ Self, path: &Path| -> Vec<Setting> {
+            top.settings.get(path).into_iter().flatten().filter(counts).cloned().collect()
+        };
+        let mut files = self.files.keys().chain(now.files.keys());
+        let mut settings = self.settings.keys().chain(now.settings.keys());
+        let setting = settings.find(|path| starts(self, path) != starts(now, path));
+        let file = || files.find(|path| self.files.get(*path) != now.files.get(*path));
+        setting.or_else(file).cloned()
+    }
+}
+
 impl Unasked {
     /// Looks at the repositories of a workspace. One whose git folder is elsewhere, and so out of reach, has nothing
     /// to look at.
@@ -78,21 +119,23 @@ impl Unasked {
 
     /// Looks at no more than `most` entries.
     fn within(root: &Path, most: usize) -> Self {
-        let mut found =
-            Self { top: Hashes::new(), others: Hashes::new(), entries: 0, unseen: None };
+        let mut found = Self { top: None, others: Hashes::new(), entries: 0, unseen: None };
         let git = root.join(".git");
         if git.symlink_metadata().is_ok_and(|git| git.is_dir()) {
-            let mut top = Hashes::new();
+            let mut top = Top::default();
             for place in PLACES {
-                found.look(&git.join(place), &mut top);
+                found.look(&git.join(place), &mut top.files);
             }
-            found.top = top;
+            for place in CONFIGS {
+                found.settings(&git.join(place), &mut top);
+            }
+            found.top = Some(top);
         }
         let real = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         let mut todo = vec![root.to_owned()];
         let mut others = Hashes::new();
         while let Some(folder) = todo.pop() {
-            let is_known = folder == root && !found.top.is_empty();
+            let is_known = folder == root && found.top.is_some();
             for repository in found.repositories(&folder, &real) {
                 if !(is_known && repository == git) {
                     found.starts(&repository, &mut others);
@@ -121,25 +164,26 @@ impl Unasked {
     /// Returns the first file that is not what it was when this was taken, or that has come since. What starts
     /// nothing in a repository that has come since is the doing of whoever made it. What cannot be looked at any more, or
     /// could not at first, might be anything.
-    pub(crate) fn changed(&self, root: &Path) -> Option<Planted> {
+    pub(crate) fn changed(&self, root: &Path, writers: Writers) -> Option<Planted> {
         let mut now = Self::within(root, self.entries.saturating_add(MOST));
         let has_come = |(path, hash): &(&PathBuf, &blake3::Hash)| {
-            self.others.get(*path) != Some(*hash) && self.top.get(*path) != Some(*hash)
+            let known = self.top.as_ref().and_then(|top| top.files.get(*path));
+            self.others.get(*path) != Some(*hash) && known != Some(*hash)
         };
         // A repository that was not there has come with all that it starts.
         let mut own = Hashes::new();
-        if self.top.is_empty() && !now.top.is_empty() {
+        if self.top.is_none() && now.top.is_some() {
             now.starts(&root.join(".git"), &mut own);
         }
-        let mut paths = self.top.keys().chain(now.top.keys());
-        let differs = match self.top.is_empty() {
+        let none = Top::default();
+        let differs = match &self.top {
             // What stands in it was looked at as in any other.
-            true => None,
-            false => paths.find(|path| self.top.get(*path) != now.top.get(*path)),
+            None => None,
+            Some(top) => top.differing(now.top.as_ref().unwrap_or(&none), writers),
         };
         let below = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_owned();
         let come = || now.others.iter().chain(&own).find(has_come).map(|(path, _)| path);
-        match (differs.or_else(come), now.unseen.as_ref()) {
+        match (differs.as_deref().or_else(|| come().map(PathBuf::as_path)), now.unseen.as_ref()) {
             (Some(path), _) => Some(Planted::Changed(below(path))),
             (None, Some((path, why))) => Some(Planted::Unseen(below(path), why.clone())),
             (None, None) => None,
@@ -226,9 +270,9 @@ impl Unasked {
     }
 
     fn starts_at(&mut self, git: &Path, found: &mut Hashes) {
-        for name in ["config", "config.worktree"] {
+        for name in CONFIGS {
             let path = git.join(name);
-            let text = crate::reading::bytes(&path, 1 << 20);
+            let text = crate::reading::bytes(&path, LONGEST_CONFIG);
             // One that cannot be read, or is no file, might say anything.
             let is_harmless = match &text {
                 Ok(text) => config::starts_nothing(&String::from_utf8_lossy(text)),
@@ -246,6 +290,18 @@ impl Unasked {
             if !is_sample && runs && !path.is_dir() {
                 self.look(&path, found);
             }
+        }
+    }
+
+    /// Adds the settings of a file that may start something; all of it where it cannot be read.
+    fn settings(&mut self, path: &Path, found: &mut Top) {
+        let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file());
+        match crate::reading::bytes(path, LONGEST_CONFIG) {
+            Ok(text) if is_file => {
+                let starting = config::starting(&String::from_utf8_lossy(&text));
+                found.settings.insert(path.to_owned(), starting);
+            }
+            _ => self.look(path, &mut found.files),
         }
     }
 
@@ -302,21 +358,61 @@ mod tests {
         let before = Unasked::take(root.path());
 
         fs::write(git.join("HEAD"), "ref: refs/heads/other\n").unwrap();
-        let committed = before.changed(root.path());
+        let committed = before.changed(root.path(), Writers::Programs);
         fs::write(git.join("hooks/pre-commit"), "evil\n").unwrap();
-        let added = before.changed(root.path());
+        let added = before.changed(root.path(), Writers::Programs);
         fs::remove_file(git.join("hooks/pre-commit")).unwrap();
         let hook = git.join("hooks/pre-push");
         fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
-        let woken = before.changed(root.path());
+        let woken = before.changed(root.path(), Writers::Programs);
         fs::write(git.join("config"), "[core]\nfsmonitor = evil\n").unwrap();
-        let rewritten = before.changed(root.path());
+        let rewritten = before.changed(root.path(), Writers::Programs);
 
         let named = |path: &str| Some(Planted::Changed(PathBuf::from(path)));
         assert_eq!(committed, None);
         assert_eq!(added, named(".git/hooks/pre-commit"));
         assert_eq!(woken, named(".git/hooks/pre-push"));
         assert_eq!(rewritten, named(".git/config"));
+    }
+
+    #[test]
+    fn settings_of_its_own_repository_that_start_nothing_are_anybodys_to_change() {
+        let root = tempfile::tempdir().unwrap();
+        let config = root.path().join(".git/config");
+        repository(&root.path().join(".git"));
+        let began = fs::read_to_string(&config).unwrap();
+        let before = Unasked::take(root.path());
+        let changed = |more: &str, writers| {
+            fs::write(&config, format!("{began}{more}")).unwrap();
+            before.changed(root.path(), writers)
+        };
+
+        let named = Some(Planted::Changed(".git/config".into()));
+        for harmless in [
+            "[user]\n\temail = zoe@example.com\n",
+            "[remote \"o\"]\n\turl = ../o\n\tfetch = +refs/heads/*:refs/remotes/o/*\n",
+            "[branch \"main\"]\n\tremote = o\n\tmerge = refs/heads/main\n",
+        ] {
+            assert_eq!(changed(harmless, Writers::Programs), None, "{harmless}");
+        }
+        for evil in [
+            "[core]\n\tfsmonitor = ./evil\n",
+            "[core]\n\thooksPath = ./evil\n",
+            "[core]\n\tsshCommand = ./evil\n",
+            "[filter \"x\"]\n\tclean = ./evil\n",
+            "[alias]\n\tst = !./evil\n",
+            "[include]\n\tpath = ./evil\n",
+            "[remote \"o\"]\n\tuploadpack = ./evil\n",
+            "[gpg]\n\tprogram = ./evil\n",
+        ] {
+            assert_eq!(changed(evil, Writers::People), named, "{evil}");
+        }
+        // Git runs an editor for whoever asks for one, which is whoever chose it where programs cannot.
+        let editor = "[core]\n\teditor = vim\n";
+        assert_eq!(changed(editor, Writers::People), None);
+        assert_eq!(changed(editor, Writers::Programs), named);
+        fs::remove_file(&config).unwrap();
+        assert_eq!(before.changed(root.path(), Writers::Programs), None);
     }
 
     /// Makes a repository as git does, by hand.
@@ -349,7 +445,7 @@ mod tests {
             repository(&place(harmless));
         }
         fs::write(place("c/.git"), "gitdir: real\n").unwrap();
-        let harmless = before.changed(root.path());
+        let harmless = before.changed(root.path(), Writers::Programs);
         let mut named = Vec::new();
         for (file, text) in [
             ("a/.git/hooks/post-checkout", ""),
@@ -361,7 +457,7 @@ mod tests {
             let was = fs::read(place(file)).ok();
             fs::write(place(file), text).unwrap();
             fs::set_permissions(place(file), fs::Permissions::from_mode(0o755)).unwrap();
-            named.push(before.changed(root.path()));
+            named.push(before.changed(root.path(), Writers::Programs));
             match was {
                 Some(was) => fs::write(place(file), was).unwrap(),
                 None => fs::remove_file(place(file)).unwrap(),
@@ -385,9 +481,9 @@ mod tests {
         let before = Unasked::take(root.path());
 
         repository(&root.path().join(".git"));
-        let made = before.changed(root.path());
+        let made = before.changed(root.path(), Writers::Programs);
         hook(&root.path().join(".git/hooks/pre-commit"));
-        let hooked = before.changed(root.path());
+        let hooked = before.changed(root.path(), Writers::Programs);
 
         let named = Planted::Changed(".git/hooks/pre-commit".into());
         assert_eq!((made, hooked), (None, Some(named)));
@@ -401,7 +497,7 @@ mod tests {
         fs::create_dir(root.path().join(".git")).unwrap();
         fs::write(root.path().join(".git/config"), "").unwrap();
 
-        assert_eq!(before.changed(root.path()), None);
+        assert_eq!(before.changed(root.path(), Writers::Programs), None);
     }
 
     /// What git itself says of a folder: the setting that it would go by there.
@@ -471,7 +567,7 @@ mod tests {
             let before = Unasked::take(root.path());
             plant(root.path());
 
-            let found = before.changed(root.path());
+            let found = before.changed(root.path(), Writers::Programs);
 
             assert_eq!(
                 fsmonitor(&root.path().join(folder)),
@@ -497,14 +593,14 @@ mod tests {
 
         let named = root.path().join("a/.git");
         fs::write(&named, format!("gitdir: r{}", "\n".repeat(2 << 20))).unwrap();
-        let long = unseen(before.changed(root.path()));
+        let long = unseen(before.changed(root.path(), Writers::Programs));
         fs::remove_file(&named).unwrap();
         repository(&named);
         hook(&named.join("hooks/pre-commit"));
         let known = Unasked::take(root.path());
         let grown = fs::File::options().write(true).open(named.join("hooks/pre-commit")).unwrap();
         grown.set_len(1 << 40).unwrap();
-        let large = known.changed(root.path());
+        let large = known.changed(root.path(), Writers::Programs);
         fs::remove_dir_all(&named).unwrap();
         let deep = root.path().join("a");
         let crowded = Unasked { entries: 0, ..before };
@@ -517,7 +613,7 @@ mod tests {
             matches!(&large, Some(Planted::Changed(path)) if path.ends_with("pre-commit")),
             "{large:?}"
         );
-        assert_eq!((few.unseen, crowded.changed(root.path())), (None, None));
+        assert_eq!((few.unseen, crowded.changed(root.path(), Writers::Programs)), (None, None));
         assert!(many.unwrap().1.starts_with("500000 files"));
     }
 
@@ -534,7 +630,7 @@ mod tests {
             at = rustix::fs::openat(&at, &name, flags, rustix::fs::Mode::empty()).unwrap().into();
         }
 
-        let found = before.changed(root.path());
+        let found = before.changed(root.path(), Writers::Programs);
 
         assert!(matches!(found, Some(Planted::Unseen(..))), "{found:?}");
     }
