@@ -509,7 +509,7 @@ impl EventBody {
                 let left = [&data.verdict.evidence].into_iter().chain(steps);
                 left.filter_map(|evidence| evidence.output).collect()
             }
-            Self::WorkspaceSnapshot(data) => data.baseline.into_iter().collect(),
+            Self::WorkspaceSnapshot(data) => data.baseline.into_iter().chain(data.within).collect(),
             Self::RunCreated(_)
             | Self::RunStarted(_)
             | Self::RunPaused(_)

@@ -20,9 +20,10 @@ use formwork_write_safety::{
 
 use crate::{
     Error,
-    baseline::{Baselines, around, blocking},
+    baseline::{Baselines, blocking},
     bounds::BUILT,
     executor::Workshop,
+    reach::Reach,
     setup::Kind,
 };
 
@@ -154,9 +155,9 @@ impl Workshop {
         let rules = self.rules(&job.spec)?;
         // As a piece of work of the run's: whoever takes the run up finds what a killed merge left.
         let work = CallId::generate(&*self.clock, &*self.rng);
-        let before = home.baselines.before(job.run, job.token).await?;
-        let begun = vec![around(&before, work)];
-        home.baselines.append(job.run, None, job.token, begun, Vec::new()).await?;
+        let within = (job.run, job.token);
+        let (watch, begun, blobs) = home.baselines.before(within, work, Reach::Anywhere).await?;
+        home.baselines.append(job.run, None, job.token, vec![begun], blobs).await?;
         let (root, isolation, name) =
             (Arc::clone(&home.root), home.isolation.clone(), home.name.clone());
         let late = cancel.clone();
@@ -180,8 +181,9 @@ impl Workshop {
             Ok((came, turn)) => (came.map_err(Error::from), Some(turn)),
             Err(error) => (Err(error), None),
         };
-        let found = home.baselines.after(before, work).await?;
+        let found = home.baselines.after(&watch).await?;
         home.baselines.append(job.run, None, job.token, found, Vec::new()).await?;
+        watch.end();
         let (passed, reason) = match came? {
             Came::Late => return broken_off(),
             Came::Before => (true, "it was merged before".to_owned()),

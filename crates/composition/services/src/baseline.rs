@@ -13,11 +13,14 @@ use formwork_protocols::{
     store::{Selection, TaskRow},
 };
 use formwork_verify::Baseline;
-use formwork_write_safety::{Node, PathChange, Root, Snapshot, Snapshots, Which};
+use formwork_write_safety::{Node, PathChange, Root, Snapshot, Snapshots, State, Which};
 
 use crate::{
-    Error,
-    changes::{self, Change, Changes, Ground, Whose},
+    Error, Formwork,
+    alive::{Alive, Working},
+    bounds::Own,
+    changes::{self, Changes, Found, Ground, Known},
+    reach::Reach,
 };
 
 /// How many changed paths of one piece of work are read for how many lines are new; to compare more texts
@@ -27,6 +30,25 @@ const COUNTED: usize = 200;
 const TOLD: usize = 1_000;
 /// How many events are read at once.
 const PAGE: usize = 1_000;
+
+/// How many paths are told of whose last change came after the process had died that worked there: they are left alone, told
+/// or not.
+const TOLD_LATE: usize = 200;
+
+/// A piece of work that is looked at before and after.
+pub(crate) struct Watch {
+    work: CallId,
+    before: Snapshot,
+    reach: Reach,
+    working: Working,
+}
+
+impl Watch {
+    /// Ends it: what was found after it is told.
+    pub(crate) fn end(self) {
+        self.working.end();
+    }
+}
 
 /// What a task began with.
 pub(crate) struct Began {
@@ -54,6 +76,8 @@ pub(crate) struct Baselines {
     scrub: Arc<dyn Scrub>,
     /// Whether the run's agents may change files at all. What programs change is looked for whatever they may.
     writes: bool,
+    /// Says until when this process works.
+    alive: Alive,
     /// Whether what the run began with is kept.
     kept: tokio::sync::OnceCell<()>,
     /// Whether it is a workspace of a task's own.
@@ -73,20 +97,17 @@ struct Above {
 }
 
 impl Baselines {
-    pub(crate) fn new(
-        root: Arc<Root>,
-        snapshots: Arc<Snapshots>,
-        store: Arc<dyn Store>,
-        (clock, scrub): (Arc<dyn Clock>, Arc<dyn Scrub>),
-        writes: bool,
-    ) -> Self {
+    /// Takes the workspace of `formwork`, in which the agents of the run write or do not.
+    pub(crate) fn new(formwork: &Formwork, writes: bool) -> Self {
+        let inner = &formwork.inner;
         Self {
-            root,
-            snapshots,
-            store,
-            clock,
-            scrub,
+            root: Arc::clone(&inner.root),
+            snapshots: Arc::clone(&inner.snapshots),
+            store: Arc::clone(&inner.store),
+            clock: Arc::clone(&inner.clock),
+            scrub: Arc::clone(&inner.scrub) as _,
             writes,
+            alive: Alive::new(&inner.state),
             kept: <_>::default(),
             is_apart: false,
             known: Mutex::default(),
@@ -96,10 +117,19 @@ impl Baselines {
 
     /// Returns the same for a task that works in a workspace of its own.
     pub(crate) fn apart(&self, root: Arc<Root>) -> Self {
-        let (snapshots, store) = (Arc::clone(&self.snapshots), Arc::clone(&self.store));
-        let seams = (Arc::clone(&self.clock), Arc::clone(&self.scrub));
-        let own = Self::new(root, snapshots, store, seams, self.writes);
-        Self { is_apart: true, ..own }
+        Self {
+            root,
+            snapshots: Arc::clone(&self.snapshots),
+            store: Arc::clone(&self.store),
+            clock: Arc::clone(&self.clock),
+            scrub: Arc::clone(&self.scrub),
+            writes: self.writes,
+            alive: self.alive.clone(),
+            kept: <_>::default(),
+            is_apart: true,
+            known: Mutex::default(),
+            tree: <_>::default(),
+        }
     }
 
     /// Keeps what the workspace holds before the run does anything, so that it can be gone back to. One whose agents
@@ -128,7 +158,7 @@ impl Baselines {
             run,
             None,
             token,
-            WorkspaceSnapshot { snapshot, baseline: None, around: None },
+            WorkspaceSnapshot { snapshot, ..WorkspaceSnapshot::default() },
             Vec::new(),
         )
         .await
@@ -275,8 +305,8 @@ impl Baselines {
             blobs.push(blob);
         }
         if snapshot.is_some() || baseline.is_some() {
-            let body =
-                WorkspaceSnapshot { snapshot: snapshot.as_ref().map(id), baseline, around: None };
+            let snapshot = snapshot.as_ref().map(id);
+            let body = WorkspaceSnapshot { snapshot, baseline, ..WorkspaceSnapshot::default() };
             self.record(run, Some(task), token, body, blobs).await?;
         }
         Ok(Began { checked, snapshot })
@@ -296,39 +326,40 @@ impl Baselines {
         Ok(Began { checked, snapshot })
     }
 
-    /// Compares the workspace now with what it held when `task` began. What git ignored then is left out, and
-    /// no rule that came later hides anything.
+    /// Compares the workspace now with what it held when `task` began, as far as that can be its doing. What git ignored
+    /// then is left out, and no rule that came later hides anything.
     ///
     /// # Errors
     /// As [`Baselines::begun`].
     pub(crate) async fn changes(
         &self,
-        run: RunId,
-        task: TaskId,
+        (run, task, token): (RunId, TaskId, Option<u64>),
         spec: &TaskSpec,
-        token: Option<u64>,
+        own: Own,
     ) -> Result<Vec<FileChange>, Error> {
         let began = self.begun(run, task, spec, token).await?;
         let (snapshots, root) = (Arc::clone(&self.snapshots), Arc::clone(&self.root));
         let changes = blocking(move || match &began.snapshot {
             None => Ok(Vec::new()),
-            Some(before) => snapshots.diff(before, &snapshots.take_by(&root, before)?),
+            Some(before) => {
+                let now = snapshots.take_by(&root, before)?;
+                snapshots.diff_of(before, &now, &|path| own.holds(path))
+            }
         })
         .await?;
         Ok(changes.iter().filter_map(file_change).collect())
     }
 
-    /// Tells how the workspace differs from what it held when `task` began, path by path, and a hash that is another
-    /// one once anything in it is.
+    /// Tells how the workspace differs from what it held when `task` began, path by path, as far as that can be its doing,
+    /// and a hash that is another one once anything in it is.
     ///
     /// # Errors
     /// As [`Baselines::begun`].
     pub(crate) async fn compared(
         &self,
-        run: RunId,
-        task: TaskId,
+        (run, task, token): (RunId, TaskId, Option<u64>),
         spec: &TaskSpec,
-        token: Option<u64>,
+        own: Own,
     ) -> Result<(Vec<PathChange>, BlobHash), Error> {
         let began = self.begun(run, task, spec, token).await?;
         let (snapshots, root) = (Arc::clone(&self.snapshots), Arc::clone(&self.root));
@@ -336,49 +367,59 @@ impl Baselines {
             None => Ok((Vec::new(), BlobHash::of(b""))),
             Some(before) => {
                 let now = snapshots.take_by(&root, before)?;
-                Ok((snapshots.diff(before, &now)?, id(&now)))
+                Ok((snapshots.diff_of(before, &now, &|path| own.holds(path))?, id(&now)))
             }
         })
         .await
     }
 
-    /// Looks at the workspace before a piece of work that does not tell itself what it changes.
+    /// Looks at the workspace before a piece of work that does not tell itself what it changes, and can write where `reach`
+    /// says. Returns what the log is to be told before it begins.
     ///
     /// # Errors
     /// As [`Baselines::begin`].
-    pub(crate) async fn before(&self, run: RunId, token: Option<u64>) -> Result<Snapshot, Error> {
+    pub(crate) async fn before(
+        &self,
+        (run, token): (RunId, Option<u64>),
+        work: CallId,
+        reach: Reach,
+    ) -> Result<(Watch, EventBody, Vec<Blob>), Error> {
         self.keep(run, token).await?;
-        self.take().await
+        let working = self.alive.begin(run);
+        let before = self.take().await?;
+        let within = reach.blob(&*self.scrub)?;
+        let begun = WorkspaceSnapshot {
+            within: within.as_ref().map(Blob::hash),
+            ..taken_around(&before, work)
+        };
+        let watch = Watch { work, before, reach, working };
+        Ok((watch, EventBody::WorkspaceSnapshot(begun), within.into_iter().collect()))
     }
 
-    /// Looks at it again and tells what is different: the files, and the snapshot itself, which ends the
-    /// piece of work.
+    /// Looks at it again and tells what is different where the work could write: the files, and the snapshot itself, which
+    /// ends it.
     ///
     /// # Errors
     /// As [`Baselines::before`].
-    pub(crate) async fn after(
-        &self,
-        before: Snapshot,
-        work: CallId,
-    ) -> Result<Vec<EventBody>, Error> {
+    pub(crate) async fn after(&self, watch: &Watch) -> Result<Vec<EventBody>, Error> {
         let (snapshots, root) = (Arc::clone(&self.snapshots), Arc::clone(&self.root));
+        let (before, reach, work) = (watch.before.clone(), watch.reach.clone(), watch.work);
         let (files, after) = blocking(move || {
             let after = snapshots.take_since(&root, &before)?;
-            let differing = match before.id() == after.id() {
+            let mut differing = match before.id() == after.id() {
                 true => Vec::new(),
                 false => snapshots.compare(&before, &after)?,
             };
+            differing.retain(|it| reach.covers(&it.path));
             let files: Vec<FileChange> = if differing.len() <= COUNTED {
-                snapshots.diff(&before, &after)?.iter().filter_map(file_change).collect()
+                let own = snapshots.diff_of(&before, &after, &|path| reach.covers(path))?;
+                own.iter().filter_map(file_change).collect()
             } else {
-                let is_file = |change: &Change| {
-                    let mut states = [change.before, change.after].into_iter().flatten();
-                    states.any(|state| state.hash.is_some())
-                };
-                changes::of_work(Position::default(), differing)
-                    .filter(is_file)
+                differing
+                    .iter()
+                    .filter(|it| is_file([it.before, it.after]))
                     .take(TOLD)
-                    .map(|change| changes::told(&change, None))
+                    .map(|it| changes::told_of(&it.path, (it.before, it.after), None))
                     .collect()
             };
             Ok((files, after))
@@ -396,28 +437,57 @@ impl Baselines {
     /// # Errors
     /// As [`Baselines::begin`].
     pub(crate) async fn settle(&self, run: RunId, token: Option<u64>) -> Result<(), Error> {
-        let ground =
-            Ground { snapshots: Arc::clone(&self.snapshots), root: Arc::clone(&self.root) };
-        let found = Changes::of(&*self.store, &ground, run).await?;
-        let open = found.open;
+        let found = Changes::of(&*self.store, &self.ground(), run).await?;
+        let Changes { open, all, found, .. } = found;
         if open.is_empty() {
             return Ok(());
         }
         let mut told = Vec::new();
-        for (Whose { call, task }, before) in open.work {
-            let snapshots = Arc::clone(&self.snapshots);
-            let before = blocking(move || snapshots.load(&before.to_string())).await?;
-            told.extend(self.after(before, call).await?.into_iter().map(|body| (task, body)));
+        for (work, Found { after, own, late, task }) in found {
+            let own = own.iter().filter(|it| is_file([it.before, it.after])).take(TOLD);
+            told.extend(own.map(|it| {
+                let change = changes::told_of(&it.path, (it.before, it.after), Some(work));
+                (task, self.changed(FileChange { apart: self.is_apart, ..change }))
+            }));
+            let late = late.iter().take(TOLD_LATE);
+            let late = late
+                .map(|it| self.told(changes::told_of(&it.path, (it.before, it.after), Some(work))));
+            let late = late.collect();
+            let taken = WorkspaceSnapshot { late, ..taken_around(&after, work) };
+            told.push((task, EventBody::WorkspaceSnapshot(taken)));
         }
-        for (Whose { call, task }, paths) in open.calls {
-            // Those of work that was open are told by its snapshots.
-            let left = found.all.iter().filter(|change| change.at == Position(u64::MAX));
-            let left = left.filter(|change| paths.contains(&change.path.to_string()));
-            told.extend(left.map(|change| (task, self.changed(changes::told(change, Some(call))))));
-            let looked = WorkspaceSnapshot { snapshot: None, baseline: None, around: Some(call) };
+        for asked in open.calls {
+            let (call, task) = (asked.call, asked.task);
+            // What work left that was open is told by its snapshots.
+            let left = all.iter().filter(|change| {
+                let is_left = change.at == Position(u64::MAX) && !change.by_work;
+                is_left && asked.paths.contains(&change.path.to_string())
+            });
+            let (late, own): (Vec<_>, Vec<_>) = left.partition(|it| it.known == Known::Late);
+            let file = |change| self.told(changes::told(change, Some(call)));
+            told.extend(own.into_iter().map(|it| (task, EventBody::FileChanged(file(it)))));
+            let late = late.into_iter().map(file).collect();
+            let looked =
+                WorkspaceSnapshot { around: Some(call), late, ..WorkspaceSnapshot::default() };
             told.push((task, EventBody::WorkspaceSnapshot(looked)));
         }
-        self.append_each(run, token, told, Vec::new()).await
+        self.append_each(run, token, told, Vec::new()).await?;
+        self.rest(run);
+        Ok(())
+    }
+
+    /// Forgets until when a run was worked on, where all that it began has come to an end.
+    pub(crate) fn rest(&self, run: RunId) {
+        self.alive.forget(run);
+    }
+
+    /// Returns what a look at the changes of a run needs.
+    pub(crate) fn ground(&self) -> Ground {
+        Ground {
+            snapshots: Arc::clone(&self.snapshots),
+            root: Arc::clone(&self.root),
+            alive: self.alive.clone(),
+        }
     }
 
     /// Records what is told of a piece of work.
@@ -462,8 +532,12 @@ impl Baselines {
 
     /// Tells of a file, whose name may hold a secret that a program put there.
     fn changed(&self, change: FileChange) -> EventBody {
+        EventBody::FileChanged(self.told(change))
+    }
+
+    fn told(&self, change: FileChange) -> FileChange {
         let path = self.scrub.scrub_text(&change.path).into_owned();
-        EventBody::FileChanged(FileChange { path, ..change })
+        FileChange { path, ..change }
     }
 
     async fn take(&self) -> Result<Snapshot, Error> {
@@ -485,6 +559,11 @@ impl Baselines {
     fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, Arc<Began>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Says whether a path was or is a file or a link.
+fn is_file(states: [Option<State>; 2]) -> bool {
+    states.into_iter().flatten().any(|state| state.hash.is_some())
 }
 
 /// Compares the workspace now with what it held when a run began.
@@ -530,10 +609,14 @@ async fn recorded(
     }
 }
 
-/// Says what was there before or after a piece of work.
-pub(crate) fn around(snapshot: &Snapshot, work: CallId) -> EventBody {
+/// Says what was there after a piece of work.
+fn around(snapshot: &Snapshot, work: CallId) -> EventBody {
+    EventBody::WorkspaceSnapshot(taken_around(snapshot, work))
+}
+
+fn taken_around(snapshot: &Snapshot, work: CallId) -> WorkspaceSnapshot {
     let (snapshot, around) = (Some(id(snapshot)), Some(work));
-    EventBody::WorkspaceSnapshot(WorkspaceSnapshot { snapshot, baseline: None, around })
+    WorkspaceSnapshot { snapshot, around, ..WorkspaceSnapshot::default() }
 }
 
 fn id(snapshot: &Snapshot) -> BlobHash {

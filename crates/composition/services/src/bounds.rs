@@ -2,12 +2,15 @@
 
 use std::{ffi::OsStr, path::Path, sync::Arc};
 
-use formwork_protocols::PermissionMode;
+use formwork_protocols::{
+    Body, PermissionMode, RunId, TaskId, TaskSpec,
+    check::{CheckKind, CheckSpec},
+};
 use formwork_sandbox::{Beyond, Command, Limits, Protection};
 use formwork_write_safety::{RelPath, Sealing, Writable, WriteRules};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, executor::Workshop, network::Whose};
+use crate::{Error, executor::Workshop, network::Whose, reach::Reach};
 
 /// Folders that builds of many languages write, in whatever folder they work, and that hold no source.
 pub(crate) const BUILT: [&str; 9] = [
@@ -46,11 +49,57 @@ const MOUNTED: usize = 2_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Bounds {
     pub(crate) protection: Protection,
+    /// Where it can write in the workspace.
+    pub(crate) reach: Reach,
     /// The same in words, for a model whose program was refused something.
     pub(crate) told: String,
 }
 
+/// Which paths a task can have changed.
+#[derive(Debug, Clone)]
+pub(crate) enum Own {
+    /// Any.
+    Any,
+    /// What its tools and its programs may write, or might have before it was protected.
+    Of(WriteRules, Reach),
+}
+
+impl Own {
+    /// Says whether a path is one of them.
+    pub(crate) fn holds(&self, path: &RelPath) -> bool {
+        let Self::Of(rules, reach) = self else { return true };
+        rules.check(path).is_ok() || reach.reaches(path)
+    }
+}
+
 impl Workshop {
+    /// Returns which paths a task can have changed: where its programs are held, those that its own rules let it write.
+    /// What differs beside them since it began was changed by somebody who worked beside it.
+    ///
+    /// # Errors
+    /// As [`Workshop::bounds`].
+    pub(crate) async fn own_paths(
+        &self,
+        (run, task): (RunId, TaskId),
+        spec: &TaskSpec,
+    ) -> Result<Own, Error> {
+        let is_native = |check: &CheckSpec| matches!(check.kind, CheckKind::Native(_));
+        let checks = [&spec.prechecks, &spec.postchecks];
+        // Functions of the embedder write wherever they want, and what is below a task has rules of its own.
+        let is_held = self.protection != Protection::None
+            && self.tools.is_empty()
+            && matches!(spec.body, Body::Agent { .. } | Body::Command { .. } | Body::Call(_))
+            && !checks.into_iter().flatten().any(is_native);
+        let Some(write) = spec.write_paths.as_ref().filter(|_| is_held) else {
+            return Ok(Own::Any);
+        };
+        // As they were written down, since what is protected or configured may be so only by now.
+        let rules = WriteRules::parse(write, &[])?;
+        let whose = self.of_task((run, task), spec)?;
+        let Bounds { reach, .. } = self.bounds(&self.rules(spec)?, whose).await?;
+        Ok(Own::Of(rules, reach))
+    }
+
     /// Returns what programs are held to that write under `rules`.
     ///
     /// # Errors
@@ -69,7 +118,8 @@ impl Workshop {
             );
         }
         let Protection::Restricted(limits) = &self.protection else {
-            return Ok(Bounds { protection: self.protection.clone(), told });
+            let (protection, reach) = (self.protection.clone(), Reach::Anywhere);
+            return Ok(Bounds { protection, reach, told });
         };
         let sealing = *self.sealing.get_or_init(|| self.try_to_seal(limits)).await;
         let (root, rules, limits) = (Arc::clone(&self.root), rules.clone(), limits.clone());
@@ -79,7 +129,9 @@ impl Workshop {
             Error::Panicked { what: "a look at what may be written", reason: error.to_string() }
         })?;
         limits.network = network;
-        Ok(Bounds { protection: Protection::Restricted(limits), told })
+        let protection = Protection::Restricted(limits);
+        let reach = Reach::of(&protection, self.root.path());
+        Ok(Bounds { protection, reach, told })
     }
 
     /// Finds out whether this machine can keep a part of a writable folder from writing, by doing so.

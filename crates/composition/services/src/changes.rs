@@ -11,13 +11,20 @@ use std::{
 };
 
 use formwork_protocols::{
-    BlobHash, CallId, EventBody, Position, RunId, Store, TaskId, ToolErrorKind,
-    event::{Decided, FileChange},
+    BlobHash, CallId, Event, EventBody, Position, RunId, Store, TaskId, Timestamp, ToolErrorKind,
+    event::{Decided, FileChange, WorkspaceSnapshot},
     store::Selection,
 };
-use formwork_write_safety::{Differing, Hash, RelPath, Root, Snapshot, Snapshots, State};
+use formwork_write_safety::{
+    Differing, Error as FileError, Hash, RelPath, Root, Snapshot, Snapshots, State,
+};
 
-use crate::{Error, baseline::blocking};
+use crate::{
+    Error, Formwork,
+    alive::{self, Alive},
+    baseline::blocking,
+    reach::Reach,
+};
 
 /// How many events are read at once.
 const PAGE: usize = 1_000;
@@ -30,6 +37,20 @@ pub(crate) struct Change {
     pub(crate) path: RelPath,
     pub(crate) before: Option<State>,
     pub(crate) after: Option<State>,
+    pub(crate) known: Known,
+    /// Whether it is what differs around a piece of work, and is told by the snapshots of that.
+    pub(crate) by_work: bool,
+}
+
+/// How a change is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Who made it told of it.
+    Told,
+    /// It is what differs around a program, as far as that could write there. Whoever worked beside it may have made it.
+    Around,
+    /// It was found where a process had died in the midst of its work, and was made after that: nobody knows whose it is.
+    Late,
 }
 
 /// What became of one path by all changes of a run together.
@@ -39,6 +60,10 @@ pub(crate) struct Net {
     pub(crate) after: Option<State>,
     /// Whether somebody else changed it between two changes of the run.
     pub(crate) mixed: bool,
+    /// Whether some of it may be somebody else's, since it came after who worked on it had died.
+    pub(crate) late: bool,
+    /// How the last of the changes is known, which made it what the run left.
+    pub(crate) known: Known,
 }
 
 /// What the log tells of a run's changes.
@@ -54,26 +79,48 @@ struct Told {
 
 #[derive(Debug)]
 enum Seen {
-    File(Position, Box<FileChange>),
-    /// A piece of work, between the snapshots before and after it.
-    Work(Position, BlobHash, BlobHash),
+    File(Position, Box<FileChange>, Known),
+    /// A piece of work, and the snapshot after it.
+    Work(Position, Begun, BlobHash),
+}
+
+/// A piece of work that was begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Begun {
+    at: Position,
+    time: Timestamp,
+    /// The snapshot before it.
+    before: BlobHash,
+    /// Where it could write, as a blob of the log.
+    within: Option<BlobHash>,
+    /// The task that it was done for; none where it was done for the run as a whole.
+    task: Option<TaskId>,
 }
 
 /// Work that a process was killed in, or given up, before it told what it changed.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Open {
-    /// Programs, with the snapshot before each.
-    pub(crate) work: Vec<(Whose, BlobHash)>,
+    /// Programs, as they began.
+    pub(crate) work: Vec<Unended>,
     /// Calls of tools, with the paths that they named.
-    pub(crate) calls: Vec<(Whose, Vec<String>)>,
+    pub(crate) calls: Vec<Asked>,
 }
 
-/// A piece of work, and the task that it was done for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Whose {
+/// A program whose end is not told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unended {
+    pub(crate) work: CallId,
+    begun: Begun,
+}
+
+/// A call whose end is not told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Asked {
     pub(crate) call: CallId,
-    /// Nothing where it was done for the run as a whole.
+    pub(crate) paths: Vec<String>,
+    /// The task that it was made for.
     pub(crate) task: Option<TaskId>,
+    time: Timestamp,
 }
 
 impl Open {
@@ -88,6 +135,8 @@ pub(crate) struct Changes {
     pub(crate) all: Vec<Change>,
     /// What was left open, and is among the changes as far as it left traces.
     pub(crate) open: Open,
+    /// What the workspace holds by the work that was left open, with the work.
+    pub(crate) found: Vec<(CallId, Found)>,
     /// What the workspace held when the run began, where that was kept.
     pub(crate) began: Option<Snapshot>,
     /// What was committed, in order.
@@ -107,6 +156,32 @@ struct Committed {
 pub(crate) struct Ground {
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) root: Arc<Root>,
+    pub(crate) alive: Alive,
+}
+
+impl Ground {
+    /// Returns that of the workspace of `formwork`.
+    pub(crate) fn of(formwork: &Formwork) -> Self {
+        let inner = &formwork.inner;
+        Self {
+            snapshots: Arc::clone(&inner.snapshots),
+            root: Arc::clone(&inner.root),
+            alive: Alive::new(&inner.state),
+        }
+    }
+}
+
+/// What is there of a piece of work that was left open.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// What was there before, but for what is its doing.
+    pub(crate) after: Snapshot,
+    /// What of it is its doing.
+    pub(crate) own: Vec<Differing>,
+    /// What differs besides, and came too late to be its doing for sure.
+    pub(crate) late: Vec<Differing>,
+    /// The task that it was done for.
+    pub(crate) task: Option<TaskId>,
 }
 
 impl Changes {
@@ -116,8 +191,12 @@ impl Changes {
     /// [`Error::Store`]; [`Error::Workspace`] when a snapshot or a file cannot be read.
     pub(crate) async fn of(store: &dyn Store, ground: &Ground, run: RunId) -> Result<Self, Error> {
         let told = Told::read(store, run).await?;
-        let ground = ground.clone();
-        blocking(move || told.resolve(&ground)).await
+        let mut reaches = Reaches::new();
+        for kept in told.within().into_iter().collect::<BTreeSet<_>>() {
+            reaches.insert(kept, Reach::load(store, &kept).await?);
+        }
+        let (ground, until) = (ground.clone(), ground.alive.until(run));
+        blocking(move || told.resolve(&ground, (&reaches, until))).await
     }
 
     /// Joins the changes after a position into one for each path; those that cancel out are left out.
@@ -125,7 +204,7 @@ impl Changes {
         self.joined(|change| change.at > after)
     }
 
-    /// The same of what no commit of the run has yet.
+    /// The same of what no commit of the run has yet. What may be somebody else's is marked as late.
     pub(crate) fn uncommitted(&self) -> BTreeMap<RelPath, Net> {
         let commits = self.commits.iter();
         let committed: HashMap<&str, Position> = commits
@@ -146,13 +225,16 @@ impl Changes {
     fn joined(&self, counts: impl Fn(&Change) -> bool) -> BTreeMap<RelPath, Net> {
         let mut nets: BTreeMap<RelPath, Net> = BTreeMap::new();
         for change in self.all.iter().filter(|change| counts(change)) {
-            let Change { path, before, after, .. } = change;
+            let Change { path, before, after, known, .. } = change;
+            let (before, after, known) = (*before, *after, *known);
+            let late = known == Known::Late;
             nets.entry(path.clone())
                 .and_modify(|net| {
-                    net.mixed |= !is_alike(net.after, *before);
-                    net.after = *after;
+                    net.mixed |= late || !is_alike(net.after, before);
+                    net.late |= late;
+                    (net.after, net.known) = (after, known);
                 })
-                .or_insert(Net { before: *before, after: *after, mixed: false });
+                .or_insert(Net { before, after, mixed: late, late, known });
         }
         nets.retain(|_, net| net.before != net.after);
         nets
@@ -174,6 +256,15 @@ pub(crate) fn is_alike(one: Option<State>, other: Option<State>) -> bool {
 }
 
 impl Told {
+    /// Names the blobs that say where work could write.
+    fn within(&self) -> Vec<BlobHash> {
+        let ended = self.changes.iter().filter_map(|seen| match seen {
+            Seen::Work(_, begun, _) => Some(begun),
+            Seen::File(..) => None,
+        });
+        ended.chain(self.open.work.iter().map(|it| &it.begun)).filter_map(|it| it.within).collect()
+    }
+
     async fn read(store: &dyn Store, run: RunId) -> Result<Self, Error> {
         let kinds = [
             "task.created",
@@ -193,41 +284,63 @@ impl Told {
             let Some(last) = events.last() else { return Ok(reader.finish()) };
             after = last.position;
             for event in events {
-                reader.take(event.position, event.task, event.body);
+                reader.take(event);
             }
         }
     }
 
-    /// Finds out what each piece of work has changed.
-    fn resolve(self, ground: &Ground) -> Result<Changes, formwork_write_safety::Error> {
-        let Ground { snapshots, root } = ground;
+    /// Finds out what each piece of work has changed: of what it left open, what is not known to be later than `until`, or
+    /// than its beginning where nobody has marked that it went on.
+    fn resolve(
+        self,
+        ground: &Ground,
+        (reaches, until): (&Reaches, Option<i128>),
+    ) -> Result<Changes, FileError> {
+        let Ground { snapshots, root, .. } = ground;
         let load = |id: &BlobHash| snapshots.load(&id.to_string());
         // Where the folder of snapshots was emptied, what follows does without what the run began with.
         let began = self.began.as_ref().map(load).transpose().unwrap_or_default();
-        let commits = self.commits;
-        let mut changes = Changes { all: Vec::new(), open: self.open, began, commits };
+        let (commits, found) = (self.commits, Vec::new());
+        let mut changes = Changes { all: Vec::new(), open: self.open, found, began, commits };
+        let reach = |begun: &Begun| begun.within.and_then(|it| reaches.get(&it));
+        let covers = |begun: &Begun, path: &RelPath| reach(begun).is_none_or(|it| it.covers(path));
         for seen in &self.changes {
             match seen {
-                Seen::File(at, change) => changes.all.extend(of_file(*at, change)),
-                Seen::Work(at, before, after) if before != after => {
-                    let found = snapshots.compare(&load(before)?, &load(after)?)?;
-                    changes.all.extend(of_work(*at, found));
+                Seen::File(at, change, known) => changes.all.extend(of_file(*at, change, *known)),
+                Seen::Work(at, begun, after) if begun.before != *after => {
+                    let mut found = snapshots.compare(&load(&begun.before)?, &load(after)?)?;
+                    found.retain(|it| covers(begun, &it.path));
+                    changes.all.extend(of_work(*at, found, Known::Around));
                 }
                 Seen::Work(..) => {}
             }
         }
         let at = Position(u64::MAX);
-        for (_, before) in &changes.open.work {
-            let before = load(before)?;
+        // What two pieces of work that went on beside each other may both have made is one change.
+        let mut seen = BTreeSet::new();
+        for Unended { work, begun } in &changes.open.work {
+            let before = load(&begun.before)?;
             let now = snapshots.take_since(root, &before)?;
-            changes.all.extend(of_work(at, snapshots.compare(&before, &now)?));
+            let mut differing = snapshots.compare(&before, &now)?;
+            differing.retain(|it| covers(begun, &it.path) && seen.insert(it.path.clone()));
+            let bound = until.unwrap_or(alive::shortly_after(begun.time));
+            let (late, own): (Vec<_>, Vec<_>) =
+                differing.into_iter().partition(|it| changed_at(root, &it.path) > bound);
+            let after = snapshots.keep_changes(&before, &now, own.iter().map(|it| &it.path))?;
+            changes.all.extend(of_work(at, own.clone(), Known::Around));
+            changes.all.extend(of_work(at, late.clone(), Known::Late));
+            changes.found.push((*work, Found { after, own, late, task: begun.task }));
         }
-        let named: BTreeSet<&String> =
-            changes.open.calls.iter().flat_map(|(_, paths)| paths).collect();
-        let nets = changes.net(Position::default());
         let mut found = Vec::new();
-        for path in named {
+        let nets = changes.net(Position::default());
+        let mut named = BTreeSet::new();
+        for (asked, path) in
+            changes.open.calls.iter().flat_map(|it| it.paths.iter().map(move |path| (it, path)))
+        {
             let Ok(path) = root.rel(path) else { continue };
+            if !named.insert(path.clone()) {
+                continue;
+            }
             let before = match (nets.get(&path), &changes.began) {
                 (Some(net), _) => net.after,
                 (None, Some(began)) => snapshots.of_snapshot(began, &path)?,
@@ -235,7 +348,12 @@ impl Told {
             };
             let after = snapshots.state(root, &path)?;
             if !is_alike(before, after) {
-                found.push(Change { at, path, before, after });
+                // Work alone is marked as going on.
+                let bound = alive::shortly_after(asked.time).max(until.unwrap_or(i128::MIN));
+                let is_late = changed_at(root, &path) > bound;
+                let known = if is_late { Known::Late } else { Known::Told };
+                let by_work = false;
+                found.push(Change { at, path, before, after, known, by_work });
             }
         }
         changes.all.extend(found);
@@ -243,22 +361,34 @@ impl Told {
     }
 }
 
+/// Where work could write, by the blobs that say so.
+type Reaches = HashMap<BlobHash, Reach>;
+
+/// Returns when what is at a path was last changed, in nanoseconds since 1970; where nothing is there any more, when its
+/// folder was.
+fn changed_at(root: &Root, path: &RelPath) -> i128 {
+    let mut places = std::iter::successors(Some(path.clone()), RelPath::parent);
+    let found = places.find_map(|path| root.stat_link(&path).ok());
+    found.map_or(i128::MIN, |found| found.changed)
+}
+
 /// Reads events in their order.
 #[derive(Default)]
 struct Reader {
     told: Told,
-    /// Work that was begun, with the snapshot before it.
-    begun: HashMap<CallId, (Option<TaskId>, BlobHash)>,
+    /// Work that was begun.
+    begun: HashMap<CallId, Begun>,
     /// Work that is told by its snapshots, whatever files are told of besides.
     by_snapshots: BTreeSet<CallId>,
-    calls: BTreeMap<CallId, (Option<TaskId>, Vec<String>)>,
+    calls: BTreeMap<CallId, Asked>,
     /// The tasks that work in a workspace of their own, and those below them. What they change there is no change of
     /// this one before it is merged, which is told of the run.
     apart: BTreeSet<TaskId>,
 }
 
 impl Reader {
-    fn take(&mut self, at: Position, task: Option<TaskId>, body: EventBody) {
+    fn take(&mut self, event: Event) {
+        let Event { position: at, task, at: time, body, .. } = event;
         if task.is_some_and(|task| self.apart.contains(&task)) {
             return;
         }
@@ -270,32 +400,35 @@ impl Reader {
                     self.apart.extend(task);
                 }
             }
-            EventBody::WorkspaceSnapshot(taken) => match (taken.around, taken.snapshot) {
-                (None, Some(id)) if of_run => drop(self.told.began.get_or_insert(id)),
-                (None, _) => {}
-                (Some(work), Some(id)) => match self.begun.remove(&work) {
-                    Some((_, before)) => self.told.changes.push(Seen::Work(at, before, id)),
-                    None => {
-                        self.by_snapshots.insert(work);
-                        self.begun.insert(work, (task, id));
-                    }
-                },
-                // Somebody has looked what an open call had changed.
-                (Some(call), None) => drop(self.calls.remove(&call)),
-            },
+            EventBody::WorkspaceSnapshot(taken) => {
+                let WorkspaceSnapshot { snapshot, around, within, late, .. } = taken;
+                match (around, snapshot) {
+                    (None, Some(id)) if of_run => drop(self.told.began.get_or_insert(id)),
+                    (None, _) => {}
+                    (Some(work), Some(id)) => match self.begun.remove(&work) {
+                        Some(begun) => self.told.changes.push(Seen::Work(at, begun, id)),
+                        None => {
+                            self.by_snapshots.insert(work);
+                            let begun = Begun { at, time, before: id, within, task };
+                            self.begun.insert(work, begun);
+                        }
+                    },
+                    // Somebody has looked what an open call had changed.
+                    (Some(call), None) => drop(self.calls.remove(&call)),
+                }
+                let late = late.into_iter().map(|it| Seen::File(at, Box::new(it), Known::Late));
+                self.told.changes.extend(late);
+            }
             EventBody::FileChanged(change)
                 if !change.call.is_some_and(|call| self.by_snapshots.contains(&call)) =>
             {
-                self.told.changes.push(Seen::File(at, Box::new(change)));
+                self.told.changes.push(Seen::File(at, Box::new(change), Known::Told));
             }
             EventBody::ToolRequested(made)
                 if made.decision == Decided::Allowed && !made.paths.is_empty() =>
             {
-                self.calls.insert(made.call, (task, made.paths));
-            }
-            EventBody::CommitMade(made) => {
-                let (commit, paths) = (made.commit, made.paths);
-                self.told.commits.push(Committed { at, commit, paths });
+                let (call, paths) = (made.call, made.paths);
+                self.calls.insert(call, Asked { call, paths, task, time });
             }
             EventBody::ToolCompleted(ended) => drop(self.calls.remove(&ended.call)),
             EventBody::ToolFailed(failed) if failed.error != ToolErrorKind::OutcomeUnknown => {
@@ -306,17 +439,15 @@ impl Reader {
     }
 
     fn finish(mut self) -> Told {
-        let begun = self.begun.into_iter();
-        self.told.open.work =
-            begun.map(|(call, (task, before))| (Whose { call, task }, before)).collect();
-        let calls = self.calls.into_iter();
-        self.told.open.calls =
-            calls.map(|(call, (task, paths))| (Whose { call, task }, paths)).collect();
+        let open = self.begun.into_iter().map(|(work, begun)| Unended { work, begun });
+        self.told.open.work = open.collect();
+        self.told.open.work.sort_by_key(|it| it.begun.at);
+        self.told.open.calls = self.calls.into_values().collect();
         self.told
     }
 }
 
-fn of_file(at: Position, change: &FileChange) -> Option<Change> {
+fn of_file(at: Position, change: &FileChange, known: Known) -> Option<Change> {
     let path = RelPath::parse(Path::new(&change.path)).ok()?;
     // A log of before told no modes; a file was the only thing it told of.
     let state = |hash: Option<BlobHash>, mode: Option<u32>| match (hash, mode) {
@@ -331,27 +462,41 @@ fn of_file(at: Position, change: &FileChange) -> Option<Change> {
         path,
         before: state(change.before, change.before_mode),
         after: state(change.after, change.after_mode),
+        known,
+        by_work: false,
     })
 }
 
-pub(crate) fn of_work(at: Position, found: Vec<Differing>) -> impl Iterator<Item = Change> {
-    let change = move |Differing { path, before, after }| Change { at, path, before, after };
+fn of_work(at: Position, found: Vec<Differing>, known: Known) -> impl Iterator<Item = Change> {
+    let change = move |Differing { path, before, after }| {
+        let by_work = true;
+        Change { at, path, before, after, known, by_work }
+    };
     found.into_iter().map(change)
 }
 
 /// Tells of a change as the log does.
 pub(crate) fn told(change: &Change, call: Option<CallId>) -> FileChange {
+    told_of(&change.path, (change.before, change.after), call)
+}
+
+/// The same of what became of one path.
+pub(crate) fn told_of(
+    path: &RelPath,
+    (before, after): (Option<State>, Option<State>),
+    call: Option<CallId>,
+) -> FileChange {
     let hash = |state: Option<State>| {
         state.and_then(|state| state.hash).map(|hash| BlobHash::from_bytes(*hash.as_bytes()))
     };
     FileChange {
-        path: change.path.to_string(),
-        before: hash(change.before),
-        after: hash(change.after),
+        path: path.to_string(),
+        before: hash(before),
+        after: hash(after),
         added: 0,
         removed: 0,
-        before_mode: change.before.map(|state| state.mode),
-        after_mode: change.after.map(|state| state.mode),
+        before_mode: before.map(|state| state.mode),
+        after_mode: after.map(|state| state.mode),
         call,
         apart: false,
     }

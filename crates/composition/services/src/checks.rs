@@ -29,7 +29,9 @@ use formwork_scheduler::CheckJob;
 use formwork_verify::{Changes, Checked, Ground, Verifier};
 use formwork_write_safety::WriteRules;
 
-use crate::{Error, baseline::Began, effects, error::chain, executor::Workshop};
+use crate::{
+    Error, baseline::Began, bounds::Bounds, effects, error::chain, executor::Workshop, reach::Reach,
+};
 
 pub(crate) use {review::OnlyThis, share::Shares};
 
@@ -158,7 +160,7 @@ impl Workshop {
             CheckKind::Graph(held) => self.judge_graph(job, held),
             CheckKind::Native(NativeCheck { function }) => {
                 let deciding = self.natives.check(job.clone(), function, cancel);
-                Ok(self.watched(within, deciding).await?)
+                Ok(self.watched(within, Reach::Anywhere, deciding).await?)
             }
             kind => {
                 let whose = self.of_task((job.run, job.task), &job.spec)?;
@@ -170,7 +172,7 @@ impl Workshop {
                 // The others only look.
                 let checked = match kind {
                     CheckKind::Command(_) | CheckKind::Contract(_) => {
-                        self.watched(within, checking).await?
+                        self.watched(within, bounds.reach, checking).await?
                     }
                     _ => checking.await,
                 };
@@ -302,7 +304,7 @@ impl Workshop {
     ) -> Result<Verdict, Error> {
         let rules = self.rules(&job.spec)?.narrowed(&WriteRules::nothing());
         let whose = self.of_task((job.run, job.task), &job.spec)?;
-        let mut protection = self.bounds(&rules, whose).await?.protection;
+        let Bounds { mut protection, reach, .. } = self.bounds(&rules, whose).await?;
         if let Protection::Restricted(limits) = &mut protection {
             limits.write_roots.push(copy.path().to_owned());
         }
@@ -311,7 +313,8 @@ impl Workshop {
         let ground = Ground { baseline: &began, changes: &() };
         let checking = Box::pin(verifier.check(&job.check, ground, cancel));
         // What is linked into it lies in the workspace.
-        let checked = self.watched((job.run, job.task, job.token), checking).await?;
+        let within = (job.run, job.task, job.token);
+        let checked = self.watched(within, reach, checking).await?;
         self.kept(job, checked).await
     }
 
@@ -346,7 +349,8 @@ impl Workshop {
         let began = formwork_verify::Baseline::default();
         let ground = Ground { baseline: &began, changes: &() };
         let running = Box::pin(verifier.check(&spec, ground, cancel));
-        let checked = self.watched((job.run, job.task, job.token), running).await?;
+        let within = (job.run, job.task, job.token);
+        let checked = self.watched(within, bounds.reach, running).await?;
         Ok(step(StepKind::Fix, &self.kept(job, checked).await?))
     }
 }
@@ -385,7 +389,12 @@ impl Since<'_> {
 impl Changes for Since<'_> {
     async fn since_entry(&self) -> Result<Vec<FileChange>, String> {
         let Self { workshop, job, .. } = self;
-        self.told(workshop.baselines.changes(job.run, job.task, &job.spec, job.token).await)
+        let within = (job.run, job.task, job.token);
+        let changes = async {
+            let own = workshop.own_paths((job.run, job.task), &job.spec).await?;
+            workshop.baselines.changes(within, &job.spec, own).await
+        };
+        self.told(Box::pin(changes).await)
     }
 
     async fn calls(&self) -> Result<BTreeMap<String, u64>, String> {

@@ -37,6 +37,10 @@ const NOBODY: (&str, &str) = ("Formwork", "formwork@localhost");
 /// The trailer that names the run of a commit.
 const RUN: &str = "Formwork-Run";
 
+/// Why a path is left out that a process that died may have changed, or somebody after it.
+const LATE: &str =
+    "it was changed after the process had ended that worked on it, and may be somebody else's work";
+
 /// How long the subject of a commit is at the most, as git's own tools show it whole.
 const SUBJECT_BYTES: usize = 72;
 
@@ -81,7 +85,7 @@ impl Committer {
         let environment: Vec<_> = self.environment.clone().into_iter().collect();
         let done = blocking(move || {
             let (top, prefix) = top(ground.root.path());
-            let deltas = deltas(&ground, &changes, &prefix)?;
+            let (deltas, late) = deltas(&ground, &changes, &prefix)?;
             // Somebody who forgot to have it ignored does not want it kept either.
             let is_of_builds = |delta: &Delta| {
                 let own = delta.path.as_path().strip_prefix(&prefix);
@@ -90,6 +94,13 @@ impl Committer {
             let (built, deltas): (Vec<Delta>, Vec<Delta>) =
                 deltas.into_iter().partition(is_of_builds);
             let git = ReadOnlyGit::open(&top)?;
+            if let (true, Some(path)) = (deltas.is_empty() && built.is_empty(), late.first()) {
+                let more = match late.len() {
+                    1 => String::new(),
+                    all => format!(" (and {} more)", all - 1),
+                };
+                return Err(Refused::NothingToCommit { left: format!("{path}{more}: {LATE}") });
+            }
             let identity = identity(&environment, &top);
             let message = Message { text, trailers, identity, at };
             let scan = |path: &RelPath, old: Option<&[u8]>, bytes: &[u8]| {
@@ -100,6 +111,7 @@ impl Committer {
             let (mut done, remembered) = done.map_err(|refused| unnamed(&*scrub, refused))?;
             let why = "what builds write is not committed unless git knows it already";
             done.left.extend(built.into_iter().map(|delta| (delta.path, why.to_owned())));
+            done.left.extend(late.into_iter().map(|path| (path, LATE.to_owned())));
             Ok((below(done, &prefix), remembered))
         });
         let (done, remembered) = done.await?;
@@ -211,10 +223,7 @@ impl LastCommit {
         let inner = &formwork.inner;
         let committer = Committer {
             store: Arc::clone(&inner.store),
-            ground: Ground {
-                snapshots: Arc::clone(&inner.snapshots),
-                root: Arc::clone(&inner.root),
-            },
+            ground: Ground::of(formwork),
             scrub: Arc::clone(&inner.scrub) as Arc<dyn Scrub>,
             clock: Arc::clone(&inner.clock),
             environment: inner.environment.clone(),
@@ -334,14 +343,16 @@ fn below(done: Committed, prefix: &Path) -> Committed {
     }
 }
 
-/// Returns the files and links that the run has changed and not committed, from the top of the worktree.
+/// Returns the files and links that the run has changed and not committed, from the top of the worktree, and those that
+/// may be somebody else's.
 fn deltas(
     ground: &Ground,
     changes: &Changes,
     prefix: &Path,
-) -> Result<Vec<Delta>, formwork_write_safety::Error> {
+) -> Result<(Vec<Delta>, Vec<RelPath>), formwork_write_safety::Error> {
     let is_folder = |state: State| state.mode & 0o170_000 == 0o040_000;
-    let nets = changes.uncommitted();
+    let (unsure, nets): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        changes.uncommitted().into_iter().partition(|(_, net)| net.late);
     let deleted: Vec<&RelPath> = nets
         .iter()
         .filter(|(_, net)| net.before.is_some_and(|it| it.hash.is_some() && is_folder(it)))
@@ -376,7 +387,12 @@ fn deltas(
             deltas.push(Delta { path, before, after });
         }
     }
-    Ok(deltas)
+    let unsure = unsure.into_iter().filter(|(_, net)| {
+        let states = [net.before, net.after];
+        states.into_iter().flatten().any(|state| !is_folder(state))
+    });
+    let late = unsure.map(|(path, _)| RelPath::parse(prefix.join(path.as_path())));
+    Ok((deltas, late.collect::<Result<_, _>>()?))
 }
 
 /// Finds who commits: whom the environment names to git, else whom git's settings name.

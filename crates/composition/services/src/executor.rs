@@ -42,7 +42,7 @@ use crate::{
     Error,
     apart::Home,
     approval::{Taped, approved},
-    baseline::{Baselines, around},
+    baseline::Baselines,
     bounds::Bounds,
     checks::Shares,
     commits::Committer,
@@ -55,7 +55,9 @@ use crate::{
     models::Models,
     network::Whose,
     operations::runs::Ending,
-    outside, reading,
+    outside,
+    reach::Reach,
+    reading,
     repository::{self, LOAD_SKILL, LoadSkill, Repository},
     run_tests::{self, RUN_TESTS, RunTests},
     setup::{self, RunSetup},
@@ -247,7 +249,7 @@ impl Workshop {
         let made_by = self.makers(&job.spec)?;
         let agents = made_by.iter().copied().chain([agent]).collect();
         let whose = Whose { run: job.run, task: Some(job.task), agents };
-        let Bounds { protection, told } = self.bounds(&rules, whose).await?;
+        let Bounds { protection, reach, told } = self.bounds(&rules, whose).await?;
         let bounded = protection.clone();
         let workspace = Workspace::new(Arc::clone(&self.root), rules, self.reads.session())
             .keeping(Arc::clone(&self.snapshots));
@@ -368,6 +370,8 @@ impl Workshop {
                     token: job.token,
                     clock: Arc::clone(&self.clock),
                     principal: Principal::system("services"),
+                    reach,
+                    free: self.tools.iter().map(|it| it.spec().definition.name.clone()).collect(),
                     before: Mutex::default(),
                 }));
             }
@@ -405,10 +409,7 @@ impl Workshop {
     fn committer(&self, principal: Principal, token: Option<u64>) -> Committer {
         Committer {
             store: Arc::clone(&self.store),
-            ground: crate::changes::Ground {
-                snapshots: Arc::clone(&self.snapshots),
-                root: Arc::clone(&self.root),
-            },
+            ground: self.baselines.ground(),
             scrub: Arc::clone(&self.scrub),
             clock: Arc::clone(&self.clock),
             environment: self.environment.clone(),
@@ -772,7 +773,8 @@ impl Workshop {
                 }
             }
         });
-        let finished = self.watched((job.run, job.task, job.token), running).await?;
+        let within = (job.run, job.task, job.token);
+        let finished = self.watched(within, bounds.reach, running).await?;
         Ok(match finished {
             Err(error) => failed(Escalation::BodyFailed { detail: crate::error::chain(&error) }),
             Ok(finished) if finished.exit == Exit::Cancelled => {
@@ -804,19 +806,20 @@ impl Workshop {
         })
     }
 
-    /// Does a piece of work that may change files without telling which, and records what it has changed.
+    /// Does a piece of work that may change files without telling which, and records what it has changed where it can write.
     pub(crate) async fn watched<T>(
         &self,
         (run, task, token): (RunId, TaskId, Option<u64>),
+        reach: Reach,
         work: impl Future<Output = T>,
     ) -> Result<T, Error> {
-        let before = self.baselines.before(run, token).await?;
         let id = CallId::generate(&*self.clock, &*self.rng);
-        let begun = vec![around(&before, id)];
-        self.baselines.append(run, Some(task), token, begun, Vec::new()).await?;
+        let (watch, begun, blobs) = self.baselines.before((run, token), id, reach).await?;
+        self.baselines.append(run, Some(task), token, vec![begun], blobs).await?;
         let done = work.await;
-        let found = self.baselines.after(before, id).await?;
+        let found = self.baselines.after(&watch).await?;
         self.baselines.append(run, Some(task), token, found, Vec::new()).await?;
+        watch.end();
         Ok(done)
     }
 
@@ -966,7 +969,7 @@ impl Executor for Workshop {
             (Ok(()), Body::Native { .. }) => {
                 let within = (job.run, job.task, job.token);
                 let attempt = async { self.natives.attempt(job.clone(), cancel).await };
-                self.watched(within, attempt).await
+                self.watched(within, Reach::Anywhere, attempt).await
             }
             (Ok(()), Body::Graph(graph)) => self.graph(&job, graph, cancel).await,
             (Ok(()), Body::Call(call)) => Box::pin(self.by_hand(&job, call, cancel)).await,
@@ -1014,10 +1017,13 @@ impl Executor for Workshop {
     }
 
     async fn ending(&self, outcome: RunOutcome, token: u64) -> Result<RunOutcome, StoreError> {
-        match &self.ending {
-            Some(ending) => Box::pin(ending.of(outcome, token)).await,
-            None => Ok(outcome),
-        }
+        let run = outcome.run;
+        let outcome = match &self.ending {
+            Some(ending) => Box::pin(ending.of(outcome, token)).await?,
+            None => outcome,
+        };
+        self.baselines.rest(run);
+        Ok(outcome)
     }
 
     fn is_scripted(&self) -> bool {

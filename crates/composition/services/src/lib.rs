@@ -32,6 +32,7 @@ pub mod documents; // What is written in a workspace.
 pub mod reading; // How files are read that others may have put there.
 pub mod trust; // What of it may take effect.
 
+mod alive; // Until when somebody worked.
 mod apart; // Tasks with a workspace of their own.
 mod approval; // Who answers for what the rules leave open.
 mod bounds; // What a program may write.
@@ -59,6 +60,7 @@ mod outside; // What came from outside.
 mod presence; // Who still works.
 mod private; // What nobody but its owner reads.
 pub mod project; // How a project is tested and linted.
+mod reach; // What a program could write.
 mod repository; // What a repository tells agents.
 mod run_tests; // The project's own tests as a tool.
 mod seals; // What the log was, signed.

@@ -1,21 +1,21 @@
 //! Tools that run programs, and what these change in the workspace.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use async_trait::async_trait;
 use formwork_protocols::{
     CallId, Clock, EventBody, Journal, NewEvent, Principal, ToolClass, ToolError, ToolErrorKind,
-    tool::CallContext,
+    ToolName, ToolSpec, tool::CallContext,
 };
 use formwork_tool::Around;
-use formwork_write_safety::Snapshot;
 
 use crate::{
-    baseline::{Baselines, around},
+    baseline::{Baselines, Watch},
     error::chain,
+    reach::Reach,
 };
 
 /// Compares the workspace around each call that runs a program, since a program does not tell what it
@@ -29,8 +29,12 @@ pub(crate) struct Watched {
     pub(crate) token: Option<u64>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) principal: Principal,
+    /// Where the programs of calls can write.
+    pub(crate) reach: Reach,
+    /// The tools that nothing holds, since they are the embedder's own.
+    pub(crate) free: BTreeSet<ToolName>,
     /// What there was before each call that is under way.
-    pub(crate) before: Mutex<HashMap<CallId, Snapshot>>,
+    pub(crate) before: Mutex<HashMap<CallId, Watch>>,
 }
 
 impl Watched {
@@ -46,7 +50,7 @@ impl Watched {
         bodies.into_iter().map(fact).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<CallId, Snapshot>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<CallId, Watch>> {
         self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -56,33 +60,38 @@ impl Around for Watched {
     async fn before(
         &self,
         context: &CallContext,
-        class: ToolClass,
+        tool: &ToolSpec,
         journal: &Journal,
     ) -> Result<(), ToolError> {
-        if !matches!(class, ToolClass::Exec | ToolClass::Shell) {
+        if !matches!(tool.class, ToolClass::Exec | ToolClass::Shell) {
             return Ok(());
         }
-        let looked = self.baselines.before(context.run, self.token).await;
-        let before = looked.map_err(|error| {
+        let reach = match self.free.contains(&tool.definition.name) {
+            true => Reach::Anywhere,
+            false => self.reach.clone(),
+        };
+        let looked = self.baselines.before((context.run, self.token), context.call, reach).await;
+        let (watch, begun, blobs) = looked.map_err(|error| {
             let told = format!("the workspace could not be looked at before: {}", chain(&error));
             ToolError::new(ToolErrorKind::Failed, told)
         })?;
         // With the intent, which is durable before the tool begins.
-        journal.put(self.facts(context, vec![around(&before, context.call)]), []);
-        self.lock().insert(context.call, before);
+        journal.put(self.facts(context, vec![begun]), blobs);
+        self.lock().insert(context.call, watch);
         Ok(())
     }
 
     async fn after(&self, context: &CallContext) -> Result<Vec<NewEvent>, ToolError> {
-        let Some(before) = self.lock().remove(&context.call) else { return Ok(Vec::new()) };
+        let Some(watch) = self.lock().remove(&context.call) else { return Ok(Vec::new()) };
         // Without an end in the log it is looked at again by whoever takes the run up or takes it back.
-        let found = self.baselines.after(before, context.call).await.map_err(|error| {
+        let found = self.baselines.after(&watch).await.map_err(|error| {
             let told = format!(
                 "the workspace could not be looked at after it, so that what it changed is not known: {}",
                 chain(&error)
             );
             ToolError::new(ToolErrorKind::Failed, told)
         })?;
+        watch.end();
         Ok(self.facts(context, found))
     }
 }

@@ -89,14 +89,14 @@ pub struct Parts {
 /// ended, and not while somebody is asked whether it may.
 #[async_trait]
 pub trait Around: Send + Sync {
-    /// Looks before a call of a tool of `class`. What it leaves in `journal` is durable before the call begins.
+    /// Looks before a call of `tool`. What it leaves in `journal` is durable before the call begins.
     ///
     /// # Errors
     /// Why the call cannot be made, for the model.
     async fn before(
         &self,
         context: &CallContext,
-        class: ToolClass,
+        tool: &ToolSpec,
         journal: &Journal,
     ) -> Result<(), ToolError>;
 
@@ -365,7 +365,7 @@ impl Pipeline {
         }
         let around = self.parts.around.as_ref();
         if let Some(around) = around
-            && let Err(error) = around.before(context, class, journal).await
+            && let Err(error) = around.before(context, tool.spec(), journal).await
         {
             self.put(context, journal, [self.intent(context, call, Some(&error))], []);
             return (Err(self.failed(context, journal, error, Span::ZERO)), Control::Continue);

@@ -213,6 +213,34 @@ impl Snapshots {
         Ok(snapshot)
     }
 
+    /// Keeps what was there before, but for `paths`, which are as they came to be, with the folders that those lie in.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn keep_changes<'a>(
+        &self,
+        before: &Snapshot,
+        after: &Snapshot,
+        paths: impl IntoIterator<Item = &'a RelPath>,
+    ) -> Result<Snapshot, Error> {
+        let mut changed = BTreeMap::new();
+        for path in paths {
+            let node = after.entries.get(path).cloned();
+            let above = std::iter::successors(path.parent(), RelPath::parent);
+            for above in above.filter(|above| node.is_some() && !before.entries.contains_key(above))
+            {
+                if let Some(folder) = after.entries.get(&above) {
+                    changed.insert(above, Some(folder.clone()));
+                }
+            }
+            changed.insert(path.clone(), node);
+        }
+        let mut kept = before.with(changed.into_iter());
+        (kept.which, kept.exclude) = (after.which, after.exclude);
+        kept.id = self.keep_part(&kept)?;
+        Ok(kept)
+    }
+
     /// Tells whether a snapshot is still kept.
     fn has_tree(&self, id: Hash) -> bool {
         self.trees.join(id.to_string()).is_file()
@@ -247,9 +275,22 @@ impl Snapshots {
     /// # Errors
     /// [`Error::Damaged`] if a content is not there as it was, [`Error::Io`].
     pub fn diff(&self, before: &Snapshot, after: &Snapshot) -> Result<Vec<PathChange>, Error> {
+        self.diff_of(before, after, &|_| true)
+    }
+
+    /// The same of those paths alone that `is_meant` says; no content of another is read.
+    ///
+    /// # Errors
+    /// As [`Snapshots::diff`].
+    pub fn diff_of(
+        &self,
+        before: &Snapshot,
+        after: &Snapshot,
+        is_meant: &dyn Fn(&RelPath) -> bool,
+    ) -> Result<Vec<PathChange>, Error> {
         let paths: BTreeSet<_> = before.entries.keys().chain(after.entries.keys()).collect();
         let mut changes = Vec::new();
-        for path in paths {
+        for path in paths.into_iter().filter(|path| is_meant(path)) {
             let (old, new) = (before.entries.get(path), after.entries.get(path));
             if old != new {
                 changes.push(self.change(path, old, new)?);

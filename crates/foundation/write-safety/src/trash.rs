@@ -184,6 +184,62 @@ impl Trash {
         root: &Path,
         removal: &Removal,
     ) -> Result<Trashed, Error> {
+        let stat = spot.found()?;
+        let (record, folder) = self.begin(spot, root, removal)?;
+        let source = Node { folder: spot.folder.as_fd(), name: &spot.name, written: &spot.written };
+        let moved = self.write_record(&folder, &record).and_then(|()| {
+            let target =
+                Node { folder: folder.as_fd(), name: OsStr::new(CONTENT), written: &spot.written };
+            relocate(source, target, stat.kind)
+        });
+        let Err(error) = moved else { return Ok(record) };
+        // What has its name in the trash may be all that is left of it.
+        if !matches!(crate::root::stat_at(folder.as_fd(), OsStr::new(CONTENT)), Ok(None)) {
+            let path = spot.written.clone();
+            return Err(Error::InTrash { path, id: record.id, source: Box::new(error) });
+        }
+        let _ = tree::remove(Node {
+            folder: self.dir()?,
+            name: OsStr::new(&record.id),
+            written: &spot.written,
+        });
+        Err(error)
+    }
+
+    /// Puts a copy of what is at `spot` into the trash, which is on the disk once this returns. What is there stays.
+    pub(crate) fn put_copy(
+        &self,
+        spot: &Spot,
+        root: &Path,
+        removal: &Removal,
+    ) -> Result<Trashed, Error> {
+        let (record, folder) = self.begin(spot, root, removal)?;
+        let written = spot.written.as_str();
+        let source = Node { folder: spot.folder.as_fd(), name: &spot.name, written };
+        // Without content there is no entry, so that the content comes last.
+        let partial = Node { folder: folder.as_fd(), name: OsStr::new(PARTIAL), written };
+        let content = Node { name: OsStr::new(CONTENT), ..partial };
+        let copied = self.write_record(&folder, &record).and_then(|()| {
+            tree::copy(source, partial)?;
+            rename_new(folder.as_fd(), partial.name, folder.as_fd(), content.name)
+                .and_then(|()| sync_folder(folder.as_fd()))
+                .map_err(|e| Error::io(written, "copy", e))
+        });
+        if let Err(error) = copied {
+            let name = OsStr::new(&record.id);
+            let _ = tree::remove(Node { folder: self.dir()?, name, written });
+            return Err(error);
+        }
+        Ok(record)
+    }
+
+    /// Makes an entry for what is at `spot`, without its record and its content.
+    fn begin(
+        &self,
+        spot: &Spot,
+        root: &Path,
+        removal: &Removal,
+    ) -> Result<(Trashed, OwnedFd), Error> {
         if removal.reason.trim().is_empty() {
             return Err(Error::refused(&spot.written, Refusal::NoTrash));
         }
@@ -205,23 +261,7 @@ impl Trash {
             task: removal.task.clone(),
             at_ms: removal.at_ms,
         };
-        let moved = self.write_record(&folder, &record).and_then(|()| {
-            let target =
-                Node { folder: folder.as_fd(), name: OsStr::new(CONTENT), written: &spot.written };
-            relocate(source, target, stat.kind)
-        });
-        let Err(error) = moved else { return Ok(record) };
-        // What has its name in the trash may be all that is left of it.
-        if !matches!(crate::root::stat_at(folder.as_fd(), OsStr::new(CONTENT)), Ok(None)) {
-            let path = spot.written.clone();
-            return Err(Error::InTrash { path, id: record.id, source: Box::new(error) });
-        }
-        let _ = tree::remove(Node {
-            folder: self.dir()?,
-            name: OsStr::new(&record.id),
-            written: &spot.written,
-        });
-        Err(error)
+        Ok((record, folder))
     }
 
     /// Moves an entry's content to `spot`, where nothing may be, and drops the entry.

@@ -356,6 +356,20 @@ impl Workspace {
         Ok(trashed)
     }
 
+    /// Puts a copy of a file or link into the trash, before something else takes its place.
+    ///
+    /// # Errors
+    /// As [`delete`](Self::delete).
+    pub fn copy_to_trash(
+        &self,
+        path: impl AsRef<Path>,
+        trash: &Trash,
+        removal: &Removal,
+    ) -> Result<Trashed, Error> {
+        let target = self.target(path.as_ref(), Last::Keep)?;
+        trash.put_copy(&self.locate(&target)?, self.root.path(), removal)
+    }
+
     /// Brings back what was deleted, where nothing may be by now.
     ///
     /// # Errors

@@ -39,6 +39,7 @@ use crate::{
     terminal::{Format, Terminal},
     view::{columns, visible},
 };
+pub(crate) use undo::trashed;
 
 /// Does what the command line says and returns the code to end with.
 ///

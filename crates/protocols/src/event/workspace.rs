@@ -53,7 +53,7 @@ pub struct CommitMade {
 
 /// Data of `workspace.snapshot`: what a run or a task began with, or what was there around a piece of work
 /// whose changes nobody else tells, such as a program's.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkspaceSnapshot {
     /// The id of the snapshot of all files: the hash of all it says. None where only some were looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,8 +62,16 @@ pub struct WorkspaceSnapshot {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<BlobHash>,
     /// The piece of work that it was taken around: a call, or an id made for a command. The first of that
-    /// id is what was there before, the second what was there after. None for what a run or a task began
-    /// with.
+    /// id is what was there before, the second what was there after, as far as it is the doing of that work. None for
+    /// what a run or a task began with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub around: Option<CallId>,
+    /// What the work that begins here can write of the workspace, as a blob of JSON: what differs beyond that is not its
+    /// doing. None where nothing holds it, and where it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<BlobHash>,
+    /// What differs besides where the work was left open by a process that died, and was changed after that: nobody knows
+    /// whose it is. `snapshot` has these paths as they were before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late: Vec<FileChange>,
 }

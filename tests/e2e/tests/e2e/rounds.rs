@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     answers::{calls, counted, ending, ends, says},
-    world::{Ended, World, on_postgres},
+    world::{Ended, World, end_of, on_postgres, pipe, waits_at},
 };
 
 /// Says of each word of `tests.txt` whether it is a line of `src.txt`, as `python -m unittest` would.
@@ -241,6 +241,51 @@ async fn of_rounds_that_did_not_pass_the_best_is_kept() {
 #[tokio::test]
 async fn pg_of_rounds_that_did_not_pass_the_best_is_kept() {
     on_postgres(the_best_is_kept).await;
+}
+
+/// A loop whose second round is worse, and in which somebody goes on with their own work while its suite waits.
+async fn beside_a_loop(sandbox: &str) -> (World, Ended) {
+    let scope = "[permissions]\nmode = \"auto\"\nscope = [\"src.txt\"]\n";
+    let world = World::with(scope).await;
+    fill(&world);
+    let suite = SUITE.replacen('\n', "\ngrep -qx wait src.txt && read go < go\n", 1);
+    world.repo.write("suite", suite).unwrap();
+    pipe(&world, "go");
+    round(&world, "a\nb\n");
+    next(&world, "wait\n");
+
+    let given = ["loop", "Make it whole.", "--test", "./suite -m unittest", "--rounds", "2"];
+    let program = world.formwork(given.into_iter().chain(["--sandbox", sandbox])).spawn().unwrap();
+    let go = waits_at(&world, "go").await;
+    world.repo.write("README.md", "mine, and more of it\n").unwrap();
+    world.repo.write("chapter.txt", "mine as well\n").unwrap();
+    drop(go);
+    let ended = end_of(program).await;
+    assert_eq!(ended.code, Some(2), "{ended:#?}");
+    assert_eq!(world.repo.read("src.txt").unwrap(), "a\nb\n", "{ended:#?}");
+    (world, ended)
+}
+
+#[tokio::test]
+async fn what_a_person_writes_while_a_suite_runs_is_not_taken_back_with_a_round() {
+    let (world, ended) = beside_a_loop("on").await;
+
+    assert!(ended.stdout.contains("the best; taken back: src.txt\n"), "{ended:#?}");
+    assert_eq!(world.repo.read("README.md").unwrap(), "mine, and more of it\n");
+    assert_eq!(world.repo.read("chapter.txt").unwrap(), "mine as well\n");
+}
+
+#[tokio::test]
+async fn what_is_taken_back_with_a_round_whoever_wrote_it_is_in_the_trash() {
+    let (world, ended) = beside_a_loop("off").await;
+
+    let told = "the best; taken back: README.md, chapter.txt, src.txt\n";
+    assert!(ended.stdout.contains(told), "{ended:#?}");
+    assert!(ended.stdout.contains("what was at chapter.txt is in the trash: "), "{ended:#?}");
+    let listed = world.json(["trash", "list"]).await;
+    let paths: Vec<_> =
+        listed["entries"].as_array().unwrap().iter().map(|it| it["path"].clone()).collect();
+    assert_eq!(paths, ["README.md", "chapter.txt"]);
 }
 
 #[tokio::test]

@@ -1,6 +1,12 @@
 //! Whoever works with uncommitted changes has them back to the byte, however a run ended.
 
-use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt},
+    path::Path,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use formwork_testkit::http::Gate;
 use rustix::process::Signal;
@@ -9,7 +15,7 @@ use serde_json::json;
 use crate::{
     answers::{self, calls, ending, ends, held, says},
     crash::{marked, stuck},
-    world::{Ended, World, end_of, signal},
+    world::{Ended, World, end_of, on_postgres, pipe, signal, waits_at},
 };
 
 /// What is at each path, git's own folder included: kind and bits, and the content.
@@ -622,4 +628,314 @@ async fn what_cannot_be_read_or_gone_back_to_is_told_by_its_own_words() {
         told.contains("cannot read ") && told.contains("/no-such.jsonl: No such file"),
         "{told}"
     );
+}
+
+/// A task by command that may write below `src`, waits, and writes there; it tries to write beside it as well.
+fn waiting(world: &World) -> &'static str {
+    world.repo.write("src/a.txt", "one\n").unwrap();
+    world.repo.write("notes.txt", "first\n").unwrap();
+    world.repo.commit("tree: what there is").unwrap();
+    pipe(world, "go");
+    let script = "read go < go; echo two > src/a.txt; echo x > beside.txt; true";
+    world.workflow(&format!(
+        "[[tasks]]\nname = \"work\"\ncommand = [\"sh\", \"-c\", \"{script}\"]\nwrite_paths = [\"src/**\"]\n"
+    ))
+}
+
+/// Goes on with one's own work: changes a file and makes one.
+fn types(world: &World) {
+    world.repo.write("notes.txt", "first\nsecond, mine\n").unwrap();
+    world.repo.write("mine.txt", "mine\n").unwrap();
+}
+
+fn typed(world: &World) -> [String; 2] {
+    ["notes.txt", "mine.txt"].map(|file| world.repo.read(file).unwrap())
+}
+
+const TYPED: [&str; 2] = ["first\nsecond, mine\n", "mine\n"];
+
+#[tokio::test]
+async fn what_a_person_writes_while_a_confined_program_runs_is_neither_committed_nor_taken_back() {
+    let world = World::new().await;
+    let workflow = waiting(&world);
+
+    let program = world.formwork(["run", workflow, "--sandbox", "on", "--commit"]).spawn().unwrap();
+    let go = waits_at(&world, "go").await;
+    types(&world);
+    drop(go);
+    let ended = end_of(program).await;
+    let committed = world.repo.git(&["show", "--format=%s", "--name-only", "HEAD"]).unwrap();
+    let undone = world.run(["undo", &run_of(&world).await]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert!(!world.path("beside.txt").exists(), "{ended:#?}");
+    assert!(ended.last_line().contains("1 file changed"), "{ended:#?}");
+    assert_eq!(committed.trim(), "work\n\nsrc/a.txt");
+    assert_eq!(undone.code, Some(0), "{undone:#?}");
+    assert!(undone.stdout.contains("took back src/a.txt\n"), "{undone:#?}");
+    assert_eq!(world.repo.read("src/a.txt").unwrap(), "one\n");
+    assert_eq!(typed(&world), TYPED, "{undone:#?}");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_check_of_a_run_that_only_looks_has_changed_nothing_whatever_differs_around_it() {
+    let world = World::with("[permissions]\nmode = \"ask\"\n").await;
+    waiting(&world);
+    world.agent("left", "one");
+    world.server.reply(&World::chat("one"), ends("Looked."));
+    world.repo.write("check.sh", "read go < go\ntrue\n").unwrap();
+    let workflow = world.workflow(
+        "[[tasks]]\nname = \"left\"\nagent = \"left\"\nprompt = \"Go.\"\nretries = { max = 0 }\n\
+         postchecks = [{ command = [\"sh\", \"check.sh\"] }]\n",
+    );
+
+    let program = world.formwork(["run", workflow, "--sandbox", "on"]).spawn().unwrap();
+    let go = waits_at(&world, "go").await;
+    types(&world);
+    drop(go);
+    let ended = end_of(program).await;
+    let undone = world.run(["undo", &run_of(&world).await]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert_eq!(world.events("file.changed").await, [] as [serde_json::Value; 0]);
+    assert!(undone.stdout.contains("nothing of run"), "{undone:#?}");
+    assert_eq!(typed(&world), TYPED);
+}
+
+#[tokio::test]
+async fn what_is_known_from_around_a_program_alone_is_in_the_trash_once_it_is_taken_back() {
+    let world = World::new().await;
+    let workflow = waiting(&world);
+
+    let program = world.formwork(["run", workflow, "--sandbox", "off"]).spawn().unwrap();
+    let go = waits_at(&world, "go").await;
+    types(&world);
+    drop(go);
+    let ended = end_of(program).await;
+    let run = run_of(&world).await;
+    let shown = world.run(["undo", &run, "--dry-run"]).await;
+    let undone = world.run(["undo", &run]).await;
+    let taken_back = (world.path("mine.txt").exists(), world.repo.read("notes.txt").unwrap());
+    let listed = world.json(["trash", "list"]).await;
+    let entries = listed["entries"].as_array().unwrap();
+    let id = |path: &str| {
+        let entry = entries.iter().find(|entry| entry["path"] == path).unwrap();
+        entry["id"].as_str().unwrap().to_owned()
+    };
+    let restored = world.run(["trash", "restore", &id("mine.txt")]).await;
+    let in_the_way = world.run(["trash", "restore", &id("notes.txt")]).await;
+    fs::remove_file(world.path("notes.txt")).unwrap();
+    world.run(["trash", "restore", &id("notes.txt")]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert!(shown.stdout.contains("what is at mine.txt now would go to the trash"), "{shown:#?}");
+    assert_eq!(undone.code, Some(0), "{undone:#?}");
+    assert_eq!(taken_back, (false, "first\n".to_owned()));
+    let told = format!("what was at mine.txt is in the trash: {}\n", id("mine.txt"));
+    assert!(undone.stdout.contains(&told), "{undone:#?}");
+    assert!(undone.stdout.contains("formwork trash restore ID"), "{undone:#?}");
+    assert_eq!((restored.code, in_the_way.code), (Some(0), Some(3)), "{in_the_way:#?}");
+    assert_eq!(typed(&world), TYPED);
+    world.assert_sound().await;
+}
+
+/// Begins the run of a task whose check writes, says so and does not end, and kills it there. Once `again` is there, the
+/// check ends.
+async fn killed_in_a_check(world: &World, rules: &str, sandbox: &str) -> Ended {
+    world.repo.write("src/a.txt", "one\n").unwrap();
+    world.repo.write("notes.txt", "first\n").unwrap();
+    let script =
+        "echo checked >> src/by-check\n[ -e again ] || { read go < go; exec sleep 1000; }\n";
+    world.repo.write("check.sh", script).unwrap();
+    world.repo.commit("tree: what there is").unwrap();
+    pipe(world, "go");
+    world.agent("worker", "one");
+    world.server.reply(&World::chat("one"), ends("Done."));
+    let workflow = world.workflow(&format!(
+        "[[tasks]]\nname = \"work\"\nagent = \"worker\"\nprompt = \"Go.\"\n{rules}\n\
+         postchecks = [{{ command = [\"sh\", \"check.sh\"] }}]\n"
+    ));
+    let asked = ["run", workflow, "--sandbox", sandbox, "--commit"];
+    let program = world.formwork(asked).spawn().unwrap();
+    let go = waits_at(world, "go").await;
+    signal(&program, Signal::KILL);
+    drop(go);
+    end_of(program).await
+}
+
+#[tokio::test]
+async fn what_a_person_writes_after_a_kill_is_theirs_where_the_program_could_not_write() {
+    for resumed in [false, true] {
+        let world = World::new().await;
+        killed_in_a_check(&world, "write_paths = [\"src/**\"]", "on").await;
+        types(&world);
+        world.repo.write("docs/d.md", "mine\n").unwrap();
+        if resumed {
+            world.repo.write("again", "").unwrap();
+            let resumed = world.run(["runs", "resume"]).await;
+            assert_eq!(resumed.code, Some(0), "{resumed:#?}");
+            let committed = world.repo.git(&["show", "--format=%s", "--name-only", "HEAD"]);
+            assert_eq!(committed.unwrap().trim(), "work\n\nsrc/by-check", "{resumed:#?}");
+        }
+        let undone = world.run(["undo", &run_of(&world).await]).await;
+
+        assert_eq!(undone.code, Some(0), "{undone:#?}");
+        assert!(undone.stdout.starts_with("took back src/by-check\nwhat was"), "{undone:#?}");
+        assert!(!world.path("src/by-check").exists());
+        assert_eq!(typed(&world), TYPED, "{undone:#?}");
+        assert_eq!(world.repo.read("docs/d.md").unwrap(), "mine\n");
+        world.assert_sound().await;
+    }
+}
+
+/// Writes a file as somebody does who comes long after the kill: the clock of the file system has moved on, and the mark of
+/// the run is as old as what the run wrote last.
+fn comes_later(world: &World, run: &str, file: &str) {
+    let changed = |file: &str| {
+        let found = world.path(file).metadata().unwrap();
+        Duration::new(found.ctime().try_into().unwrap(), found.ctime_nsec().try_into().unwrap())
+    };
+    let last = changed("src/by-check");
+    loop {
+        world.repo.write(file, "mine\n").unwrap();
+        if changed(file) > last {
+            break;
+        }
+    }
+    let mark = fs::File::options().write(true).open(world.state().join("working").join(run));
+    // What follows for three seconds is taken for the run's: it is ended once it is noticed that nobody waits for it.
+    mark.unwrap().set_modified(UNIX_EPOCH + last - Duration::from_secs(3)).unwrap();
+}
+
+#[tokio::test]
+async fn what_came_long_after_a_kill_is_a_conflict_to_undo_and_is_not_committed() {
+    for resumed in [false, true] {
+        let world = World::new().await;
+        killed_in_a_check(&world, "", "off").await;
+        let run = run_of(&world).await;
+        comes_later(&world, &run, "src/chapter.txt");
+        if resumed {
+            world.repo.write("again", "").unwrap();
+            let resumed = world.run(["runs", "resume"]).await;
+            assert_eq!(resumed.code, Some(0), "{resumed:#?}");
+            let committed = world.repo.git(&["show", "--format=%s", "--name-only", "HEAD"]);
+            assert_eq!(committed.unwrap().trim(), "work\n\nsrc/by-check", "{resumed:#?}");
+            let left = "left out src/chapter.txt: it was changed after the process had ended";
+            assert!(resumed.stdout.contains(left), "{resumed:#?}");
+        }
+        let refused = world.run(["undo", &run]).await;
+        let again = world.run(["undo", &run]).await;
+        let kept = world.repo.read("src/chapter.txt").unwrap();
+        fs::rename(world.path("src/chapter.txt"), world.path("elsewhere.txt")).unwrap();
+        if resumed {
+            fs::remove_file(world.path("again")).unwrap();
+        }
+        let undone = world.run(["undo", &run]).await;
+
+        for refused in [refused, again] {
+            assert_eq!(refused.code, Some(2), "{refused:#?}");
+            let told = "src/chapter.txt: changed after the process had ended";
+            assert!(refused.stderr.contains(told), "{refused:#?}");
+        }
+        assert_eq!(kept, "mine\n");
+        // Out of the way, it is in nobody's.
+        assert_eq!(undone.code, Some(0), "{undone:#?}");
+        assert!(!world.path("src/by-check").exists(), "{undone:#?}");
+        assert_eq!(world.repo.read("elsewhere.txt").unwrap(), "mine\n");
+        world.assert_sound().await;
+    }
+}
+
+#[tokio::test]
+async fn behaviour_61_two_runs_at_once_neither_mix_nor_hide_each_others_changes() {
+    let world = World::new().await;
+    let workflow = waiting(&world);
+    let write = json!({ "path": "b.txt", "content": "by the other\n" });
+    world.server.reply(&World::chat("one"), calls(&[("fs.write", write)]));
+    world.server.reply(&World::chat("one"), ends("Written."));
+
+    let program = world.formwork(["run", workflow, "--sandbox", "on"]).spawn().unwrap();
+    let go = waits_at(&world, "go").await;
+    let one = run_of(&world).await;
+    let beside = world.run(["run", "-m", "Write it.", "--sandbox", "on", "--commit"]).await;
+    let other = run_of(&world).await;
+    drop(go);
+    let ended = end_of(program).await;
+    let committed = world.repo.git(&["show", "--format=%s", "--name-only", "HEAD"]).unwrap();
+    let one = world.run(["undo", &one]).await;
+    let hidden = world.path("b.txt").exists();
+    let other = world.run(["undo", &other]).await;
+
+    assert_eq!((ended.code, beside.code), (Some(0), Some(0)), "{ended:#?}{beside:#?}");
+    assert!(ended.last_line().contains("1 file changed"), "{ended:#?}");
+    assert!(beside.last_line().contains("1 file changed"), "{beside:#?}");
+    assert_eq!(committed.trim(), "Write it.\n\nb.txt");
+    assert!(one.stdout.starts_with("took back src/a.txt\nwhat was"), "{one:#?}");
+    assert!(hidden, "{one:#?}");
+    assert_eq!(other.stdout, "took back b.txt\n", "{other:#?}");
+    assert!(!world.path("b.txt").exists());
+}
+
+async fn each_of_two_tasks_is_judged_by_its_own(world: World) {
+    pipe(&world, "go");
+    world.repo.write("a/kept.txt", "a\n").unwrap();
+    world.repo.write("b/kept.txt", "b\n").unwrap();
+    world.agent("judge", "two");
+    world.server.reply(&World::chat("two"), says(r#"{"verdict": "pass", "issues": []}"#));
+    // The first is judged after the second and the person have written.
+    let workflow = world.workflow(
+        "[[tasks]]\nname = \"a\"\nwrite_paths = [\"a/**\"]\n\
+         command = [\"sh\", \"-c\", \"echo new > a/new.txt; read go < go; true\"]\n\
+         [[tasks.postchecks]]\nno_new_files_outside = [\"a/**\"]\n\
+         [[tasks.postchecks]]\ndiff = { max_files = 1 }\n\
+         [[tasks.postchecks]]\nagent = \"judge\"\nprompt = \"Judge it.\"\n\
+         [[tasks]]\nname = \"b\"\nwrite_paths = [\"b/**\"]\n\
+         command = [\"sh\", \"-c\", \"echo new > b/new.txt\"]\n",
+    );
+
+    let program = world.formwork(["run", workflow, "--sandbox", "on"]).spawn().unwrap();
+    let go = waits_at(&world, "go").await;
+    while !world.path("b/new.txt").exists() {
+        tokio::task::yield_now().await;
+    }
+    world.repo.write("mine.txt", "mine\n").unwrap();
+    drop(go);
+    let ended = end_of(program).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let asked = world.server.requests().pop().unwrap().text();
+    assert!(asked.contains("a/new.txt"), "{asked}");
+    assert!(!asked.contains("b/new.txt") && !asked.contains("mine.txt"), "{asked}");
+}
+
+#[tokio::test]
+async fn a_task_is_not_judged_by_what_it_could_not_write() {
+    each_of_two_tasks_is_judged_by_its_own(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_task_is_not_judged_by_what_it_could_not_write() {
+    on_postgres(each_of_two_tasks_is_judged_by_its_own).await;
+}
+
+#[tokio::test]
+async fn settings_of_git_that_start_nothing_are_a_persons_to_change_while_a_run_works() {
+    for (name, value, code) in [
+        ("user.name", "zoe", 0),
+        ("remote.o.url", "../o", 0),
+        ("core.editor", "vim", 0),
+        ("core.fsmonitor", "./evil", 2),
+    ] {
+        let world = World::new().await;
+        let workflow = waiting(&world);
+
+        let program = world.formwork(["run", workflow, "--sandbox", "on"]).spawn().unwrap();
+        let go = waits_at(&world, "go").await;
+        world.repo.git(&["config", name, value]).unwrap();
+        drop(go);
+        let ended = end_of(program).await;
+
+        assert_eq!(ended.code, Some(code), "{name}: {ended:#?}");
+    }
 }

@@ -256,6 +256,20 @@ pub(crate) async fn on_postgres(scenario: impl AsyncFnOnce(World)) {
     scenario(World::new().await.on(database.url())).await;
 }
 
+/// Makes a pipe that a program of the scene waits at.
+pub(crate) fn pipe(world: &World, name: &str) {
+    let made = std::process::Command::new("mkfifo").arg(world.path(name)).status().unwrap();
+    assert!(made.success());
+}
+
+/// Waits until a program waits at a pipe, and returns what lets it go on once it is dropped.
+pub(crate) async fn waits_at(world: &World, name: &str) -> std::fs::File {
+    let pipe = world.path(name);
+    // Nobody can open it to write before somebody has opened it to read.
+    let opened = move || std::fs::File::options().write(true).open(pipe).unwrap();
+    tokio::task::spawn_blocking(opened).await.unwrap()
+}
+
 /// Finds the program next to the test's own executable.
 fn program() -> PathBuf {
     let own = std::env::current_exe().unwrap();

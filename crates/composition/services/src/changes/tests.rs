@@ -1,4 +1,7 @@
-use formwork_protocols::{Clock, Replay, SeededRng, SessionId, Timestamp, event::ToolRequested};
+use formwork_protocols::{
+    Blob, Clock, Principal, Replay, SeededRng, SessionId, event::ToolRequested,
+};
+use formwork_sandbox::{Limits, Protection};
 use formwork_write_safety::Which;
 use serde_json::Value;
 
@@ -18,6 +21,7 @@ impl Place {
         let ground = Ground {
             snapshots: Arc::new(Snapshots::open(keep.path().join("kept")).unwrap()),
             root: Arc::new(Root::open(&ws).unwrap()),
+            alive: Alive::new(keep.path()),
         };
         Self { _keep: keep, ground }
     }
@@ -29,19 +33,61 @@ impl Place {
     /// Tells of the workspace as it is now.
     fn snapshot(&self, around: Option<CallId>) -> EventBody {
         let taken = self.ground.snapshots.take(&self.ground.root, Which::NotIgnored).unwrap();
-        EventBody::WorkspaceSnapshot(formwork_protocols::event::WorkspaceSnapshot {
-            snapshot: Some(BlobHash::from_bytes(*taken.id().as_bytes())),
-            baseline: None,
-            around,
-        })
+        let snapshot = Some(BlobHash::from_bytes(*taken.id().as_bytes()));
+        let taken = WorkspaceSnapshot { snapshot, around, ..WorkspaceSnapshot::default() };
+        EventBody::WorkspaceSnapshot(taken)
+    }
+
+    /// Tells of it before a program that is held to some paths.
+    fn before(&self, work: CallId, granted: &[&str]) -> (EventBody, Reaches) {
+        let EventBody::WorkspaceSnapshot(taken) = self.snapshot(Some(work)) else {
+            unreachable!("it is one");
+        };
+        let top = self.ground.root.path();
+        let limits = Limits::new([""; 0], granted.iter().map(|path| top.join(path)));
+        let reach = Reach::of(&Protection::Restricted(limits), top);
+        let hash = reach
+            .blob(&formwork_secrets::Registry::default().scrubber())
+            .unwrap()
+            .as_ref()
+            .map(Blob::hash);
+        let taken = WorkspaceSnapshot { within: hash, ..taken };
+        (EventBody::WorkspaceSnapshot(taken), hash.map(|hash| (hash, reach)).into_iter().collect())
     }
 
     fn resolve(&self, bodies: Vec<EventBody>) -> Changes {
+        self.resolve_by(bodies, (&Reaches::new(), i128::MAX))
+    }
+
+    /// The same, where programs are held and their process lived no longer than said.
+    fn resolve_by(&self, bodies: Vec<EventBody>, (reaches, until): (&Reaches, i128)) -> Changes {
         let mut reader = Reader::default();
         for (at, body) in (1..).zip(bodies) {
-            reader.take(Position(at), None, body);
+            reader.take(Event {
+                position: Position(at),
+                run: RunId::generate(&Noon, &SeededRng::new(1)),
+                seq: at,
+                task: None,
+                principal: Principal::system("tests"),
+                at: Noon.now(),
+                body,
+                idempotency_key: None,
+                hash: formwork_protocols::event::GENESIS,
+            });
         }
-        reader.finish().resolve(&self.ground).unwrap()
+        reader.finish().resolve(&self.ground, (reaches, Some(until))).unwrap()
+    }
+
+    /// Writes a file again and again until the file system's clock has moved on from when that of `earlier` was changed.
+    fn put_after(&self, earlier: &str, file: &str, text: &str) -> i128 {
+        let place = |file: &str| RelPath::parse(file).unwrap();
+        let bound = changed_at(&self.ground.root, &place(earlier));
+        loop {
+            self.put(file, text);
+            if changed_at(&self.ground.root, &place(file)) > bound {
+                return bound;
+            }
+        }
     }
 }
 
@@ -150,15 +196,60 @@ fn what_a_killed_process_left_open_is_found_by_looking() {
     place.put("made", "by the program");
 
     let open = place.resolve(bodies.clone());
-    bodies.push(EventBody::WorkspaceSnapshot(formwork_protocols::event::WorkspaceSnapshot {
-        snapshot: None,
-        baseline: None,
+    bodies.push(EventBody::WorkspaceSnapshot(WorkspaceSnapshot {
         around: Some(call(2)),
+        ..WorkspaceSnapshot::default()
     }));
     let settled = place.resolve(bodies);
 
     assert_eq!(names(&open), [("a".to_owned(), false), ("made".to_owned(), false)]);
     assert_eq!(open.open.calls.len(), 2);
-    let of_none = |call| Whose { call, task: None };
-    assert_eq!(settled.open.calls, [(of_none(call(3)), vec!["same".to_owned()])]);
+    let left: Vec<_> = settled.open.calls.into_iter().map(|it| (it.call, it.paths)).collect();
+    assert_eq!(left, [(call(3), vec!["same".to_owned()])]);
+}
+
+#[test]
+fn what_differs_beyond_where_a_program_could_write_is_not_its_doing() {
+    let place = Place::new();
+    std::fs::create_dir(place.ground.root.path().join("src")).unwrap();
+    let mut bodies = vec![place.snapshot(None)];
+    let (before, reaches) = place.before(call(1), &["src"]);
+    bodies.push(before);
+    place.put("src/a", "by the program");
+    place.put("theirs", "typed meanwhile");
+
+    let open = place.resolve_by(bodies.clone(), (&reaches, i128::MAX));
+    bodies.push(place.snapshot(Some(call(1))));
+    let ended = place.resolve_by(bodies, (&reaches, i128::MAX));
+
+    assert_eq!(names(&open), [("src/a".to_owned(), false)]);
+    assert_eq!(names(&ended), [("src/a".to_owned(), false)]);
+}
+
+#[test]
+fn what_came_after_a_process_had_died_is_nobodys_for_sure() {
+    let place = Place::new();
+    place.put("both", "old");
+    let began = place.snapshot(None);
+    let bodies = vec![began, place.snapshot(Some(call(1))), asked(call(2), "named")];
+    place.put("made", "by the program");
+    place.put("both", "by the program");
+    let bound = place.put_after("both", "both", "by the program and by them");
+    place.put_after("made", "named", "theirs");
+    place.put_after("made", "chapter", "theirs");
+
+    let found = place.resolve_by(bodies, (&Reaches::new(), bound));
+
+    let mut wanted = vec![("both", true), ("chapter", true), ("made", false), ("named", true)];
+    wanted.sort_unstable();
+    let wanted: Vec<_> = wanted.into_iter().map(|(name, mixed)| (name.to_owned(), mixed)).collect();
+    assert_eq!(names(&found), wanted);
+    let nets = found.net(Position::default());
+    let known = |name: &str| nets[&RelPath::parse(name).unwrap()].known;
+    assert_eq!((known("made"), known("both")), (Known::Around, Known::Late));
+    let Found { after, late, .. } = &found.found[0].1;
+    let late: Vec<_> = late.iter().map(|it| it.path.to_string()).collect();
+    assert_eq!(late, ["both", "chapter", "named"]);
+    assert!(after.entries().contains_key(&RelPath::parse("made").unwrap()));
+    assert!(!after.entries().contains_key(&RelPath::parse("chapter").unwrap()));
 }

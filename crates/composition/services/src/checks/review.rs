@@ -97,8 +97,9 @@ impl Workshop {
         }
         let mut seen = Sight::nothing();
         if job.phase != Phase::Entry {
-            let (changes, mark) =
-                self.baselines.compared(job.run, job.task, &job.spec, job.token).await?;
+            let own = Box::pin(self.own_paths((job.run, job.task), &job.spec)).await?;
+            let within = (job.run, job.task, job.token);
+            let (changes, mark) = self.baselines.compared(within, &job.spec, own).await?;
             for change in changes {
                 let text = self.scrub.scrub_text(&change.diff).into_owned();
                 seen.diff.add(&change.path.to_string(), &text);

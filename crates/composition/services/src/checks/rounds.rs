@@ -41,7 +41,8 @@ impl Workshop {
         let verifier = self.verifier(self.root.path(), bounds.protection);
         let ground = Ground { baseline: &began.checked, changes: &() };
         let checking = Box::pin(verifier.check(&spec, ground, cancel));
-        let checked = self.watched((job.run, job.task, job.token), checking).await?;
+        let within = (job.run, job.task, job.token);
+        let checked = self.watched(within, bounds.reach, checking).await?;
         let verdict = self.kept(job, checked).await?;
         if job.phase == Phase::Entry {
             // A word that names nothing to run: nobody is paid to work towards that.

@@ -14,8 +14,9 @@ use super::{tasks::paths, undo::Held};
 use crate::{
     Error, Formwork,
     apart::FOLDER,
-    baseline::{Baselines, around, blocking},
+    baseline::{Baselines, blocking},
     capability::{Caller, Effect, Operation, Scope},
+    reach::Reach,
 };
 
 /// Nothing is asked.
@@ -193,15 +194,9 @@ async fn merge(
     (run, token): (RunId, u64),
 ) -> Result<Vec<String>, Error> {
     let inner = &formwork.inner;
-    let baselines = Baselines::new(
-        Arc::clone(&inner.root),
-        Arc::clone(&inner.snapshots),
-        Arc::clone(&inner.store),
-        (Arc::clone(&inner.clock), Arc::clone(&inner.scrub) as _),
-        true,
-    );
+    let baselines = Baselines::new(formwork, true);
     let work = CallId::generate(&*inner.clock, &*inner.rng);
-    let tell = async |bodies: Vec<EventBody>| {
+    let tell = async |bodies: Vec<EventBody>, blobs| {
         let event = |body| NewEvent {
             task: None,
             principal: caller.principal().clone(),
@@ -210,16 +205,19 @@ async fn merge(
             idempotency_key: None,
         };
         let events = bodies.into_iter().map(event).collect();
-        let batch = Append { run, token: Some(token), events, blobs: Vec::new() };
+        let batch = Append { run, token: Some(token), events, blobs };
         inner.store.append(batch).await.map(drop)
     };
-    let before = baselines.before(run, Some(token)).await?;
-    tell(vec![around(&before, work)]).await?;
+    let within = (run, Some(token));
+    let (watch, begun, blobs) = baselines.before(within, work, Reach::Anywhere).await?;
+    tell(vec![begun], blobs).await?;
     let (folder, snapshots) = (inner.state.join(FOLDER), Arc::clone(&inner.snapshots));
     let (root, wanted) = (Arc::clone(&inner.root), name.to_owned());
     let merging = blocking(move || brought(&Isolation::open(folder, snapshots)?, &root, &wanted));
     let merged = merging.await;
-    tell(baselines.after(before, work).await?).await?;
+    tell(baselines.after(&watch).await?, Vec::new()).await?;
+    watch.end();
+    baselines.rest(run);
     match merged? {
         None => Err(gone(name)),
         Some(Ok(paths)) => Ok(paths),

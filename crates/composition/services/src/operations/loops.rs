@@ -1,6 +1,9 @@
 //! `loops.get`: the rounds of a loop, and which of them is kept.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use formwork_protocols::{
@@ -11,8 +14,10 @@ use formwork_protocols::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::undo::{InTrash, TAKEN_BACK};
 use crate::{
     Error, Formwork,
+    baseline::blocking,
     capability::{Caller, Effect, Operation, Scope},
 };
 
@@ -63,6 +68,9 @@ pub struct Loop {
     pub best: Option<u32>,
     /// The paths that were made what they were after the best round.
     pub taken_back: Vec<String>,
+    /// What was there of those that nobody told were the loop's: it is in the trash.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trashed: Vec<InTrash>,
 }
 
 /// `loops.get`
@@ -84,8 +92,16 @@ impl Operation for Get {
         let best = course.best().map(|best| best.number);
         let Course { before, rounds, passed, taken_back, .. } = course;
         let before = before.map(|verdict| said(&verdict));
-        let taken_back = taken_back.into_iter().collect();
-        Ok(Loop { run, before, rounds, passed, best, taken_back })
+        let (trash, of) = (Arc::clone(&formwork.inner.trash), run.to_string());
+        let entries = match taken_back.is_empty() {
+            true => Vec::new(),
+            false => blocking(move || trash.list()).await?,
+        };
+        let put = entries.into_iter().filter(|it| it.run == of && it.task == TAKEN_BACK);
+        let scrub = formwork.scrub();
+        let put = put.map(|it| InTrash { path: scrub.scrub_text(&it.path).into(), id: it.id });
+        let (trashed, taken_back) = (put.collect(), taken_back.into_iter().collect());
+        Ok(Loop { run, before, rounds, passed, best, taken_back, trashed })
     }
 }
 

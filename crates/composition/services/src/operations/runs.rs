@@ -671,13 +671,8 @@ fn workshop(
 ) -> Result<Workshop, Error> {
     let inner = &formwork.inner;
     let protection = protection(formwork, &setup.config)?;
-    let baselines = Arc::new(Baselines::new(
-        Arc::clone(&inner.root),
-        Arc::clone(&inner.snapshots),
-        Arc::clone(&inner.store),
-        (Arc::clone(&inner.clock), Arc::clone(&inner.scrub) as Arc<dyn Scrub>),
-        setup.mode() >= PermissionMode::Edit,
-    ));
+    let writes = setup.mode() >= PermissionMode::Edit;
+    let baselines = Arc::new(Baselines::new(formwork, writes));
     let approver = approval::approver(formwork, &setup);
     Ok(Workshop {
         setup: Arc::new(setup),

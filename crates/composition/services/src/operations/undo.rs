@@ -8,24 +8,30 @@ use std::{
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Append, EventBody, NewEvent, Position, Rng as _, RunId, Span, Store, StoreError, SystemRng,
+    Append, Clock, EventBody, NewEvent, Position, Rng as _, RunId, Span, Store, StoreError,
+    SystemRng,
     event::{FileChange, RunUndone},
     store::Lease,
 };
-use formwork_write_safety::{Reads, RelPath, Snapshots, State, Trash, Workspace, WriteRules, diff};
+use formwork_write_safety::{
+    Reads, RelPath, Removal, Snapshots, State, Trash, Workspace, WriteRules, diff,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, Formwork,
-    baseline::blocking,
+    baseline::{Baselines, blocking},
     capability::{Caller, Effect, Operation, Scope},
-    changes::{self, Change, Changes, Ground, Net, is_alike},
+    changes::{self, Change, Changes, Ground, Known, Net, is_alike},
     presence::{self, Presence},
 };
 
 /// How long a run is held while it is taken back. It is given back when that is done.
 const HELD: Span = Span::from_secs(60);
+
+/// Who puts into the trash what is taken back, in the place of a task.
+pub(crate) const TAKEN_BACK: &str = "undo";
 
 /// Why a path stays what it is.
 const TOO_LARGE: &str = "what is or was larger than 256 MiB, or could not be read, is not kept, and so cannot be undone";
@@ -61,6 +67,18 @@ pub struct Undone {
     /// The commits that the run made of it, in order. They stay: git's history is nobody's to take back but a person's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commits: Vec<String>,
+    /// What was there of paths that are known from around a program alone, and so may be somebody else's: it is in the trash.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trashed: Vec<InTrash>,
+}
+
+/// What was at a path, and is in the trash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the type's sentence names its fields")]
+pub struct InTrash {
+    pub path: String,
+    /// The entry's id; empty where it only would be there.
+    pub id: String,
 }
 
 /// A path that could not be brought back.
@@ -171,6 +189,8 @@ struct Plan {
     conflicts: String,
     conflicting: usize,
     left: Vec<Left>,
+    /// Paths of which nobody told that the run changed them: what is there may be somebody else's.
+    unsure: Vec<RelPath>,
 }
 
 /// Takes back what came after `to`, of a run that is held by `token`.
@@ -185,7 +205,9 @@ pub(crate) async fn undo(
     (force, dry_run): (bool, bool),
 ) -> Result<Undone, Error> {
     let inner = &formwork.inner;
-    let ground = Ground { snapshots: Arc::clone(&inner.snapshots), root: Arc::clone(&inner.root) };
+    let ground = Ground::of(formwork);
+    // Until when it lived is known now, and from the log afterwards.
+    Baselines::new(formwork, false).settle(run, Some(token)).await?;
     let changes = Changes::of(&*inner.store, &ground, run).await?;
     let commits = changes.commits(to);
     let (place, bin) = (ground.clone(), Arc::clone(&inner.trash));
@@ -205,13 +227,20 @@ pub(crate) async fn undo(
     let diff = told(&plan.diff);
     if dry_run {
         let paths = paths.iter().map(|path| told(path)).collect();
-        return Ok(Undone { run, paths, diff, left: shown(&plan.left), commits });
+        let unsure = plan.unsure.iter().map(ToString::to_string);
+        let trashed = unsure.map(|path| InTrash { path: told(&path), id: String::new() }).collect();
+        return Ok(Undone { run, paths, diff, left: shown(&plan.left), trashed, commits });
     }
     let changed: Vec<FileChange> =
         plan.steps.iter().map(|step| changes::told(step, None)).collect();
     let count = u64::try_from(paths.len()).unwrap_or(u64::MAX);
-    let trash = Arc::clone(&inner.trash);
-    let left = blocking(move || carry_out(&ground, &trash, plan)).await?;
+    let (trash, clock) = (Arc::clone(&inner.trash), Arc::clone(&inner.clock));
+    let carried = move || {
+        // Nothing goes before it is there.
+        let trashed = put_away(&ground, (&trash, run), &plan.unsure, &*clock)?;
+        Ok((trashed, carry_out(&ground, &trash, plan)?))
+    };
+    let (trashed, left) = blocking(carried).await?;
     let changed = changed.into_iter().filter(|it| left.iter().all(|left| left.path != it.path));
     let changed =
         changed.map(|it| EventBody::FileChanged(FileChange { path: told(&it.path), ..it }));
@@ -232,7 +261,36 @@ pub(crate) async fn undo(
     inner.store.append(batch).await?;
     let paths = paths.iter().filter(|path| left.iter().all(|left| left.path != **path));
     let paths = paths.map(|path| told(path)).collect();
-    Ok(Undone { run, paths, diff, left: shown(&left), commits })
+    let trashed = trashed.into_iter().map(|it| InTrash { path: told(&it.path), ..it }).collect();
+    Ok(Undone { run, paths, diff, left: shown(&left), trashed, commits })
+}
+
+/// Puts copies of what is at some paths into the trash.
+fn put_away(
+    ground: &Ground,
+    (trash, run): (&Trash, RunId),
+    paths: &[RelPath],
+    clock: &dyn Clock,
+) -> Result<Vec<InTrash>, formwork_write_safety::Error> {
+    let root = Arc::clone(&ground.root);
+    let workspace = Workspace::new(root, WriteRules::everything(), Reads::new().session());
+    let mut put = Vec::new();
+    for path in paths {
+        let removal = Removal {
+            reason: "it was taken back with the run, though only known from around a program"
+                .to_owned(),
+            run: run.to_string(),
+            task: TAKEN_BACK.to_owned(),
+            at_ms: u64::try_from(clock.now().as_millis()).unwrap_or_default(),
+        };
+        match workspace.copy_to_trash(path, trash, &removal) {
+            Ok(entry) => put.push(InTrash { path: path.to_string(), id: entry.id }),
+            // It is gone by now.
+            Err(formwork_write_safety::Error::Missing { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(put)
 }
 
 /// Says whether a path was a folder that the trash took whole.
@@ -254,7 +312,8 @@ fn trashed(
     let mut entries = trash.list()?.into_iter();
     let found = entries.find(|it| {
         let has_content = content.as_ref().is_none_or(|hash| it.blake3 == *hash);
-        it.run == run && it.path == path && it.root == root && has_content
+        // What an undo put there the run did not delete.
+        it.run == run && it.task != TAKEN_BACK && it.path == path && it.root == root && has_content
     });
     Ok(found.map(|entry| entry.id))
 }
@@ -288,6 +347,12 @@ fn behind(
     Ok(None)
 }
 
+/// Says whether a path holds content that would be gone if it became what it was.
+fn holds_other(now: Option<State>, before: Option<State>) -> bool {
+    let content = now.and_then(|state| state.hash);
+    content.is_some() && content != before.and_then(|state| state.hash)
+}
+
 /// Compares what a run left with what is there, and decides what is to be done.
 fn plan(
     ground: &Ground,
@@ -295,11 +360,15 @@ fn plan(
     changes: &Changes,
     to: Position,
 ) -> Result<Plan, formwork_write_safety::Error> {
-    let Ground { snapshots, root } = ground;
+    let Ground { snapshots, root, .. } = ground;
     let mut plan = Plan::default();
     let nets = changes.net(to);
+    let step = |path, before, after| {
+        let (known, by_work) = (Known::Told, false);
+        Change { at: to, path, before, after, known, by_work }
+    };
     for (path, net) in &nets {
-        let (path, Net { before, after, mixed }) = (path.clone(), net.clone());
+        let (path, Net { before, after, mixed, late, known }) = (path.clone(), net.clone());
         let now = snapshots.state(root, &path)?;
         if now != before
             && let Some(link) = behind(ground, &nets, &path)?
@@ -313,7 +382,7 @@ fn plan(
             match trashed(trash, run, root.path(), (&path, was))? {
                 Some(id) => {
                     let (after, folder) = (before, path.clone());
-                    plan.steps.push(Change { at: to, path: folder, before: now, after });
+                    plan.steps.push(step(folder, now, after));
                     plan.folders.push((path.clone(), id));
                     // What came in its place goes first; where something else is in it, it stays.
                     plan.wanted.insert(path, None);
@@ -332,7 +401,7 @@ fn plan(
         {
             // Larger than what is kept of contents, and whole in the trash.
             plan.diff.push_str(&format!("{path}: comes back from the trash\n"));
-            plan.steps.push(Change { at: to, path: path.clone(), before: now, after: before });
+            plan.steps.push(step(path.clone(), now, before));
             plan.folders.push((path, id));
             continue;
         }
@@ -346,16 +415,25 @@ fn plan(
         let name = path.to_string();
         if mixed || !is_alike(now, after) {
             plan.conflicting += 1;
-            let (left, found) = (content(after), content(now));
+            let left = if late { before } else { after };
+            let (left, found) = (content(left), content(now));
             let shown = diff(&name, left.as_deref(), found.as_deref());
+            if late {
+                plan.conflicts.push_str(&format!(
+                    "{name}: changed after the process had ended that worked on the run\n"
+                ));
+            }
             match shown.is_empty() {
                 true => plan.conflicts.push_str(&format!("{name}: changed between and since\n")),
                 false => plan.conflicts.push_str(&shown),
             }
         }
+        if known != Known::Told && holds_other(now, before) {
+            plan.unsure.push(path.clone());
+        }
         let (found, back) = (content(now), content(before));
         plan.diff.push_str(&diff(&name, found.as_deref(), back.as_deref()));
-        plan.steps.push(Change { at: to, path: path.clone(), before: now, after: before });
+        plan.steps.push(step(path.clone(), now, before));
         plan.wanted.insert(path, before);
     }
     // Folders that came with a file go with it, if nothing else is in them.
@@ -379,7 +457,7 @@ fn carry_out(
     trash: &Trash,
     plan: Plan,
 ) -> Result<Vec<Left>, formwork_write_safety::Error> {
-    let Ground { snapshots, root } = ground;
+    let Ground { snapshots, root, .. } = ground;
     let (come, go): (BTreeMap<_, _>, BTreeMap<_, _>) =
         plan.wanted.into_iter().partition(|(_, state)| state.is_some());
     // What a process left that died over the same.

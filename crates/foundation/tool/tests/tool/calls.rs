@@ -357,7 +357,7 @@ struct Looks {
 
 #[async_trait]
 impl Around for Looks {
-    async fn before(&self, _: &CallContext, _: ToolClass, _: &Journal) -> Result<(), ToolError> {
+    async fn before(&self, _: &CallContext, _: &ToolSpec, _: &Journal) -> Result<(), ToolError> {
         if self.refuses.load(Ordering::SeqCst) {
             return Err(ToolError::new(ToolErrorKind::Failed, "it cannot be looked at"));
         }

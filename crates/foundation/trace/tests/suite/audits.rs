@@ -218,7 +218,11 @@ fn bodies_with_blobs(run: RunId) -> Vec<(EventBody, Vec<&'static str>)> {
         ("tool.completed", ended, vec!["a result", "a picture of a result"]),
         ("session.message", message, vec!["a message", "a picture of a message"]),
         ("context.compacted", compacted, vec!["[]"]),
-        ("workspace.snapshot", json!({ "baseline": hash("{\"a\":1}") }), vec!["{\"a\":1}"]),
+        (
+            "workspace.snapshot",
+            json!({ "baseline": hash("{\"a\":1}"), "within": hash("[\"src\"]") }),
+            vec!["{\"a\":1}", "[\"src\"]"],
+        ),
     ]
     .map(|(kind, data, names)| (EventBody::from_parts(kind, data).unwrap(), names))
     .into()

@@ -595,3 +595,37 @@ fn what_a_dead_process_was_writing_is_swept_by_the_next_look_and_what_a_living_o
     assert_eq!(names, ["a", "a/b", "a/f"]);
     assert_eq!((left.exists(), own.exists()), (false, true));
 }
+
+#[test]
+fn what_was_there_is_kept_with_some_of_its_changes_and_the_folders_that_they_lie_in() {
+    let temp = tempfile::tempdir().unwrap();
+    let ws = temp.path().join("ws");
+    std::fs::create_dir(&ws).unwrap();
+    for file in ["gone", "both", "theirs"] {
+        std::fs::write(ws.join(file), "old").unwrap();
+    }
+    let root = Root::open(&ws).unwrap();
+    let kept = Snapshots::open(temp.path().join("kept")).unwrap();
+    let before = kept.take(&root, Which::NotIgnored).unwrap();
+    std::fs::remove_file(ws.join("gone")).unwrap();
+    std::fs::create_dir_all(ws.join("new/deep")).unwrap();
+    for file in ["both", "theirs", "new/deep/f", "other"] {
+        std::fs::write(ws.join(file), "new").unwrap();
+    }
+    let after = kept.take(&root, Which::NotIgnored).unwrap();
+    let path = |text: &str| RelPath::parse(text).unwrap();
+
+    let own = ["gone", "both", "new/deep/f"].map(path);
+    let part = kept.keep_changes(&before, &after, &own).unwrap();
+
+    let loaded = kept.load(&part.id().to_string()).unwrap();
+    assert_eq!(loaded.entries(), part.entries());
+    let differing = |from: &Snapshot, to: &Snapshot| -> Vec<String> {
+        kept.compare(from, to).unwrap().into_iter().map(|it| it.path.to_string()).collect()
+    };
+    assert_eq!(differing(&before, &part), ["both", "gone", "new", "new/deep", "new/deep/f"]);
+    assert_eq!(differing(&part, &after), ["other", "theirs"]);
+    let shown = kept.diff_of(&before, &after, &|it| own.contains(it)).unwrap();
+    let shown: Vec<String> = shown.into_iter().map(|it| it.path.to_string()).collect();
+    assert_eq!(shown, ["both", "gone", "new/deep/f"]);
+}

@@ -556,3 +556,26 @@ fn a_file_two_hundred_folders_deep_is_written_with_all_of_them() {
 
     assert_eq!(place.text(&format!("ws/{path}")), "deep\n");
 }
+
+#[test]
+fn a_copy_in_the_trash_is_an_entry_as_any_other_and_what_was_copied_stays() {
+    let place = Place::new().with("ws/f", "mine");
+    let (workspace, trash) = (place.workspace(), place.trash());
+    std::os::unix::fs::symlink("f", place.base.join("ws/link")).unwrap();
+
+    let file = workspace.copy_to_trash("f", &trash, &removal()).unwrap();
+    let link = workspace.copy_to_trash("link", &trash, &removal()).unwrap();
+
+    assert_eq!(trash.list().unwrap(), [file.clone(), link.clone()]);
+    assert_eq!(place.names("ws"), ["f", "link"]);
+    assert_eq!((file.kind.as_str(), link.kind.as_str()), ("file", "link"));
+    assert!(matches!(workspace.restore(&trash, &file.id), Err(Error::Exists { .. })));
+    for name in ["f", "link"] {
+        std::fs::remove_file(place.base.join("ws").join(name)).unwrap();
+    }
+    workspace.restore(&trash, &file.id).unwrap();
+    workspace.restore(&trash, &link.id).unwrap();
+    assert_eq!(place.text("ws/link"), "mine");
+    let gone = workspace.copy_to_trash("gone", &trash, &removal());
+    assert!(matches!(gone, Err(Error::Missing { .. })), "{gone:?}");
+}

@@ -62,6 +62,7 @@ impl Chat {
         for left in &undone.left {
             text.push_str(&format!("left {}: {}\n", visible(&left.path), visible(&left.reason)));
         }
+        text.push_str(&crate::verbs::trashed(&undone.trashed));
         let is_whole = undone.left.is_empty();
         if is_whole {
             self.turns.pop();

@@ -169,6 +169,7 @@ fn in_rounds(found: &Loop) -> String {
             visible(&paths.join(", "))
         )),
     }
+    text.push_str(&super::trashed(&found.trashed));
     text
 }
 

@@ -3,7 +3,7 @@
 use formwork_protocols::{OutcomeCode, RunId, Timestamp};
 use formwork_services::operations::{
     trash::{Entry, List, ListParams, Purge, PurgeParams, Restore, RestoreParams},
-    undo::{Undo as Operation, UndoParams, Undone},
+    undo::{InTrash, Undo as Operation, UndoParams, Undone},
 };
 
 use crate::{
@@ -50,6 +50,26 @@ fn told(run: RunId, undone: &Undone, dry_run: bool) -> String {
         text.push_str(&format!(
             "commit {commit} stays: undo changes files and no history; `git revert` or `git reset` takes it back\n"
         ));
+    }
+    text.push_str(&trashed(&undone.trashed));
+    text
+}
+
+/// Says what was put into the trash, since nobody told that it was the run's, and how to have it back.
+pub(crate) fn trashed(trashed: &[InTrash]) -> String {
+    let mut text = String::new();
+    for InTrash { path, id } in trashed {
+        let path = visible(path);
+        text.push_str(&match id.is_empty() {
+            true => format!("what is at {path} now would go to the trash\n"),
+            false => format!("what was at {path} is in the trash: {id}\n"),
+        });
+    }
+    if !trashed.is_empty() {
+        text.push_str(
+            "known only by what differed around a program, which may be your own work: `formwork trash restore ID` brings \
+             it back where nothing is by then\n",
+        );
     }
     text
 }
