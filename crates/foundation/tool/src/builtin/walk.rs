@@ -221,10 +221,15 @@ impl<T> Shared<'_, T> {
     /// Works until nothing is left to do.
     fn work(&self, look: &mut impl FnMut(&Met<'_>) -> Option<Find<T>>) {
         while let Some((task, _working)) = self.take() {
-            let is_beyond = self.is_beyond(|| task.place());
-            if (self.walk.is_over)() || is_beyond && self.walk.beyond == Beyond::GivenUp {
-                // Whatever else is left lies further on.
+            if (self.walk.is_over)() {
                 lock(&self.left).tasks.clear();
+                continue;
+            }
+            if self.walk.beyond == Beyond::GivenUp && self.is_beyond(|| task.place()) {
+                // And so is what lies further on; what lies before it may have come since it was taken.
+                let mut left = lock(&self.left);
+                let further = left.tasks.partition_point(|it| it.place().gt(task.place()));
+                left.tasks.drain(..further);
                 continue;
             }
             match task {
