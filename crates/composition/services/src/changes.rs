@@ -430,6 +430,10 @@ impl Reader {
                 let (call, paths) = (made.call, made.paths);
                 self.calls.insert(call, Asked { call, paths, task, time });
             }
+            EventBody::CommitMade(made) => {
+                let (commit, paths) = (made.commit, made.paths);
+                self.told.commits.push(Committed { at, commit, paths });
+            }
             EventBody::ToolCompleted(ended) => drop(self.calls.remove(&ended.call)),
             EventBody::ToolFailed(failed) if failed.error != ToolErrorKind::OutcomeUnknown => {
                 self.calls.remove(&failed.call);

@@ -300,7 +300,8 @@ async fn a_check_spends_no_more_than_its_share() {
     let found = verdicts(&world).await;
     let reason = found[1]["reason"].as_str().unwrap();
     assert!(
-        reason.starts_with("right gave no verdict: ") && reason.contains("0 model calls left of 1"),
+        reason.starts_with("right gave no verdict: ")
+            && reason.contains("0 model calls are left of 1"),
         "{reason}"
     );
     let asked = world.server.requests();
