@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
@@ -18,6 +18,8 @@ use crate::{Error, SecretName};
 
 /// A password manager that asks nobody answers within this; one that waits for a person has no terminal here.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often it is looked whether one has ended that has said all it has to say.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Looks a variable of the environment up; only the program's outermost layer has one.
 pub trait Environment {
@@ -76,7 +78,7 @@ impl Source {
                 text(name, &bytes)
             }
             Self::Keyring(_) => Err(Error::Unsupported { name: name.clone(), kind: "the keyring" }),
-            Self::Command(argv) => text(name, &run(name, argv, base)?),
+            Self::Command(argv) => text(name, &run(name, argv, base, COMMAND_TIMEOUT)?),
         }
     }
 }
@@ -161,7 +163,12 @@ fn without_newline(text: &str) -> &str {
     text.strip_suffix('\r').unwrap_or(text)
 }
 
-fn run(name: &SecretName, argv: &[String], base: &Path) -> Result<SecretSlice<u8>, Error> {
+fn run(
+    name: &SecretName,
+    argv: &[String],
+    base: &Path,
+    within: Duration,
+) -> Result<SecretSlice<u8>, Error> {
     let (program, arguments) = argv.split_first().map_or(("", [].as_slice()), |(p, a)| (p, a));
     let failed =
         |how: String| Error::CommandFailed { name: name.clone(), program: program.to_owned(), how };
@@ -177,22 +184,34 @@ fn run(name: &SecretName, argv: &[String], base: &Path) -> Result<SecretSlice<u8
         .stderr(Stdio::null())
         .spawn()
         .map_err(not_run)?;
+    let begun = Instant::now();
     let output = child.stdout.take();
     let (sender, receiver) = mpsc::sync_channel(1);
     // Ends with the pipe. A grandchild that keeps the pipe open keeps only this thread, which holds nothing.
     thread::spawn(move || sender.send(output.map_or_else(|| Ok(Vec::new().into()), read_bounded)));
-    let bytes = match receiver.recv_timeout(COMMAND_TIMEOUT) {
+    let bytes = match receiver.recv_timeout(within) {
         Ok(bytes) => bytes.map_err(not_run)?,
         Err(_) => {
             end(&mut child);
-            return Err(failed(format!("said nothing within {} s", COMMAND_TIMEOUT.as_secs())));
+            return Err(failed(format!("said nothing within {} s", within.as_secs_f64())));
         }
     };
     if bytes.expose_secret().len() > MAX_BYTES {
         end(&mut child);
         return Err(Error::TooLong { name: name.clone(), limit: MAX_BYTES });
     }
-    let status = child.wait().map_err(not_run)?;
+    // One that has closed its output need not end by itself, and the standard library waits for no end with a bound.
+    let (_open, nothing) = mpsc::channel::<()>();
+    let status = loop {
+        match child.try_wait().map_err(not_run)? {
+            Some(status) => break status,
+            None if begun.elapsed() < within => drop(nothing.recv_timeout(LOOK)),
+            None => {
+                end(&mut child);
+                return Err(failed(format!("did not end within {} s", within.as_secs_f64())));
+            }
+        }
+    };
     if status.success() { Ok(bytes) } else { Err(failed(format!("failed ({status})"))) }
 }
 
@@ -200,4 +219,19 @@ fn run(name: &SecretName, argv: &[String], base: &Path) -> Result<SecretSlice<u8
 fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_says_its_secret_and_stays_is_not_waited_for() {
+        let name = SecretName::parse("KEY").unwrap();
+        let argv = ["sh", "-c", "echo k; exec >&-; exec sleep 1000"].map(str::to_owned);
+
+        let told = run(&name, &argv, Path::new("/"), Duration::from_millis(200)).unwrap_err();
+
+        assert!(told.to_string().ends_with("did not end within 0.2 s"), "{told}");
+    }
 }

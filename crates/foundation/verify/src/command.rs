@@ -7,7 +7,7 @@ use formwork_protocols::{
     check::{CommandCheck, Counts, Evidence, Expect, Known, Parser},
     text,
 };
-use formwork_sandbox::{Captured, Command, Error, Exit, Finished, Protection, Sandbox};
+use formwork_sandbox::{Caps, Captured, Command, Error, Exit, Finished, Protection, Sandbox};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Output, Report, parse, verifier::Decision};
@@ -57,6 +57,7 @@ pub(crate) async fn run(
 ) -> Option<Ran> {
     let mut command = Command::new(check.argv.clone(), shop.root, shop.protection.clone());
     command.timeout = timeout.as_duration();
+    command.caps = CAPS;
     let token = CancellationToken::new();
     let mut running = Box::pin(shop.sandbox.run(command, token.clone(), None));
     let finished = tokio::select! {
@@ -92,6 +93,10 @@ pub(crate) async fn run(
     let (decision, output) = judged;
     Some(Ran { decision, output, reached })
 }
+
+/// How much of an output is kept: of more than that its beginning and its end are judged, where test runners sum up. It is held
+/// as text, several times, and a run has to leave in a bundle with it.
+const CAPS: Caps = Caps { head: 64 << 10, tail: 1 << 20, whole: 32 << 20 };
 
 /// Judges a command that has ended.
 fn judge(

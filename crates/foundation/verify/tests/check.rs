@@ -121,6 +121,22 @@ async fn evidence_holds_command_code_counts_output_and_the_failures() {
 }
 
 #[tokio::test]
+async fn of_an_output_that_nobody_could_read_the_end_is_judged_and_the_rest_is_not_kept() {
+    let [sh, flag, _, file] = replays("cargo-test/failed-all.txt", 101);
+    let script = "head -c 40000000 /dev/zero | tr '\\0' '\\n'; cat \"$1\"; exit 101";
+    let spec = command(&[&sh, &flag, script, "sh", &file], Some(Parser::CargoTest), Expect::Pass);
+    let root = tempfile::tempdir().unwrap();
+    let baseline = Baseline::default();
+    let ground = Ground { baseline: &baseline, changes: &() };
+
+    let checked = verifier(root.path()).check(&spec, ground, &Cancel::new()).await.unwrap();
+
+    let counts = checked.verdict.evidence.counts;
+    assert_eq!(counts, Some(Counts { run: 5, failed: 3, skipped: 1 }));
+    assert!(checked.output.unwrap().bytes().len() < 2 << 20);
+}
+
+#[tokio::test]
 async fn a_program_that_is_not_there_and_a_time_that_is_over_are_verdicts() {
     let missing = check(&command(&["no-such-program"], None, Expect::Pass)).await;
     let mut slow = command(&["sleep", "60"], None, Expect::Fail);
