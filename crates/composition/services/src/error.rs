@@ -362,7 +362,7 @@ impl Error {
             }
             Self::Inbox { .. } => "`formwork inbox list` lists what waits".to_owned(),
             Self::NotForkable { run, .. } => {
-                format!("`formwork events {run}` lists its events with their places")
+                format!("`formwork events {run}` lists its events with their places in the log, and `@PLACE` takes one")
             }
             Self::Key { .. } => "set it where api_key in the config says it comes from".to_owned(),
             Self::Bundle { source: formwork_trace::BundleError::Unsound { run, .. } } => {

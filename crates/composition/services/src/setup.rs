@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     num::NonZeroU32,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use formwork_agent::Agent;
@@ -359,6 +359,12 @@ const BESIDE_PROGRAMS: [&str; 14] = [
     "versions",
 ];
 
+/// Says whether a folder may hold keys beside programs: one that is hidden in the home, and one that the home or a folder of
+/// Formwork itself lies in.
+fn may_hold_keys(own: &[PathBuf], home: Option<&Path>, folder: &Path) -> bool {
+    is_hidden_in(home, folder) || own.iter().any(|own| own.starts_with(folder))
+}
+
 fn is_hidden_in(home: Option<&Path>, folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default();
     home.is_some() && folder.parent() == home && name.as_encoded_bytes().starts_with(b".")
@@ -366,9 +372,12 @@ fn is_hidden_in(home: Option<&Path>, folder: &Path) -> bool {
 
 /// The folders that a build needs. Those that do not exist are left out.
 fn limits(workspace: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Limits {
-    let home = variable("HOME").map(std::path::PathBuf::from);
+    let home = variable("HOME").map(PathBuf::from);
     let below_home = |name: &str| home.as_ref().map(|home| home.join(name));
-    let named = |name: &str| variable(name).map(std::path::PathBuf::from);
+    let named = |name: &str| variable(name).map(PathBuf::from);
+    let places = ["FORMWORK_STATE_DIR", "FORMWORK_CONFIG_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"];
+    let own: Vec<PathBuf> =
+        home.iter().cloned().chain(places.into_iter().filter_map(named)).collect();
     let mut read = Limits::system_roots();
     let cargo = named("CARGO_HOME").or_else(|| below_home(".cargo"));
     if let Some(cargo) = &cargo {
@@ -376,11 +385,14 @@ fn limits(workspace: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Limits
         read.extend(CARGO_READ.map(|name| cargo.join(name)));
     }
     read.extend(named("RUSTUP_HOME").or_else(|| below_home(".rustup")));
-    for folder in variable("PATH").unwrap_or_default().split(':').map(std::path::PathBuf::from) {
+    for folder in variable("PATH").unwrap_or_default().split(':').map(PathBuf::from) {
         // A program's libraries stand beside its folder, as in /opt/python/{bin,lib}.
         match folder.parent() {
-            // A hidden folder of the home may hold keys beside programs: ~/.docker/bin, ~/.local/bin.
-            Some(prefix) if is_hidden_in(home.as_deref(), prefix) => {
+            // ~/.docker/bin, ~/.local/bin; /app/bin where the home is /app/home.
+            Some(prefix)
+                if Some(prefix) != home.as_deref()
+                    && may_hold_keys(&own, home.as_deref(), prefix) =>
+            {
                 read.extend(BESIDE_PROGRAMS.map(|name| prefix.join(name)));
                 read.push(folder);
             }
@@ -408,7 +420,7 @@ fn limits(workspace: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Limits
     ];
     let mut write = vec![workspace.to_owned()];
     write.extend(named("CARGO_TARGET_DIR"));
-    write.extend(devices.into_iter().map(std::path::PathBuf::from));
+    write.extend(devices.into_iter().map(PathBuf::from));
     write.retain(|folder| folder.exists());
     let mut limits = Limits::new(read, write);
     limits.network = Network::Off;
@@ -456,6 +468,27 @@ mod tests {
         let below_home: Vec<_> =
             limits.read_roots.iter().filter_map(|it| it.strip_prefix(&own).ok()).collect();
         assert_eq!(below_home, [".docker/bin", ".local/bin", ".local/lib", "go"].map(Path::new));
+    }
+
+    #[test]
+    fn a_folder_that_the_home_lies_in_is_not_read_for_the_programs_in_it() {
+        let app = tempfile::tempdir().unwrap();
+        for folder in ["bin", "lib", "home/.ssh", "state/formwork", "tools/bin"] {
+            std::fs::create_dir_all(app.path().join(folder)).unwrap();
+        }
+        let own = app.path().display().to_string();
+        let variable = |name: &str| match name {
+            "HOME" => Some(format!("{own}/home")),
+            "FORMWORK_STATE_DIR" => Some(format!("{own}/state/formwork")),
+            "PATH" => Some(format!("{own}/bin:{own}/tools/bin:/usr/bin")),
+            _ => None,
+        };
+
+        let limits = limits(Path::new("/nowhere"), &variable);
+
+        let read: Vec<_> =
+            limits.read_roots.iter().filter_map(|it| it.strip_prefix(&own).ok()).collect();
+        assert_eq!(read, ["bin", "lib", "tools"].map(Path::new));
     }
 
     #[test]

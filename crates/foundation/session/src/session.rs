@@ -26,8 +26,8 @@ mod fit; // Before each of them, within the window.
 mod hear; // Between the turns.
 mod mask; // What a provider refuses for what is in it.
 mod pictures; // Images and documents, from their hashes to their bytes.
-mod resume;
-mod rules; // What it is held to. // From the log back to a conversation.
+mod resume; // From the log back to a conversation.
+mod rules; // What it is held to.
 
 pub use carried::Carried;
 

@@ -264,6 +264,9 @@ fn variables(environment: &BTreeMap<OsString, OsString>) -> Result<Vec<Layer>, F
         let value = value
             .to_str()
             .ok_or_else(|| Fault::setup(anyhow!("the environment variable {name} is not UTF-8")))?;
+        if value.is_empty() {
+            continue; // As a variable of CI that nobody has set.
+        }
         let origin = Origin::Environment { variable: name.to_owned() };
         layers.push(Layer::set(origin, key, Value::String(value.to_owned())));
     }
