@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
@@ -66,31 +66,56 @@ impl Measured {
 pub(crate) fn launch(mut arguments: impl Iterator<Item = OsString>) -> Result<()> {
     let report = arguments.next().context("the launcher needs a file for its report")?;
     let program = arguments.next().context("the launcher needs a program")?;
+    adopt()?;
     let began = Instant::now();
     let child = Command::new(&program)
         .args(arguments)
         .spawn()
         .with_context(|| format!("cannot run {}", program.display()))?;
-    let (status, usage) = wait(&child)?;
+    let pid = libc::pid_t::try_from(child.id()).context("a process id that is none")?;
+    let (status, usage) = wait(pid)?.context("the program was not there to be waited for")?;
     let wall = i64::try_from(began.elapsed().as_micros())?;
-    let micros = |time: libc::timeval| time.tv_sec * 1_000_000 + time.tv_usec;
-    let cpu = micros(usage.ru_utime) + micros(usage.ru_stime);
+    let mut cpu = cpu_of(&usage);
+    // What it has left ends by itself, such as whoever begins its confined programs.
+    while let Some((_, left)) = wait(ANY)? {
+        cpu += cpu_of(&left);
+    }
     let numbers = [i64::from(status.into_raw()), wall, cpu, usage.ru_maxrss];
     std::fs::write(report, serde_json::to_string(&numbers)?).context("cannot write the report")
 }
 
+fn cpu_of(usage: &libc::rusage) -> i64 {
+    let micros = |time: libc::timeval| time.tv_sec * 1_000_000 + time.tv_usec;
+    micros(usage.ru_utime) + micros(usage.ru_stime)
+}
+
+/// Has this process wait for what its descendants leave behind.
+#[expect(unsafe_code, reason = "no library that is used here has this call")]
+fn adopt() -> Result<()> {
+    // SAFETY: it changes who waits for orphans, and no memory.
+    match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()).context("cannot adopt orphans"),
+    }
+}
+
+/// Whichever child ends next, for wait4(2).
+const ANY: libc::pid_t = -1;
+
+/// Waits for a child, and returns how it ended and what it used with those that it waited for; nothing where there is none.
 #[expect(unsafe_code, reason = "no safe crate of ours gives the usage of one child and not of all")]
-fn wait(child: &Child) -> Result<(ExitStatus, libc::rusage)> {
-    let pid = libc::pid_t::try_from(child.id()).context("a process id that is none")?;
+fn wait(pid: libc::pid_t) -> Result<Option<(ExitStatus, libc::rusage)>> {
     let mut status = 0;
     // SAFETY: a struct of plain numbers, for which zero is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers lead to locals that outlive the call; nobody else waits for this child.
-    while unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } != pid {
+    // SAFETY: both pointers lead to locals that outlive the call; nobody else waits for these children.
+    while unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } < 0 {
         let error = std::io::Error::last_os_error();
-        if error.kind() != std::io::ErrorKind::Interrupted {
-            return Err(error).context("cannot wait for a process");
+        match error.raw_os_error() {
+            Some(libc::ECHILD) => return Ok(None),
+            Some(libc::EINTR) => {}
+            _ => return Err(error).context("cannot wait for a process"),
         }
     }
-    Ok((ExitStatus::from_raw(status), usage))
+    Ok(Some((ExitStatus::from_raw(status), usage)))
 }
