@@ -143,9 +143,17 @@ struct Done {
 impl Writer {
     /// Serves until it is closed or nobody can ask any more.
     pub(crate) async fn run(mut self) {
-        let mut queue = Vec::with_capacity(MOST);
+        let mut queue = Vec::new();
+        if self.next(&mut queue).await {
+            // What writing takes is a lot of room, which whoever only reads does without.
+            Box::pin(self.go_on(queue)).await;
+        }
+    }
+
+    /// Does what is asked, and then what is asked next.
+    async fn go_on(mut self, mut queue: Vec<Command>) {
         let mut crowd = 0;
-        while self.next(&mut queue).await {
+        loop {
             // Those who were just answered together are about to ask again, and share a sync once more.
             if crowd > 1 {
                 tokio::task::yield_now().await;
@@ -177,6 +185,9 @@ impl Writer {
                 self.posted.take(&mut asked);
             }
             self.record(asked).await;
+            if !self.next(&mut queue).await {
+                break;
+            }
         }
         let mut asked = Vec::new();
         self.posted.take(&mut asked);

@@ -4,9 +4,9 @@
 //! says of itself would then stand in the help in place of what its verb says, so it is said in comments.
 #![expect(missing_docs, reason = "see above")]
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use formwork_protocols::{
     AgentName, BlobHash, EventName, ItemId, ModelRef, NameError, PermissionMode, Position, RunId,
@@ -49,6 +49,28 @@ pub struct Cli {
     /// What holds for every verb.
     #[command(flatten)]
     pub global: Global,
+}
+
+impl Cli {
+    /// Reads a command line, the name of the program first.
+    ///
+    /// # Errors
+    /// What is wrong with it, or what it asks for: the help, the version.
+    pub fn read(line: &[OsString]) -> Result<Self, clap::Error> {
+        // What cannot be read so is told of by what knows all verbs.
+        Self::of_one_verb(line).map_or_else(|| Self::try_parse_from(line), Ok)
+    }
+
+    /// Reads a line whose first word is a verb, without the other verbs: to hand what holds for every verb down to each
+    /// of them is most of what reading costs.
+    fn of_one_verb(line: &[OsString]) -> Option<Self> {
+        let whole = Self::command();
+        let verb = whole.find_subcommand(line.get(1)?)?.clone();
+        let bare = clap::Command::new("formwork").subcommand_negates_reqs(true);
+        let narrow = bare.args(whole.get_arguments().cloned()).subcommand(verb);
+        let matches = narrow.try_get_matches_from(line).ok()?;
+        Self::from_arg_matches(&matches).ok()
+    }
 }
 
 /// What holds for every verb.
@@ -1112,6 +1134,65 @@ mod tests {
         );
         assert!(said(&["formwork", "models", "pull", "x"]).contains("expected provider/model"));
         assert!(said(&["formwork", "blob", "x"]).contains("expected the 64 hexadecimal digits"));
+    }
+
+    #[test]
+    fn a_line_is_read_with_one_verb_as_it_is_with_all_of_them() {
+        let mut lines = vec![
+            "",
+            "Fix-it",
+            "-V",
+            "--help",
+            "help runs",
+            "--json runs list",
+            "-C /tmp runs list",
+            "runs",
+            "runs list -n 3 --json",
+            "runs list -n 0",
+            "runs list --json --jsonl",
+            "runs --help",
+            "runs help list",
+            "runs lsit",
+            "runs list --version",
+            "runs list --mode edit",
+            "runs list -C /tmp --color never -q --no-input",
+            "run -m text --usd 0.5 --check true --var a=b --config x.toml",
+            "run wf --database-url sqlite:///x --width 2",
+            "ask hi --model a/b",
+            "edit",
+            "agents --jsonl",
+            "completions bash",
+            "completions nosuchshell",
+            "events",
+            "events fire a.b --json",
+            "models pull x",
+            "tools call fs.read",
+            "audit verify",
+            "db archive --help",
+            "config show --origin",
+            "inbox list",
+            "demo --liar",
+        ]
+        .into_iter()
+        .map(str::to_owned)
+        .collect::<Vec<_>>();
+        for verb in Cli::command().get_subcommands() {
+            let name = verb.get_name();
+            lines.extend([name.to_owned(), format!("{name} --no-such"), format!("{name} a b c d")]);
+        }
+
+        for line in lines {
+            let words: Vec<OsString> = std::iter::once("formwork")
+                .chain(line.split_whitespace())
+                .map(Into::into)
+                .collect();
+            let told = |read: Result<Cli, clap::Error>| match read {
+                Ok(cli) => format!("{cli:?}"),
+                Err(error) => format!("{:?} {error}", error.kind()),
+            };
+
+            assert_eq!(told(Cli::read(&words)), told(Cli::try_parse_from(&words)), "{line}");
+        }
     }
 
     #[test]

@@ -24,7 +24,6 @@ mod view; // What a run looks like.
 
 use std::{any::Any, ffi::OsString, io, process::ExitCode};
 
-use clap::Parser as _;
 use formwork_protocols::OutcomeCode;
 
 use crate::{fault::Fault, terminal::Terminal};
@@ -43,7 +42,8 @@ fn carried_out() -> ExitCode {
     if asks_version(std::env::args_os().skip(1)) {
         return version();
     }
-    let cli = match args::Cli::try_parse() {
+    let line: Vec<OsString> = std::env::args_os().collect();
+    let cli = match args::Cli::read(&line) {
         Ok(cli) => cli,
         Err(error) => {
             let code = if error.use_stderr() { OutcomeCode::Usage.exit_code() } else { 0 };
