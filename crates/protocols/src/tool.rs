@@ -363,8 +363,8 @@ pub trait TaskControl: Send + Sync {
     /// The reason why not, for the model: it has open children, it is not such a task.
     async fn end(&self, task: TaskId, claim: Claim) -> Result<TaskId, String>;
 
-    /// Makes a task below `parent` that somebody else works on beside it, paid from its budget. To make the same
-    /// one twice in one attempt makes it once.
+    /// Makes a task below `parent` that somebody else works on beside it, paid from its budget: with the tasks that
+    /// its body holds, all of them or none. To make the same one twice in one attempt makes it once.
     ///
     /// # Errors
     /// The reason why not, for the model: a cap of the tree, a name taken, a dependency that failed.
@@ -373,7 +373,8 @@ pub trait TaskControl: Send + Sync {
     }
 
     /// Waits until what `task` has made has ended: the tasks of these names, or all where there are none. Returns
-    /// how each ended, in order. While it waits, `task` takes no place from those that work.
+    /// how each ended, in order, and behind a task of tasks how those have. While it waits, `task` takes no place from
+    /// those that work.
     ///
     /// Cancel safe: a dropped future waits no more, and nothing else changes.
     ///
@@ -410,6 +411,9 @@ pub trait TaskControl: Send + Sync {
 
 /// The tool by which a body makes a task of its own.
 pub const CREATE_TASK: &str = "create_task";
+
+/// The tool by which a body makes a task of several tasks.
+pub const CREATE_WORKFLOW: &str = "create_workflow";
 
 /// The tool by which a body waits for what it has made.
 pub const AWAIT_TASKS: &str = "await_tasks";

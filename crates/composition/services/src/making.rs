@@ -10,12 +10,12 @@ use formwork_protocols::{
     ToolName, ToolSpec,
     check::{CheckKind, CheckSpec, CommandCheck, Expect},
     spec::{Made, Retries},
-    tool::{CREATE_TASK, CallContext},
+    tool::{CREATE_TASK, CREATE_WORKFLOW, CallContext},
 };
 use formwork_scheduler::workflow::{cap_lines, output_check};
 use formwork_tool::{
     Lookup,
-    builtin::{Makes, Role, Wanted},
+    builtin::{Makes, Role, Wanted, WantedTree},
 };
 use formwork_write_safety::WriteRules;
 use serde_json::Value;
@@ -68,7 +68,7 @@ impl Hand {
 
 /// Tells whether an agent may make tasks.
 pub(crate) fn may_make(agent: &Agent) -> bool {
-    names(agent, CREATE_TASK, "tasks")
+    [CREATE_TASK, CREATE_WORKFLOW].into_iter().any(|tool| names(agent, tool, "tasks"))
 }
 
 /// Tells whether an agent may ask others.
@@ -125,10 +125,7 @@ impl Makes for Maker {
         name: TaskName,
         wanted: Wanted,
     ) -> Result<TaskSpec, ToolError> {
-        if !self.spec.isolation.is_none() {
-            let told = "a task with a workspace of its own makes no others: they would not see what it does";
-            return Err(denied(told.to_owned()));
-        }
+        self.may_make()?;
         let agent = match (wanted.agent.clone(), wanted.role) {
             (Some(agent), _) => agent,
             (None, Some(role)) => self.who_does(role)?,
@@ -164,13 +161,9 @@ impl Makes for Maker {
             postchecks.insert(0, output.map_err(|why| invalid(format!("output_schema: {why}")))?);
         }
         let prompt = prompt(&wanted.depends_on);
-        let own = self.spec.made.as_deref().cloned().unwrap_or_default();
+        let mut made = self.within(context);
         let asked = wanted.mode.into_iter().chain(wanted.role.and_then(Role::most)).min();
-        let mut made = Made { mode: asked.into_iter().chain(own.mode).min(), ..own };
-        if made.by.last() != Some(&context.agent) {
-            made.by.push(context.agent.clone());
-        }
-        made.within.extend(self.spec.write_paths.clone());
+        made.mode = asked.into_iter().chain(made.mode).min();
         made.tools.extend(wanted.tools);
         let mut spec = TaskSpec {
             description: wanted.title,
@@ -188,9 +181,76 @@ impl Makes for Maker {
         cap_lines(&mut spec);
         Ok(spec)
     }
+
+    async fn tree(
+        &self,
+        context: &CallContext,
+        name: TaskName,
+        wanted: WantedTree,
+    ) -> Result<TaskSpec, ToolError> {
+        self.may_make()?;
+        let whole = Wanted {
+            usd: wanted.usd,
+            rounds: wanted.rounds,
+            tool_calls: wanted.tool_calls,
+            ..Wanted::default()
+        };
+        let budget = self.budget(context, &whole, &Budget::default())?;
+        let checks = wanted.checks.iter().map(|argv| self.check(argv));
+        let postchecks = checks.collect::<Result<_, _>>()?;
+        let beside: Vec<&TaskName> = wanted.tasks.iter().map(|(name, _)| name).collect();
+        let stranger = wanted.tasks.iter().find_map(|(name, task)| {
+            let stranger = task.depends_on.iter().find(|on| !beside.contains(on));
+            stranger
+                .map(|on| format!("{name}: there is no task {on} in this workflow to depend on"))
+        });
+        if let Some(told) = stranger {
+            return Err(invalid(told));
+        }
+        let mut tasks = Vec::with_capacity(wanted.tasks.len());
+        for (name, task) in wanted.tasks {
+            let spec = self.spec(context, name.clone(), task).await;
+            tasks.push(spec.map_err(|error| ToolError {
+                message: format!("{name}: {}", error.message),
+                ..error
+            })?);
+        }
+        Ok(TaskSpec {
+            description: wanted.title,
+            depends_on: wanted.depends_on,
+            postchecks,
+            timeout: wanted.timeout,
+            budget,
+            protected_paths: self.spec.protected_paths.clone(),
+            made: Some(Box::new(self.within(context))),
+            ..TaskSpec::new(name, Body::Subtasks { tasks, on_failure: wanted.on_failure })
+        })
+    }
 }
 
 impl Maker {
+    /// Refuses what would be made where nobody saw what it does.
+    fn may_make(&self) -> Result<(), ToolError> {
+        if self.spec.isolation.is_none() {
+            return Ok(());
+        }
+        let told =
+            "a task with a workspace of its own makes no others: they would not see what it does";
+        Err(denied(told.to_owned()))
+    }
+
+    /// Returns what binds whatever is made here.
+    fn within(&self, context: &CallContext) -> Made {
+        let own = self.spec.made.as_deref().cloned().unwrap_or_default();
+        // What a task makes decides no check, even where the task itself does.
+        let mut made = Made { decides: None, ..own };
+        if made.by.last() != Some(&context.agent) {
+            made.by.push(context.agent.clone());
+        }
+        made.within.extend(self.spec.write_paths.clone());
+        made
+    }
+
     /// Returns the agent that does work of a kind: the project's own of that name, else the one that comes with the
     /// program.
     fn who_does(&self, role: Role) -> Result<AgentName, ToolError> {

@@ -38,7 +38,7 @@ use schemars::JsonSchema;
 
 pub use exec::outside;
 pub use git_commit::Commits;
-pub use made::{Makes, Role, Wanted};
+pub use made::{Makes, Role, Wanted, WantedTree};
 pub(crate) use {
     exec::run,
     http::{destination, told},
@@ -120,7 +120,8 @@ pub fn register(registry: &mut Registry, parts: Builtins) -> Result<(), Error> {
     registry.add(Arc::new(notepad::Read::new(Arc::clone(&store))))?;
     registry.add(Arc::new(output::ReadOutput::new(store)))?;
     if let Some(makes) = makes {
-        registry.add(Arc::new(made::CreateTask::new(makes, Arc::clone(&control))))?;
+        registry.add(Arc::new(made::CreateTask::new(Arc::clone(&makes), Arc::clone(&control))))?;
+        registry.add(Arc::new(made::CreateWorkflow::new(makes, Arc::clone(&control))))?;
         registry.add(Arc::new(made::AwaitTasks::new(Arc::clone(&control))))?;
     }
     registry.add(Arc::new(lifecycle::StartTask::new(Arc::clone(&control))))?;
@@ -171,6 +172,7 @@ pub fn specs() -> Vec<ToolSpec> {
         lifecycle::start_spec(),
         made::await_spec(),
         made::create_spec(),
+        made::workflow_spec(),
         notepad::add_spec(),
         notepad::read_spec(),
         output::spec(),

@@ -210,3 +210,83 @@ async fn a_task_that_was_made_has_no_tool_and_no_program_that_its_maker_has_not(
     assert_eq!(tools, ["await_tasks", "create_task", "end_task", "exec", "fs_read"]);
     assert!(last(&two[1]).contains("error (denied)"), "{}", last(&two[1]));
 }
+
+/// A workflow of a leader: the second part needs the first, and a command looks at the whole.
+fn flow(checks: &[&[&str]]) -> Value {
+    json!({
+        "name": "feature",
+        "tasks": [
+            { "name": "tell", "agent": "helper", "prompt": "Tell.", "depends_on": ["make"], "mode": "ask" },
+            { "name": "make", "agent": "helper", "prompt": "Write src/a.txt.", "usd": "0.2" },
+        ],
+        "checks": checks,
+        "usd": "0.5",
+    })
+}
+
+const WIDE_LEAD: &str = r#"
+[[tasks]]
+name = "lead"
+agent = "lead"
+prompt = "Have it done."
+write_paths = ["src/**"]
+budget = { usd = "1", tree = { depth = 2, fan_out = 2, tasks = 5 } }
+"#;
+
+async fn an_agent_has_a_workflow_done(world: World) {
+    world.agent("lead", "one");
+    world.agent("helper", "two");
+    let workflow = world.workflow(WIDE_LEAD);
+    let (chat, helped, gate) = (World::chat("one"), World::chat("two"), Gate::new());
+    let mut circle = flow(&[]);
+    circle["tasks"][1]["depends_on"] = json!(["tell"]);
+    let mut stray = flow(&[]);
+    stray["tasks"][1]["depends_on"] = json!(["nobody"]);
+    let mut blank = flow(&[]);
+    blank["tasks"][1]["prompt"] = json!(" ");
+    let alien = flow(&[&["rm", "{{x}}"]]);
+    for refused in [circle, stray, blank, alien] {
+        world.server.reply(&chat, calls(&[("create_workflow", refused)]));
+    }
+    world.server.reply(&chat, calls(&[("create_workflow", flow(&[&["test", "-e", "src/a.txt"]]))]));
+    world.server.reply(&chat, calls(&[("await_tasks", json!({ "names": ["feature"] }))]));
+    world.server.reply(&chat, ends("Led."));
+    world.server.reply(&helped, held(&gate, &calling(&[write("src/never.txt")])));
+    world.server.reply(&helped, calls(&[write("src/a.txt")]));
+    world.server.reply(&helped, ends("It is written."));
+    world.server.reply(&helped, ends("It says: written."));
+    let program = world.formwork(["run", workflow]).spawn().unwrap();
+    gate.reached().await;
+    signal(&program, Signal::KILL);
+    end_of(program).await;
+
+    let resumed = world.run(["runs", "resume"]).await;
+
+    assert_eq!(resumed.code, Some(0), "{resumed:#?}");
+    assert!(world.path("src/a.txt").exists() && !world.path("src/never.txt").exists());
+    let one = sent(&world, "one");
+    let told: Vec<&str> = one.iter().skip(1).map(last).collect();
+    insta::assert_snapshot!("what_a_leader_of_a_workflow_is_told", told.join("\n---\n"));
+    let two = sent(&world, "two");
+    let asked = two.last().unwrap();
+    assert!(!offered(asked).contains(&"fs_write"), "mode ask");
+    assert!(asked.to_string().contains("It is written."), "{asked:#}");
+    assert_eq!(world.events("task.created").await.len(), 5);
+    let shown = world.shown().await;
+    let ended: Vec<_> =
+        states(&shown).into_iter().filter(|(_, state)| *state == "completed").collect();
+    assert_eq!(ended.len(), 5, "{shown:#}");
+    let replayed = world.json(["replay"]).await;
+    assert_eq!(replayed["divergence"], json!(null), "{replayed:#}");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn behaviour_12_an_agent_has_a_workflow_done_and_a_kill_repeats_none_of_it() {
+    an_agent_has_a_workflow_done(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_behaviour_12_an_agent_has_a_workflow_done_and_a_kill_repeats_none_of_it() {
+    on_postgres(an_agent_has_a_workflow_done).await;
+}

@@ -7,7 +7,7 @@ use formwork_protocols::{
     Toolbox,
     event::{Decided, ToolFailed, ToolRequested},
     message::Arguments,
-    tool::{CREATE_TASK, CallContext, Control, Replay, ToolReply},
+    tool::{CREATE_TASK, CREATE_WORKFLOW, CallContext, Control, Replay, ToolReply},
 };
 use futures::{StreamExt as _, stream};
 
@@ -325,7 +325,7 @@ pub(super) fn changes(class: ToolClass, name: &str) -> bool {
     match class {
         ToolClass::Read => false,
         // What was made can be waited for, as often as there is more of it.
-        ToolClass::Lifecycle => name == CREATE_TASK,
+        ToolClass::Lifecycle => name == CREATE_TASK || name == CREATE_WORKFLOW,
         ToolClass::Write
         | ToolClass::Delete
         | ToolClass::Exec

@@ -1,4 +1,4 @@
-//! `create_task` and `await_tasks`: work that a model has others do, and what came of it.
+//! `create_task`, `create_workflow` and `await_tasks`: work that a model has others do, and what came of it.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -7,7 +7,8 @@ use formwork_protocols::{
     AgentName, Cancel, Ending, PermissionMode, Replay, Span, TaskName, TaskOutcome, TaskSpec, Tool,
     ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec, Usd,
     check::Verdict,
-    tool::{AWAIT_TASKS, CREATE_TASK, CallContext, TaskControl},
+    spec::OnFailure,
+    tool::{AWAIT_TASKS, CREATE_TASK, CREATE_WORKFLOW, CallContext, TaskControl},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,9 @@ use crate::schema;
 
 /// How many commands one task may be checked by. Each may take minutes, and ten are more than any model needs.
 const MAX_CHECKS: usize = 10;
+
+/// How many tasks one workflow may have that a model has thought of. The caps of the tree may allow fewer.
+const MAX_TASKS: usize = 64;
 
 /// How many verdicts of failed checks are told of one task.
 const MAX_VERDICTS: usize = 5;
@@ -44,6 +48,23 @@ pub struct Wanted {
     pub timeout: Option<Span>,
     /// The JSON Schema of what it hands over.
     pub output_schema: Option<Map<String, Value>>,
+}
+
+/// What a model wants a task of several tasks to be.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[expect(missing_docs, reason = "the fields' names and those of the tool's arguments say it")]
+pub struct WantedTree {
+    pub title: String,
+    /// At least one, each with a name of its own.
+    pub tasks: Vec<(TaskName, Wanted)>,
+    pub depends_on: Vec<TaskName>,
+    pub on_failure: OnFailure,
+    /// Commands that have to succeed once all of its tasks have ended.
+    pub checks: Vec<Vec<String>>,
+    pub usd: Option<Usd>,
+    pub rounds: Option<u32>,
+    pub tool_calls: Option<u32>,
+    pub timeout: Option<Span>,
 }
 
 /// What kind of work a task is: it says who does it, where nobody is named, and the most that it may do.
@@ -103,6 +124,17 @@ pub trait Makes: Send + Sync {
         name: TaskName,
         wanted: Wanted,
     ) -> Result<TaskSpec, ToolError>;
+
+    /// Returns the task of several tasks of that name, or why it may not be.
+    ///
+    /// # Errors
+    /// What is not allowed or not known, for the model to act on.
+    async fn tree(
+        &self,
+        context: &CallContext,
+        name: TaskName,
+        wanted: WantedTree,
+    ) -> Result<TaskSpec, ToolError>;
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -146,6 +178,35 @@ pub(super) fn create_spec() -> ToolSpec {
     super::spec::<CreateArguments>(CREATE_TASK, text, class, replay, &["tasks"])
 }
 
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct WorkflowArguments {
+    /// a-z 0-9 _ -
+    name: String,
+    /// depends_on names others of these.
+    tasks: Vec<CreateArguments>,
+    /// A line for people.
+    title: Option<String>,
+    /// What you have created before, to come first.
+    depends_on: Option<Vec<String>>,
+    /// continue-independent, halt, abort-all
+    on_failure: Option<String>,
+    /// Commands that must succeed at its end.
+    checks: Option<Vec<Vec<String>>>,
+    /// For all of it.
+    usd: Option<String>,
+    rounds: Option<u32>,
+    tool_calls: Option<u32>,
+    timeout: Option<String>,
+}
+
+/// Describes `create_workflow`.
+pub(super) fn workflow_spec() -> ToolSpec {
+    let text = "Have several tasks done as one, in their order, checked as a whole, from your budget: all are made or none. await_tasks waits for it.";
+    let (class, replay) = (ToolClass::Lifecycle, Replay::Idempotent);
+    super::spec::<WorkflowArguments>(CREATE_WORKFLOW, text, class, replay, &["tasks"])
+}
+
 /// Describes `await_tasks`.
 pub(super) fn await_spec() -> ToolSpec {
     let text = "Wait until tasks that you have created have ended, and get what came of them.";
@@ -174,6 +235,74 @@ fn names(key: &str, texts: Vec<String>) -> Result<Vec<TaskName>, ToolError> {
     texts.into_iter().map(|text| TaskName::parse(text).map_err(|e| invalid(key, e))).collect()
 }
 
+fn on_failure_of(text: &str) -> Result<OnFailure, ToolError> {
+    match text {
+        "continue-independent" => Ok(OnFailure::ContinueIndependent),
+        "halt" => Ok(OnFailure::Halt),
+        "abort-all" => Ok(OnFailure::AbortAll),
+        _ => Err(invalid("on_failure", "it is one of continue-independent, halt and abort-all")),
+    }
+}
+
+fn checks(checks: Option<Vec<Vec<String>>>) -> Result<Vec<Vec<String>>, ToolError> {
+    let checks = checks.unwrap_or_default();
+    if checks.len() > MAX_CHECKS {
+        let told = format!("{} are more than the {MAX_CHECKS} of one task", checks.len());
+        return Err(invalid("checks", told));
+    }
+    Ok(checks)
+}
+
+fn dollars(text: Option<String>) -> Result<Option<Usd>, ToolError> {
+    let usd = text.map(|usd| usd.trim().trim_start_matches('$').parse::<Usd>()).transpose();
+    let usd = usd.map_err(|error| invalid("usd", error))?;
+    match usd.filter(|usd| *usd < Usd::ZERO) {
+        Some(usd) => Err(invalid("usd", format!("wanted at least 0, found {usd}"))),
+        None => Ok(usd),
+    }
+}
+
+fn span(text: Option<String>) -> Result<Option<Span>, ToolError> {
+    let span = text.map(|text| text.trim().parse()).transpose();
+    span.map_err(|error| invalid("timeout", error))
+}
+
+impl WorkflowArguments {
+    /// Reads the amounts and names, and says of which of its tasks one has not its form.
+    fn read(self) -> Result<(TaskName, WantedTree), ToolError> {
+        let name = TaskName::parse(self.name).map_err(|error| invalid("name", error))?;
+        if self.tasks.is_empty() || self.tasks.len() > MAX_TASKS {
+            let told = format!("wanted 1 to {MAX_TASKS}, found {}", self.tasks.len());
+            return Err(invalid("tasks", told));
+        }
+        let mut tasks: Vec<(TaskName, Wanted)> = Vec::new();
+        for (place, task) in self.tasks.into_iter().enumerate() {
+            let at = format!("tasks[{place}]");
+            let (name, wanted) = task.read().map_err(|error| ToolError {
+                message: format!("{at}.{}", error.message),
+                ..error
+            })?;
+            if tasks.iter().any(|(other, _)| *other == name) {
+                return Err(invalid(&at, format!("another of them is named {name}")));
+            }
+            tasks.push((name, wanted));
+        }
+        let on_failure = self.on_failure.map(|text| on_failure_of(text.trim())).transpose()?;
+        let wanted = WantedTree {
+            title: self.title.unwrap_or_default(),
+            tasks,
+            depends_on: names("depends_on", self.depends_on.unwrap_or_default())?,
+            on_failure: on_failure.unwrap_or_default(),
+            checks: checks(self.checks)?,
+            usd: dollars(self.usd)?,
+            rounds: self.rounds,
+            tool_calls: self.tool_calls,
+            timeout: span(self.timeout)?,
+        };
+        Ok((name, wanted))
+    }
+}
+
 impl CreateArguments {
     /// Reads the amounts and names.
     fn read(self) -> Result<(TaskName, Wanted), ToolError> {
@@ -181,36 +310,25 @@ impl CreateArguments {
         if self.prompt.trim().is_empty() {
             return Err(invalid("prompt", "a task needs to be told what to do"));
         }
-        let checks = self.checks.unwrap_or_default();
-        if checks.len() > MAX_CHECKS {
-            let told = format!("{} are more than the {MAX_CHECKS} of one task", checks.len());
-            return Err(invalid("checks", told));
-        }
         if self.write_paths.as_ref().is_some_and(Vec::is_empty) {
             let told = "name some globs, or leave it out for all that you may write; mode plan for a task that writes nothing";
             return Err(invalid("write_paths", told));
         }
         let agent = self.agent.map(AgentName::parse).transpose();
-        let usd = self.usd.map(|usd| usd.trim().trim_start_matches('$').parse::<Usd>()).transpose();
-        let usd = usd.map_err(|error| invalid("usd", error))?;
-        if let Some(usd) = usd.filter(|usd| *usd < Usd::ZERO) {
-            return Err(invalid("usd", format!("wanted at least 0, found {usd}")));
-        }
-        let timeout = self.timeout.map(|text| text.trim().parse()).transpose();
         let wanted = Wanted {
             title: self.title.unwrap_or_default(),
             prompt: self.prompt,
             agent: agent.map_err(|error| invalid("agent", error))?,
             role: self.role.map(|role| role_of(role.trim())).transpose()?,
             depends_on: names("depends_on", self.depends_on.unwrap_or_default())?,
-            checks,
+            checks: checks(self.checks)?,
             tools: self.tools,
             write_paths: self.write_paths,
             mode: self.mode.map(|mode| mode_of(mode.trim())).transpose()?,
-            usd,
+            usd: dollars(self.usd)?,
             rounds: self.rounds,
             tool_calls: self.tool_calls,
-            timeout: timeout.map_err(|error| invalid("timeout", error))?,
+            timeout: span(self.timeout)?,
             output_schema: self.output_schema,
         };
         Ok((name, wanted))
@@ -248,6 +366,43 @@ impl Tool for CreateTask {
         made.map_err(|reason| ToolError::new(ToolErrorKind::Denied, reason))?;
         Ok(ToolOutput::text(format!(
             "task {name} is on its way; get what comes of it with await_tasks"
+        )))
+    }
+}
+
+pub(super) struct CreateWorkflow {
+    spec: ToolSpec,
+    makes: Arc<dyn Makes>,
+    control: Arc<dyn TaskControl>,
+}
+
+impl CreateWorkflow {
+    pub(super) fn new(makes: Arc<dyn Makes>, control: Arc<dyn TaskControl>) -> Self {
+        Self { spec: workflow_spec(), makes, control }
+    }
+}
+
+#[async_trait]
+impl Tool for CreateWorkflow {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn call(
+        &self,
+        context: &CallContext,
+        arguments: Value,
+        _: &Cancel,
+    ) -> Result<ToolOutput, ToolError> {
+        let arguments: WorkflowArguments = schema::read(arguments)?;
+        let (name, wanted) = arguments.read()?;
+        let count = wanted.tasks.len();
+        let spec = self.makes.tree(context, name.clone(), wanted).await?;
+        let made = self.control.make(context.task, spec).await;
+        made.map_err(|reason| ToolError::new(ToolErrorKind::Denied, reason))?;
+        let tasks = if count == 1 { "1 task is".to_owned() } else { format!("{count} tasks are") };
+        Ok(ToolOutput::text(format!(
+            "workflow {name}: {tasks} on the way; get what comes of it with await_tasks"
         )))
     }
 }

@@ -47,8 +47,9 @@ pub enum Input {
     Open { parent: TaskIndex, id: TaskId, spec: Arc<TaskSpec> },
     /// An attempt closes such a task.
     Close { task: TaskIndex },
-    /// An attempt makes a task of its own below its task: one that somebody else works on, beside it.
-    Make { parent: TaskIndex, id: TaskId, spec: Arc<TaskSpec> },
+    /// An attempt makes a task of its own below its task, one that others work on beside it: the task, then all
+    /// that is below it, parents before their children.
+    Make { parent: TaskIndex, tree: Vec<Planted> },
     /// A check of a task is decided by a tree below it: the root of the tree, then the others, parents before their
     /// children. Whoever asks waits for it as an attempt does.
     Probe { parent: TaskIndex, tree: Vec<Planted> },
@@ -152,9 +153,12 @@ pub enum Refusal {
     HasFailed { name: TaskName, ending: String },
     /// What is made must be worked on by itself.
     #[error(
-        "task {name} has the body {body}, and what is made has one of agent, command and native"
+        "task {name} has the body {body}, and what is made has one of agent, command, native and subtasks"
     )]
     NotOnItsOwn { name: TaskName, body: &'static str },
+    /// A tree that is to be made leads nowhere.
+    #[error("the tasks of {task} cannot be done: {reason}")]
+    NoWorkflow { task: TaskName, reason: String },
     /// A tree that is to decide something leads nowhere.
     #[error("the tasks that are to decide on {task} make no tree: {reason}")]
     NoTree { task: TaskName, reason: String },
@@ -200,7 +204,7 @@ pub fn decide(state: &mut State, input: Input, out: &mut Vec<Command>) -> Result
         Input::Pause => state.pause(out),
         Input::Open { parent, id, spec } => state.open(parent, id, spec, out)?,
         Input::Close { task } => state.close(task, out)?,
-        Input::Make { parent, id, spec } => state.make(parent, id, spec, out)?,
+        Input::Make { parent, tree } => state.make(parent, tree, out)?,
         Input::Probe { parent, tree } => state.probe(parent, tree, out)?,
         Input::Await { task, on } => state.wait_for(task, on, out)?,
     }

@@ -5,16 +5,15 @@
 //! as long, so that a run as narrow as one task at a time gets on all the same. No attempt begins before all that
 //! the one before it has made is over.
 
-use std::sync::Arc;
+use std::{num::NonZeroUsize, sync::Arc};
 
 use formwork_protocols::{
-    Body, Cancellation, Ending, Escalation, TaskId, TaskName, TaskSpec, spec::CheckPlace,
+    Body, Cancellation, Ending, Escalation, TaskName, TaskSpec, spec::CheckPlace,
 };
 
 use super::{
-    build::{self, Planted},
+    build::{self, BuildError, Builder, Planted},
     decide::{Command, Refusal},
-    parts::Growth,
     state::{Kind, State, TaskIndex, Work},
 };
 
@@ -63,8 +62,7 @@ impl State {
     pub(super) fn make(
         &mut self,
         parent: TaskIndex,
-        id: TaskId,
-        spec: Arc<TaskSpec>,
+        tree: Vec<Planted>,
         out: &mut Vec<Command>,
     ) -> Result<(), Refusal> {
         let (above, host) = (self.node(parent), self.node(self.host(parent)));
@@ -75,9 +73,16 @@ impl State {
         if !self.is_acting(parent) || host.work != Work::Body || host.stop.is_some() {
             return Err(Refusal::NotActive { task: name(), state: above.state });
         }
-        if !matches!(spec.body, Body::Agent { .. } | Body::Command { .. } | Body::Native { .. }) {
+        let Some(root) = tree.first() else { return Ok(()) };
+        let spec = Arc::clone(&root.spec);
+        if let Some(Planted { spec, .. }) = tree.iter().find(|one| !is_made_of(&one.spec.body)) {
             let body = spec.body.as_str();
             return Err(Refusal::NotOnItsOwn { name: spec.name.clone(), body });
+        }
+        // Before any of it is there: what waits in a circle would wait for ever.
+        if let Err(fault) = alone(&tree) {
+            let (task, reason) = (spec.name.clone(), fault.to_string());
+            return Err(Refusal::NoWorkflow { task, reason });
         }
         let is_open = |child: TaskIndex| {
             self.spec(child).name == spec.name && !self.state_of(child).is_terminal()
@@ -100,9 +105,9 @@ impl State {
                 }
             }
         }
-        self.room_for(parent, Growth { children: 1, widest: 0, tasks: 1, levels: 1 })?;
-        let task = self.push(id, parent, spec);
-        out.push(Command::Create { task });
+        // What is planted first is the root.
+        let task = TaskIndex(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
+        self.plant(parent, tree, out)?;
         for &first in &before {
             build::add_edge(self, first, task);
         }
@@ -252,4 +257,29 @@ impl State {
             && node.stop.is_none()
             && self.made(task).any(|child| self.node(child).ending.as_deref() == Some(&lost))
     }
+}
+
+/// Tells whether a task of that body can be made while its run goes on.
+fn is_made_of(body: &Body) -> bool {
+    matches!(
+        body,
+        Body::Agent { .. } | Body::Command { .. } | Body::Native { .. } | Body::Subtasks { .. }
+    )
+}
+
+/// Holds a tree that is to be made against the rules that hold for one that was there from the beginning.
+fn alone(tree: &[Planted]) -> Result<(), BuildError> {
+    if tree.len() < 2 {
+        return Ok(());
+    }
+    let mut builder = Builder::new(NonZeroUsize::MIN);
+    for Planted { id, parent, spec } in tree {
+        let spec = match parent {
+            // What the root waits for is beside it, and not a part of the tree.
+            None => Arc::new(TaskSpec { depends_on: Vec::new(), ..TaskSpec::clone(spec) }),
+            Some(_) => Arc::clone(spec),
+        };
+        builder.add(*id, *parent, spec)?;
+    }
+    builder.build().map(drop)
 }

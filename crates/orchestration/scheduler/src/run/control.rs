@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{drive::Drive, work::Effect};
 use crate::{
-    core::{Input, TaskIndex, flatten},
+    core::{Input, State, TaskIndex, flatten},
     ids::IdSet,
     workflow::tighten,
 };
@@ -176,17 +176,20 @@ impl Drive {
         self.effects.push(Effect::Answer(reply, answer));
     }
 
-    /// Makes a task. What was made already, as by a call whose outcome a crash has swallowed, is not made again.
+    /// Makes a task with all below it. What was made already, as by a call whose outcome a crash has swallowed, is
+    /// not made again.
     fn make(&mut self, parent: TaskIndex, spec: TaskSpec) -> Result<TaskId, String> {
         let state = &self.tree.state;
         if let Some(before) = state.made_as(parent, &spec.name)
-            && **state.spec(before) == spec
+            && is_made_of(state, before, &spec)
         {
             return Ok(state.id(before));
         }
-        let id = TaskId::generate(&*self.scheduler.clock, &*self.scheduler.rng);
-        let made = self.decide(Input::Make { parent, id, spec: Arc::new(spec) });
-        made.map(|()| id).map_err(|refusal| refusal.to_string())
+        let (clock, rng) = (&*self.scheduler.clock, &*self.scheduler.rng);
+        let tree = flatten(spec, || TaskId::generate(clock, rng));
+        let root = tree.first().map(|root| root.id);
+        self.decide(Input::Make { parent, tree }).map_err(|refusal| refusal.to_string())?;
+        root.ok_or_else(|| "it has no task".to_owned())
     }
 
     /// Begins a tree that decides a check of a task, or finds the one that was begun for it and has told nobody yet.
@@ -275,7 +278,15 @@ impl Drive {
     /// Tells a body what came of the tasks that it has waited for.
     pub(super) fn rejoin(&mut self, host: TaskIndex) {
         let Some(Awaited { on, reply }) = self.awaited.remove(&host) else { return };
-        let outcomes = on.iter().filter_map(|task| self.tree.outcome(*task)).collect();
+        let mut outcomes = Vec::new();
+        for &task in &on {
+            outcomes.extend(self.tree.outcome(task));
+            // A tree says nothing of itself: its parts do.
+            if matches!(self.tree.state.spec(task).body, Body::Subtasks { .. }) {
+                let parts = self.tree.state.children(task);
+                outcomes.extend(parts.filter_map(|part| self.tree.outcome(part)));
+            }
+        }
         for task in on {
             self.tree.of_mut(task).was_told = true;
         }
@@ -319,6 +330,28 @@ impl Drive {
             }
         }
     }
+}
+
+/// Tells whether a task that was made is what is wanted, with all that is below it.
+fn is_made_of(state: &State, task: TaskIndex, wanted: &TaskSpec) -> bool {
+    let mut open = vec![(task, wanted)];
+    while let Some((task, wanted)) = open.pop() {
+        let children: Vec<TaskIndex> = match wanted.body {
+            Body::Subtasks { .. } => state.children(task).collect(),
+            // What it has made itself is nothing that was asked for.
+            _ => Vec::new(),
+        };
+        let below = wanted.body.below();
+        let mut own = wanted.clone();
+        if let Body::Subtasks { tasks, .. } = &mut own.body {
+            tasks.clear();
+        }
+        if **state.spec(task) != own || children.len() != below.len() {
+            return false;
+        }
+        open.extend(children.into_iter().zip(below));
+    }
+    true
 }
 
 /// Puts a number behind a name, within what a name may have.

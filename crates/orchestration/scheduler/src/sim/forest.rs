@@ -208,12 +208,25 @@ pub(super) fn part(place: u32) -> TaskSpec {
     TaskSpec::new(name, Body::Inline { goal: String::new() })
 }
 
-/// Returns a task that a body makes, which may wait for others that it has made.
+/// Returns a task that a body makes, which may wait for others that it has made, and may be a tree of its own.
 pub(super) fn made(chance: &Chance) -> TaskSpec {
     let named = |place: u32| {
         TaskName::parse(format!("made{place}")).expect("a letter and digits are a name")
     };
     let place = chance.below(6);
     let depends_on = (0..place).filter(|_| chance.happens(150)).map(named).collect();
-    TaskSpec { name: named(place), depends_on, when: None, ..task(chance, place, leaf()) }
+    let body = match chance.happens(200) {
+        true => {
+            let below = 0..=chance.below(3);
+            let tasks = below.map(|place| {
+                let before = (0..place).filter(|_| chance.happens(300)).map(named).collect();
+                let body = leaf();
+                let own = task(chance, place, body);
+                TaskSpec { name: named(place), depends_on: before, when: None, ..own }
+            });
+            Body::Subtasks { tasks: tasks.collect(), on_failure: OnFailure::ContinueIndependent }
+        }
+        false => leaf(),
+    };
+    TaskSpec { name: named(place), depends_on, when: None, ..task(chance, place, body) }
 }

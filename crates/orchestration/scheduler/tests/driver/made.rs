@@ -10,7 +10,7 @@ use std::{
 
 use formwork_protocols::{
     Ask, Body, Budget, Cancel, Claim, Ending, EventBody, HoldId, Rng as _, SeededRng, SystemClock,
-    TaskName, TaskOutcome, TaskSpec, TaskState, Usd,
+    TaskName, TaskOutcome, TaskSpec, TaskState, Usd, spec::OnFailure,
 };
 use formwork_scheduler::{AttemptJob, Natives, Signals};
 use serde_json::json;
@@ -21,6 +21,9 @@ on_both! {
     behaviour_12_tasks_made_while_running_are_scheduled_checked_and_awaited,
     behaviour_12_what_is_made_is_paid_from_its_parents_budget_and_bound_by_its_caps,
     behaviour_12_what_was_made_before_a_crash_is_not_made_again,
+    behaviour_12_a_workflow_made_while_running_is_ordered_checked_and_awaited_as_a_whole,
+    behaviour_12_a_workflow_that_cannot_be_done_is_not_made_in_part,
+    behaviour_12_a_workflow_made_before_a_crash_goes_on_and_is_not_made_again,
     behaviour_8_a_body_that_ends_before_what_it_has_made_fails_and_stops_it,
     behaviour_8_a_body_may_end_once_it_knows_how_what_it_has_made_has_ended,
     a_pause_keeps_what_was_made_and_what_waits_for_it,
@@ -174,6 +177,139 @@ async fn behaviour_12_what_was_made_before_a_crash_is_not_made_again(world: Worl
     assert_eq!(works.load(Ordering::SeqCst), 1);
     let created = world.kinds(run).await.into_iter().filter(|kind| kind == "task.created");
     assert_eq!(created.count(), 4);
+}
+
+/// A task of several tasks.
+fn tree(text: &str, tasks: Vec<TaskSpec>) -> TaskSpec {
+    let body = Body::Subtasks { tasks, on_failure: OnFailure::ContinueIndependent };
+    TaskSpec::new(name(text), body)
+}
+
+async fn behaviour_12_a_workflow_made_while_running_is_ordered_checked_and_awaited_as_a_whole(
+    world: World,
+) {
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&order);
+    let lead = |job: AttemptJob, _| async move {
+        let control = &job.control;
+        control.make(job.task, native("before", &[])).await?;
+        let parts = vec![native("two", &["one"]), native("one", &[])];
+        let parts = TaskSpec { depends_on: vec![name("before")], ..strict(tree("flow", parts)) };
+        control.make(job.task, parts).await?;
+        control.make(job.task, tree("fine", vec![native("only", &[])])).await?;
+        let outcomes = control.results(job.task, vec![name("flow"), name("fine")]).await?;
+        control.may_end(job.task).await?;
+        Ok(Claim { summary: String::new(), output: Some(json!(told(&outcomes))) })
+    };
+    let work = move |job: AttemptJob, _| {
+        seen.lock().unwrap().push(job.spec.name.to_string());
+        async move { Ok(Claim { summary: format!("{} is done", job.spec.name), output: None }) }
+    };
+    let natives = Natives::new().with("lead", lead).with("work", work);
+    let scheduler = world.scheduler(natives.clone(), fail).with_width(NonZeroUsize::MIN);
+    let new = scheduler.create(&plan(LEAD, &natives), setup()).await.unwrap();
+
+    let report = scheduler.run(new, &Signals::default()).await.unwrap();
+
+    assert_eq!(ending(&report, "lead"), "completed");
+    let lead = report.tasks().find(|task| task.name.as_str() == "lead").unwrap();
+    assert_eq!(
+        lead.claim.unwrap().output.unwrap(),
+        json!([
+            "flow: check \"never\" failed in the only attempt",
+            "two: completed",
+            "one: completed",
+            "fine: completed",
+            "only: completed",
+        ])
+    );
+    assert_eq!(order.lock().unwrap().clone(), ["before", "only", "one", "two"]);
+}
+
+async fn behaviour_12_a_workflow_that_cannot_be_done_is_not_made_in_part(world: World) {
+    let text = format!("{LEAD}budget = {{ tree = {{ depth = 2, fan_out = 3, tasks = 5 }} }}\n");
+    let lead = |job: AttemptJob, _| async move {
+        let refused = [
+            tree("circle", vec![native("one", &["two"]), native("two", &["one"])]),
+            tree("stray", vec![native("one", &["nobody"])]),
+            tree("twice", vec![native("one", &[]), native("one", &[])]),
+            tree("wide", (0..4).map(|place| native(&format!("t{place}"), &[])).collect()),
+            tree("deep", vec![tree("below", vec![native("one", &[])])]),
+            tree("inline", vec![TaskSpec::new(name("part"), Body::Inline { goal: String::new() })]),
+        ];
+        let mut told = Vec::new();
+        for spec in refused {
+            told.push(job.control.make(job.task, spec).await.unwrap_err());
+        }
+        assert_eq!(job.control.results(job.task, vec![]).await.unwrap_err().split(' ').count(), 11);
+        Ok(Claim { summary: String::new(), output: Some(json!(told)) })
+    };
+    let natives = Natives::new().with("lead", lead).with("work", done);
+
+    let report = world.run(&text, natives, pass).await;
+
+    let lead = report.tasks().find(|task| task.name.as_str() == "lead").unwrap();
+    assert_eq!(
+        lead.claim.unwrap().output.unwrap(),
+        json!([
+            "the tasks of circle cannot be done: task one waits for itself by way of what it depends on",
+            "the tasks of stray cannot be done: task one depends on nobody, which is not beside it",
+            "the tasks of twice cannot be done: two tasks beside each other are named one",
+            "task lead allows at most 3 children of one task",
+            "task lead allows at most 2 levels of tasks",
+            "task part has the body inline, and what is made has one of agent, command, native and subtasks",
+        ])
+    );
+    assert_eq!(report.tasks().count(), 2);
+}
+
+async fn behaviour_12_a_workflow_made_before_a_crash_goes_on_and_is_not_made_again(world: World) {
+    let lead = |job: AttemptJob, _| async move {
+        let parts = vec![native("first", &[]), native("second", &["first"])];
+        let one = job.control.make(job.task, tree("flow", parts.clone())).await?;
+        assert_eq!(job.control.make(job.task, tree("flow", parts)).await, Ok(one));
+        let other = job.control.make(job.task, tree("flow", vec![native("first", &[])])).await;
+        assert_eq!(other, Err("task lead has an open task flow already".to_owned()));
+        let outcomes = job.control.results(job.task, vec![]).await?;
+        Ok(Claim { summary: told(&outcomes).join(", "), output: None })
+    };
+    let (began, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let dies = move |job: AttemptJob, cancel: Cancel| {
+        let began = began.clone();
+        async move {
+            if job.spec.name.as_str() == "second" {
+                began.send(()).unwrap();
+                return hang(job, cancel).await;
+            }
+            Ok(Claim::default())
+        }
+    };
+    let natives = Natives::new().with("lead", lead).with("work", dies);
+    let scheduler = world.scheduler(natives.clone(), pass);
+    let new = scheduler.create(&plan(LEAD, &natives), setup()).await.unwrap();
+    let run = new.id();
+    let signals = Signals::default();
+    tokio::select! {
+        report = scheduler.run(new, &signals) => panic!("{report:?}"),
+        _ = begun.recv() => {} // The future is dropped here, as by a crash: nothing is released.
+    }
+    world.clock.forward(3_600);
+
+    let works = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&works);
+    let natives = Natives::new().with("lead", lead).with("work", move |job, cancel| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        done(job, cancel)
+    });
+    let report = world.scheduler(natives, pass).resume(run, &Signals::default()).await.unwrap();
+
+    assert_eq!(ending(&report, "lead"), "completed");
+    let lead = report.tasks().find(|task| task.name.as_str() == "lead").unwrap();
+    let summary = lead.claim.unwrap().summary;
+    assert_eq!(summary, "flow: completed, first: completed, second: completed");
+    assert_eq!(works.load(Ordering::SeqCst), 1);
+    let created = world.kinds(run).await.into_iter().filter(|kind| kind == "task.created");
+    assert_eq!(created.count(), 5);
 }
 
 async fn behaviour_8_a_body_that_ends_before_what_it_has_made_fails_and_stops_it(world: World) {

@@ -5,9 +5,10 @@ use formwork_protocols::spec::{CheckPlace, Made};
 use super::*;
 
 fn make(tree: &mut Tree, above: &str, spec: TaskSpec) -> Result<(), Refusal> {
-    let id = TaskId::generate(&SystemClock, &SeededRng::new(tree.state.len() as u64 + 90));
+    let rng = SeededRng::new(tree.state.len() as u64 + 90);
     let parent = tree.named(above);
-    tree.input(Input::Make { parent, id, spec: Arc::new(spec) })
+    let made = flatten(spec, || TaskId::generate(&SystemClock, &rng));
+    tree.input(Input::Make { parent, tree: made })
 }
 
 fn wait(tree: &mut Tree, name: &str) -> Result<(), Refusal> {

@@ -15,7 +15,7 @@ use formwork_protocols::{
 
 use super::{Event, Kept, Kind, Pause, World, carry::place};
 use crate::{
-    core::{BodyEnd, Input, MOST_GRANTED, Oversight, TaskIndex},
+    core::{BodyEnd, Input, MOST_GRANTED, Oversight, TaskIndex, flatten},
     sim::{chance::StandsAt, forest},
 };
 
@@ -289,10 +289,11 @@ impl World<'_> {
     /// Lets a body make a task, or a part of its conversation. It may be refused.
     fn makes(&mut self, task: TaskIndex) -> Kept {
         let parent = self.any_of_conversation(task);
-        let id = TaskId::generate(&StandsAt(self.now), self.chance.rng());
-        let spec = Arc::new(forest::made(&self.chance));
-        if self.decide(Input::Make { parent, id, spec })?.is_ok() {
-            self.report.made += 1;
+        let spec = forest::made(&self.chance);
+        let tree = flatten(spec, || TaskId::generate(&StandsAt(self.now), self.chance.rng()));
+        let many = u64::try_from(tree.len()).unwrap_or(u64::MAX);
+        if self.decide(Input::Make { parent, tree })?.is_ok() {
+            self.report.made += many;
         }
         self.goes_on(task, None);
         Ok(())
