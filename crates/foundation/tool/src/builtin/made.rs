@@ -185,7 +185,6 @@ struct WorkflowArguments {
     name: String,
     /// depends_on names others of these.
     tasks: Vec<CreateArguments>,
-    /// A line for people.
     title: Option<String>,
     /// What you have created before, to come first.
     depends_on: Option<Vec<String>>,
@@ -193,7 +192,6 @@ struct WorkflowArguments {
     on_failure: Option<String>,
     /// Commands that must succeed at its end.
     checks: Option<Vec<Vec<String>>>,
-    /// For all of it.
     usd: Option<String>,
     rounds: Option<u32>,
     tool_calls: Option<u32>,
