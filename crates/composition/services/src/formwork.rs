@@ -7,6 +7,7 @@ use std::{
     fmt, fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak},
+    time::Duration,
 };
 
 use formwork_protocols::{
@@ -21,7 +22,10 @@ use formwork_transport::InfoCache;
 use formwork_write_safety::{Root, Snapshots, Trash};
 use futures::{StreamExt as _, stream::BoxStream};
 use serde_json::Value;
-use tokio::{sync::oneshot, task::JoinSet};
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinSet,
+};
 
 use crate::{
     Error, baseline,
@@ -336,6 +340,7 @@ impl Builder {
             running: Mutex::default(),
             runs: Mutex::default(),
             requests: OnceLock::new(),
+            away: watch::Sender::new(None),
         };
         Ok(Formwork { inner: Arc::new(inner) })
     }
@@ -407,6 +412,15 @@ pub(crate) struct Inner {
     runs: Mutex<JoinSet<()>>,
     /// Passes on what is asked of the runs, from the first of them on.
     requests: OnceLock<Mutex<JoinSet<()>>>,
+    /// Why the log is away that runs wait for.
+    pub(crate) away: watch::Sender<Option<String>>,
+}
+
+impl Inner {
+    /// Returns how long a run waits for a log that is away, all times together.
+    pub(crate) fn log_wait(&self) -> Duration {
+        self.config.log_wait.map_or(LOG_WAIT, Span::as_duration)
+    }
 }
 
 /// A run that this process carries out.
@@ -456,6 +470,11 @@ impl Formwork {
         let stopped = |reason: &str| Error::Stopped { run, reason: reason.to_owned() };
         let done = done.ok_or_else(|| stopped("this process does not carry it out"))?;
         done.await.unwrap_or_else(|_| Err(stopped("its task ended without a word")))
+    }
+
+    /// Returns what tells that runs of this process wait for a log that is away, and why; nothing while none does.
+    pub fn away(&self) -> watch::Receiver<Option<String>> {
+        self.inner.away.subscribe()
     }
 
     /// Breaks a run off, so that it can be resumed. Returns at once; [`Formwork::wait`] tells when it is done.
@@ -620,9 +639,13 @@ pub fn default_database_url(state: &Path) -> String {
     format!("sqlite://{}", state.join("formwork.db").display())
 }
 
+/// How long a run waits for a log that is away where the config does not say: as long as it takes to make room on a disk.
+const LOG_WAIT: Duration = Duration::from_secs(600);
+
 /// Returns what holds where no layer of config says anything, by dotted keys.
 pub fn built_in() -> Vec<(String, Value)> {
     vec![
+        ("log_wait".to_owned(), Value::String("10m".to_owned())),
         ("permissions.mode".to_owned(), Value::String("ask".to_owned())),
         ("instructions.files".to_owned(), serde_json::json!(["AGENTS.md"])),
         ("instructions.tokens".to_owned(), serde_json::json!(crate::repository::TOKENS)),

@@ -88,6 +88,9 @@ fn of_the_system(cause: &std::io::Error) -> String {
 /// What is said of a database that another connection holds.
 pub const LOCKED: &str = "it is locked by another process";
 
+/// What is said of a store whose disk is full. It passes once there is room.
+pub const FULL: &str = "the disk is full";
+
 /// SQLITE_IOERR_SHMSIZE.
 const SHARED_MEMORY_SIZE: i64 = 4874;
 
@@ -104,9 +107,9 @@ fn sqlite(code: i64, message: &str) -> Class {
         5 | 6 => Class::Passing(LOCKED.to_owned()),
         8 => Class::Passing("it is read-only".to_owned()),
         // The file beside it that its readers share could not grow.
-        10 if code == SHARED_MEMORY_SIZE => Class::Passing("the disk is full".to_owned()),
+        10 if code == SHARED_MEMORY_SIZE => Class::Passing(FULL.to_owned()),
         10 => Class::Passing(format!("the disk failed: {message}")),
-        13 => Class::Passing("the disk is full".to_owned()),
+        13 => Class::Passing(FULL.to_owned()),
         14 => Class::Passing(
             "the file cannot be opened; its folder must exist and be writable".to_owned(),
         ),

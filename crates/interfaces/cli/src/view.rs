@@ -10,3 +10,13 @@ pub(crate) use {
 
 #[cfg(test)]
 mod tests;
+
+/// Says that a run waits for its log, and why, or that the log is there again.
+pub(crate) fn told_of_the_log(away: Option<&str>) -> String {
+    match away {
+        Some(why) => {
+            format!("{why}; the run waits for it, and Ctrl-C leaves it to `formwork runs resume`\n")
+        }
+        None => "the log is there again; the run goes on\n".to_owned(),
+    }
+}

@@ -29,17 +29,22 @@ use crate::{
     world::{World, on_postgres},
 };
 
-/// A log that refuses one append: the first once something has taken effect.
+/// A log that goes away once something has taken effect: for one append, or until somebody lets it come back.
 struct Away {
     inner: Arc<dyn Store>,
     /// What is there once it has.
     effect: PathBuf,
-    was_away: AtomicBool,
+    is_back: Arc<AtomicBool>,
+    stays: bool,
 }
 
 impl Away {
     fn is_there(&self) -> Result<(), StoreError> {
-        if !self.effect.exists() || self.was_away.swap(true, Ordering::SeqCst) {
+        let is_back = match self.stays {
+            true => self.is_back.load(Ordering::SeqCst),
+            false => self.effect.exists() && self.is_back.swap(true, Ordering::SeqCst),
+        };
+        if !self.effect.exists() || is_back {
             return Ok(());
         }
         let reason = "it is locked by another process".to_owned();
@@ -84,6 +89,9 @@ impl EventStore for Away {
     }
 
     async fn acquire(&self, run: RunId, owner: &str, for_: Span) -> Result<Lease, StoreError> {
+        if self.stays {
+            self.is_there()?;
+        }
         self.inner.acquire(run, owner, for_).await
     }
 
@@ -127,35 +135,44 @@ impl Views for Away {
     }
 }
 
-/// Opens Formwork in a world, with a log that goes away.
-async fn open(world: &World) -> Formwork {
+/// Opens Formwork in a world, with a log that goes away and is waited for as the config says; it stays away where
+/// somebody lets it come back.
+async fn open(world: &World, wait: &str, comes_back: Option<Arc<AtomicBool>>) -> Formwork {
     world.repo.write("pay.sh", "echo paid >> paid.log\n").unwrap();
     let config = std::fs::read_to_string(world.config_file()).unwrap();
     let config = config.replace("sandbox = \"auto\"", "sandbox = \"off\"");
     let at = world.database().map(|url| format!("database_url = {url:?}\n")).unwrap_or_default();
     let mut layers = Layers::new();
     let origin = Origin::Flag { flag: "the test".to_owned() };
-    layers.push(Layer::parse(origin, &format!("{at}{config}")).unwrap());
+    let wait = format!("log_wait = {wait:?}\n");
+    layers.push(Layer::parse(origin, &format!("{at}{wait}{config}")).unwrap());
     world.trust();
-    let effect = world.path("paid.log");
+    let (effect, stays) = (world.path("paid.log"), comes_back.is_some());
+    let is_back = comes_back.unwrap_or_default();
     Builder::new(world.repo.path())
         .state(world.state())
         .config(layers.merge().unwrap().config)
         .environment([("PATH", "/usr/local/bin:/usr/bin:/bin")])
-        .around_log(|inner| Arc::new(Away { inner, effect, was_away: AtomicBool::new(false) }))
+        .around_log(move |inner| Arc::new(Away { inner, effect, is_back, stays }))
         .build()
         .await
         .unwrap()
 }
 
-/// Runs a workflow of these tasks until its log is away, and takes it up. Returns what it stopped with and how it ended.
-async fn run_twice(world: &World, tasks: &str) -> (Error, RunOutcome) {
-    let formwork = open(world).await;
+/// Begins a run of these tasks.
+async fn begin(formwork: &Formwork, tasks: &str) -> (Caller, RunId) {
     let caller = Caller::owner(Principal::parse("user:ada").unwrap());
     let text = format!("format_version = 1\nname = \"work\"\n{tasks}");
     let work = Work::Workflow { source: "work.toml".to_owned(), text };
     let params: StartParams = serde_json::from_value(json!({ "work": work })).unwrap();
     let run = formwork.call::<Start>(&caller, params).await.unwrap().run;
+    (caller, run)
+}
+
+/// Runs a workflow of these tasks until its log is away, and takes it up. Returns what it stopped with and how it ended.
+async fn run_twice(world: &World, tasks: &str) -> (Error, RunOutcome) {
+    let formwork = open(world, "0s", None).await;
+    let (caller, run) = begin(&formwork, tasks).await;
     let stopped = formwork.wait(run).await.unwrap_err();
     let row = formwork.store().run(run).await.unwrap().unwrap();
     assert!(!row.state.is_terminal(), "{row:?}");
@@ -174,13 +191,9 @@ fn assert_told(stopped: &Error) {
 }
 
 async fn a_call_that_cannot_be_recorded(world: World) {
-    world.agent("worker", "one");
-    let pay = ("exec", json!({ "command": ["sh", "pay.sh"] }));
-    world.server.reply(&World::chat("one"), calls(&[pay]));
-    world.server.reply(&World::chat("one"), ends("It is paid."));
-    let task = "[[tasks]]\nname = \"pay\"\nagent = \"worker\"\nprompt = \"Pay once.\"\n";
+    payer(&world);
 
-    let (stopped, outcome) = run_twice(&world, task).await;
+    let (stopped, outcome) = run_twice(&world, PAY).await;
 
     assert_told(&stopped);
     assert_eq!(world.repo.read("paid.log").unwrap(), "paid\n");
@@ -250,4 +263,81 @@ async fn a_check_whose_log_is_away_is_made_again_and_gives_up_no_task() {
 #[tokio::test]
 async fn pg_a_check_whose_log_is_away_is_made_again_and_gives_up_no_task() {
     on_postgres(a_check_that_cannot_be_recorded).await;
+}
+
+const PAY: &str = "[[tasks]]\nname = \"pay\"\nagent = \"worker\"\nprompt = \"Pay once.\"\n";
+
+/// Prepares an agent that pays by one call, and then says so.
+fn payer(world: &World) {
+    world.agent("worker", "one");
+    let pay = ("exec", json!({ "command": ["sh", "pay.sh"] }));
+    world.server.reply(&World::chat("one"), calls(&[pay]));
+    world.server.reply(&World::chat("one"), ends("It is paid."));
+}
+
+async fn a_run_waits_for_its_log(world: World) {
+    payer(&world);
+    let is_back = Arc::new(AtomicBool::new(false));
+    let formwork = open(&world, "1h", Some(Arc::clone(&is_back))).await;
+    let mut away = formwork.away();
+    let (_, run) = begin(&formwork, PAY).await;
+
+    let told = away.wait_for(|told| told.is_some()).await.unwrap().clone();
+    let state = formwork.store().run(run).await.unwrap().unwrap().state;
+    is_back.store(true, Ordering::SeqCst);
+    let outcome = formwork.wait(run).await.unwrap();
+
+    assert_eq!(
+        told.unwrap(),
+        "the store at here cannot be written: it is locked by another process"
+    );
+    assert!(!state.is_terminal(), "{state:?}");
+    assert_eq!(outcome.code.exit_code(), 0, "{outcome}");
+    assert_eq!(*away.borrow_and_update(), None);
+    assert_eq!(world.repo.read("paid.log").unwrap(), "paid\n");
+    assert_eq!(world.events("attempt.started").await.len(), 1);
+    assert_eq!(world.events("tool.failed").await[0]["data"]["error"], "outcome_unknown");
+    formwork.close().await;
+    world.assert_sound().await;
+}
+
+async fn a_wait_can_be_ended(world: World) {
+    payer(&world);
+    let is_back = Arc::new(AtomicBool::new(false));
+    let formwork = open(&world, "1h", Some(Arc::clone(&is_back))).await;
+    let mut away = formwork.away();
+    let (caller, run) = begin(&formwork, PAY).await;
+    away.wait_for(|told| told.is_some()).await.unwrap();
+
+    formwork.interrupt(run);
+    let stopped = formwork.wait(run).await.unwrap_err();
+    is_back.store(true, Ordering::SeqCst);
+    formwork.call::<Resume>(&caller, ResumeParams { run }).await.unwrap();
+    let outcome = formwork.wait(run).await.unwrap();
+
+    assert_told(&stopped);
+    assert_eq!(outcome.code.exit_code(), 0, "{outcome}");
+    assert_eq!(world.repo.read("paid.log").unwrap(), "paid\n");
+    formwork.close().await;
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_run_waits_for_its_log_and_goes_on_without_doing_anything_twice() {
+    a_run_waits_for_its_log(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_run_waits_for_its_log_and_goes_on_without_doing_anything_twice() {
+    on_postgres(a_run_waits_for_its_log).await;
+}
+
+#[tokio::test]
+async fn whoever_does_not_want_to_wait_for_the_log_ends_the_wait_and_resumes_later() {
+    a_wait_can_be_ended(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_whoever_does_not_want_to_wait_for_the_log_ends_the_wait_and_resumes_later() {
+    on_postgres(a_wait_can_be_ended).await;
 }

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 /// When a program that should have ended is taken to hang. Nothing waits for it that goes well.
-const DEADLINE: Duration = Duration::from_secs(150);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(150);
 
 /// Where the models of a world are asked: one provider each, so that each has answers of its own.
 pub(crate) const PROVIDERS: [&str; 3] = ["one", "two", "three"];

@@ -20,6 +20,10 @@ pub struct Config {
     /// Where the log is: `sqlite:///path/to/file` or `postgres://…`. SQLite in the state folder where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub database_url: Option<String>,
+    /// How long a run waits, all times together, for a log that is away: held by another process, on a full disk, on a server
+    /// that is not there. 10 minutes where absent; with `0s` it stops at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_wait: Option<Span>,
     /// The endpoints that models are asked at, by the name that models are prefixed with.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub providers: BTreeMap<ProviderName, ProviderConfig>,

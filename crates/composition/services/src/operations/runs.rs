@@ -3,6 +3,7 @@
 mod answers; // What hooks and the sandbox said.
 mod attach; // Files that are shown with what is asked.
 mod call; // One call of a tool, by hand.
+mod carry; // Carrying a run out, and waiting for a log that is away.
 mod control; // Stopping and steering, from any process.
 mod diff; // Where two runs part.
 mod ending; // What is done before the end is recorded.
@@ -37,7 +38,7 @@ use formwork_protocols::{
 };
 use formwork_sandbox::Protection;
 use formwork_scheduler::{
-    Executor, Report, Scheduler, Setup, Signals,
+    Executor, Report, Scheduler, Setup,
     workflow::{Known, Plan, SingleTask, WrittenWorkflow},
 };
 use formwork_write_safety::Reads;
@@ -65,6 +66,7 @@ use crate::{
 };
 
 pub use crate::setup::Kind;
+use carry::Carried;
 pub use {
     answers::GateRow,
     call::Call,
@@ -242,22 +244,10 @@ impl Operation for Start {
             )
             .await
             .map_err(Error::from)?;
-        let (run, signals) = (new.id(), Signals::default());
-        let watched = signals.clone();
+        let run = new.id();
         let observers = observers.begin(&workshop, run, Position::default()).await?;
-        let shop = Arc::clone(&workshop);
-        formwork.spawn(run, signals, async move {
-            let done = async {
-                let outcome = ended(scheduler.run(new, &watched).await, present)?;
-                ending.failed()?;
-                shop.tidy_up(run).await?;
-                Ok(outcome)
-            };
-            let done = Box::pin(done).await;
-            shop.browsers.close().await;
-            observers.finish().await;
-            done
-        });
+        let carried = Carried { scheduler, present, ending, workshop, observers };
+        carry::carry(formwork, caller, run, carried, Some(new));
         Ok(Started { run, overridden, untrusted, notes })
     }
 }
@@ -806,44 +796,8 @@ impl Operation for Resume {
         params: ResumeParams,
     ) -> Result<Started, Error> {
         let run = params.run;
-        let row = named(&*formwork.inner.store, run).await?;
-        own(formwork, run, "resumed").await?;
-        if row.state.is_terminal() {
-            return Err(Error::NotResumable { run, state: row.state });
-        }
-        if std::path::Path::new(&row.workspace) != formwork.workspace() {
-            return Err(Error::elsewhere(run, row.workspace));
-        }
-        let mut setup = recorded(&*formwork.inner.store, run).await?;
-        trust::still(&setup.stands_on, formwork.state(), formwork.workspace())?;
-        kept::look(formwork, run).await?;
-        setup.narrow(&formwork.inner.config);
-        let (keys, models) = formwork.models(&setup.config)?;
-        let (width, headless) = (setup.width, setup.headless);
-        let ending = Arc::new(Ending::new(formwork, caller, setup.kind, setup.commit.clone()));
-        let workshop = workshop(formwork, setup, keys.registry, models)?;
-        workshop.check_network().await?;
-        let workshop = Arc::new(Workshop { ending: Some(Arc::clone(&ending)), ..workshop });
-        let (scheduler, present) = scheduler(formwork, Arc::clone(&workshop), width)?;
-        let scheduler = scheduler.headless(headless);
-        leftover::sweep(&*formwork.inner.store, &formwork.inner.root, run).await?;
-        let signals = Signals::default();
-        let watched = signals.clone();
-        let head = formwork.inner.store.head().await?;
-        let observers = Ready::of(&workshop)?.begin(&workshop, run, head).await?;
-        let shop = Arc::clone(&workshop);
-        formwork.spawn(run, signals, async move {
-            let done = async {
-                let outcome = ended(scheduler.resume(run, &watched).await, present)?;
-                ending.failed()?;
-                shop.tidy_up(run).await?;
-                Ok(outcome)
-            };
-            let done = Box::pin(done).await;
-            shop.browsers.close().await;
-            observers.finish().await;
-            done
-        });
+        let carried = carry::taken_up(formwork, caller, run).await?;
+        carry::carry(formwork, caller, run, carried, None);
         Ok(Started {
             run,
             overridden: BTreeMap::new(),

@@ -22,7 +22,7 @@ use crate::{
     asking::{self, Open, Reading},
     fault::Fault,
     mentions::mentions,
-    view::visible,
+    view::{told_of_the_log, visible},
 };
 
 /// How often the time is shown anew while a turn goes on.
@@ -111,6 +111,7 @@ impl Chat {
         let formwork = self.formwork.clone();
         let finished = formwork.wait(run);
         tokio::pin!(finished);
+        let mut away = self.formwork.away();
         let mut tick = tokio::time::interval(TICK);
         let outcome = loop {
             self.draw(&shown)?;
@@ -119,6 +120,11 @@ impl Chat {
                 biased;
                 Some(next) = happening.next() => self.happened(&mut shown, next).await?,
                 outcome = &mut finished => break outcome?,
+                Ok(()) = away.changed() => {
+                    let told = told_of_the_log(away.borrow_and_update().as_deref());
+                    self.finish_line(&mut shown)?;
+                    self.say(&dim(told.trim_end(), self.color))?;
+                }
                 () = taken_back(&mut shown.open) => shown.open = None,
                 Some(open) = self.questions.recv(), if !is_asked => {
                     self.finish_line(&mut shown)?;

@@ -34,7 +34,7 @@ use crate::{
     mentions::mentions,
     settings::{Need, Settings},
     terminal::{Format, Progress, Terminal, complain, harmless},
-    view::{Live, visible},
+    view::{Live, told_of_the_log, visible},
 };
 
 /// How often the live tree is drawn anew while nothing happens, so that its times go on.
@@ -256,6 +256,7 @@ async fn follow(
     let mut open: Option<Open> = None;
     let finished = formwork.wait(run);
     tokio::pin!(finished);
+    let mut away = formwork.away();
     let outcome = loop {
         tokio::select! {
             biased;
@@ -263,6 +264,11 @@ async fn follow(
                 shown.happened(formwork, next).await.map_err(|fault| unread(run, fault))?;
             }
             outcome = &mut finished => break outcome?,
+            Ok(()) = away.changed() => {
+                let told = told_of_the_log(away.borrow_and_update().as_deref());
+                shown.view.hold()?;
+                complain(&told);
+            }
             heard = heard(&mut desk, &mut open) => match heard {
                 Heard::Asked(question) => {
                     shown.view.hold()?;
