@@ -224,9 +224,11 @@ fn is_same(one: &Fact, other: &Fact) -> bool {
 }
 
 /// Lists the calls that were made again later, because a process left them without an outcome or without its
-/// consequence: the later one counts.
+/// consequence: the later one counts. So it is with what a model was still being asked when the run was left: whoever takes it
+/// up asks anew.
 fn void(events: &[Event]) -> HashSet<CallId> {
     let mut made: HashMap<CallId, &ToolRequested> = HashMap::new();
+    let mut asked: HashSet<CallId> = HashSet::new();
     let mut turns: HashMap<SessionId, HashMap<&str, CallId>> = HashMap::new();
     let mut void = HashSet::new();
     for event in events {
@@ -247,12 +249,22 @@ fn void(events: &[Event]) -> HashSet<CallId> {
                     void.insert(failed.call);
                 }
             }
-            EventBody::ModelFailed(failed) if failed.error.fault == ProviderFault::Cancelled => {
-                void.insert(failed.call);
+            EventBody::ModelRequested(request) => {
+                asked.insert(request.call);
+            }
+            EventBody::ModelCompleted(answered) => {
+                asked.remove(&answered.call);
+            }
+            EventBody::ModelFailed(failed) => {
+                asked.remove(&failed.call);
+                if failed.error.fault == ProviderFault::Cancelled {
+                    void.insert(failed.call);
+                }
             }
             _ => {}
         }
     }
+    void.extend(asked);
     void
 }
 

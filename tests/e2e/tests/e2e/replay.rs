@@ -75,6 +75,30 @@ async fn a_run_that_was_left_is_compared_as_far_as_it_went() {
     assert!(replayed.stdout.contains("went as it did, as far as it went"), "{replayed:#?}");
 }
 
+async fn killed_over_an_answer(world: World) {
+    world.server.reply(&World::chat("one"), calls(&[("fs.read", json!({ "path": "README.md" }))]));
+    let gate = Gate::new();
+    world.server.reply(&World::chat("one"), halted(&gate, &saying("I think about it.")));
+    let program = world.formwork(["run", "-m", "Read it."]).spawn().unwrap();
+    gate.reached().await;
+    signal(&program, Signal::KILL);
+    end_of(program).await;
+
+    let (facts, left) = went_as_it_did(&world).await;
+
+    assert!(left && facts > 6, "{facts}");
+}
+
+#[tokio::test]
+async fn a_run_that_was_killed_over_an_answer_is_compared_as_far_as_it_went() {
+    killed_over_an_answer(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_run_that_was_killed_over_an_answer_is_compared_as_far_as_it_went() {
+    on_postgres(killed_over_an_answer).await;
+}
+
 /// Carries the last run out again, and returns how much of it was compared and whether it was left before its end.
 async fn went_as_it_did(world: &World) -> (u64, bool) {
     let replayed = world.json(["replay"]).await;
