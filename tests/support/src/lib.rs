@@ -16,6 +16,7 @@
 //! # Ok::<(), formwork_testkit::repo::Error>(())
 //! ```
 
+pub mod between; // A store with something before it.
 pub mod chromium; // The browser of the machine.
 pub mod http; // An HTTP/1.1 server with every byte and every pause in the test's hands.
 pub mod mounts; // File systems of a test's own, that fill up or become read-only.

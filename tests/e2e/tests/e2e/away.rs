@@ -10,10 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Append, BlobHash, Event, EventStore, Live, Position, Principal, RunId, RunOutcome, Span, Store,
-    StoreError, TaskId, Views,
-    event::Delta,
-    store::{AttemptRow, Audit, CallRow, CheckRow, Lease, Recorded, RunRow, Selection, TaskRow},
+    Append, Principal, RunId, RunOutcome, Store, StoreError, store::Recorded,
 };
 use formwork_services::{
     Builder, Error, Formwork,
@@ -21,7 +18,7 @@ use formwork_services::{
     config::{Layer, Layers, Origin},
     operations::runs::{Resume, ResumeParams, Start, StartParams, Work},
 };
-use futures::stream::BoxStream;
+use formwork_testkit::between::{Between, Through};
 use serde_json::json;
 
 use crate::{
@@ -31,7 +28,6 @@ use crate::{
 
 /// A log that goes away once something has taken effect: for one append, or until somebody lets it come back.
 struct Away {
-    inner: Arc<dyn Store>,
     /// What is there once it has.
     effect: PathBuf,
     is_back: Arc<AtomicBool>,
@@ -53,85 +49,14 @@ impl Away {
 }
 
 #[async_trait]
-impl EventStore for Away {
-    async fn append(&self, batch: Append) -> Result<Vec<Recorded>, StoreError> {
+impl Between for Away {
+    async fn append(&self, store: &dyn Store, batch: Append) -> Result<Vec<Recorded>, StoreError> {
         self.is_there()?;
-        self.inner.append(batch).await
+        store.append(batch).await
     }
 
-    async fn post(&self, batch: Append) -> Result<(), StoreError> {
-        self.inner.post(batch).await
-    }
-
-    async fn read(
-        &self,
-        after: Position,
-        selection: &Selection,
-        limit: usize,
-    ) -> Result<Vec<Event>, StoreError> {
-        self.inner.read(after, selection, limit).await
-    }
-
-    fn watch(&self) -> BoxStream<'static, Live> {
-        self.inner.watch()
-    }
-
-    fn publish(&self, delta: Delta) {
-        self.inner.publish(delta);
-    }
-
-    async fn head(&self) -> Result<Position, StoreError> {
-        self.inner.head().await
-    }
-
-    async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
-        self.inner.blob(hash).await
-    }
-
-    async fn acquire(&self, run: RunId, owner: &str, for_: Span) -> Result<Lease, StoreError> {
-        if self.stays {
-            self.is_there()?;
-        }
-        self.inner.acquire(run, owner, for_).await
-    }
-
-    async fn renew(&self, lease: &Lease, for_: Span) -> Result<Lease, StoreError> {
-        self.inner.renew(lease, for_).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
-        self.inner.release(lease).await
-    }
-
-    async fn audit(&self, run: RunId) -> Result<Audit, StoreError> {
-        self.inner.audit(run).await
-    }
-}
-
-#[async_trait]
-impl Views for Away {
-    async fn runs(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunRow>, StoreError> {
-        self.inner.runs(before, limit).await
-    }
-
-    async fn run(&self, run: RunId) -> Result<Option<RunRow>, StoreError> {
-        self.inner.run(run).await
-    }
-
-    async fn tasks(&self, run: RunId) -> Result<Vec<TaskRow>, StoreError> {
-        self.inner.tasks(run).await
-    }
-
-    async fn attempts(&self, task: TaskId) -> Result<Vec<AttemptRow>, StoreError> {
-        self.inner.attempts(task).await
-    }
-
-    async fn checks(&self, run: RunId) -> Result<Vec<CheckRow>, StoreError> {
-        self.inner.checks(run).await
-    }
-
-    async fn calls(&self, run: RunId) -> Result<Vec<CallRow>, StoreError> {
-        self.inner.calls(run).await
+    fn may_own(&self, _: RunId) -> Result<(), StoreError> {
+        if self.stays { self.is_there() } else { Ok(()) }
     }
 }
 
@@ -153,7 +78,7 @@ async fn open(world: &World, wait: &str, comes_back: Option<Arc<AtomicBool>>) ->
         .state(world.state())
         .config(layers.merge().unwrap().config)
         .environment([("PATH", "/usr/local/bin:/usr/bin:/bin")])
-        .around_log(move |inner| Arc::new(Away { inner, effect, is_back, stays }))
+        .around_log(move |inner| Arc::new(Through::new(inner, Away { effect, is_back, stays })))
         .build()
         .await
         .unwrap()

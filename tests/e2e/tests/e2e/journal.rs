@@ -9,7 +9,7 @@ use formwork_protocols::{
 use formwork_trace::{Options, Trace};
 use futures::FutureExt as _;
 
-use crate::watched::Watched;
+use crate::watched::{self, Watched};
 
 async fn memory() -> Trace {
     Trace::open("sqlite::memory:", Options::default()).await.unwrap()
@@ -32,7 +32,7 @@ fn fact() -> NewEvent {
 
 #[tokio::test]
 async fn everything_gathered_goes_in_one_append() {
-    let store = Watched::open(memory().await);
+    let store = watched::open(memory().await);
     let journal = journal(&store);
 
     journal.put([fact(), fact()], []);
@@ -40,12 +40,12 @@ async fn everything_gathered_goes_in_one_append() {
     journal.flush().await.unwrap();
     journal.flush().await.unwrap();
 
-    assert_eq!(store.appends(), [["session.ended"; 3]]);
+    assert_eq!(store.between.appends(), [["session.ended"; 3]]);
 }
 
 #[tokio::test]
 async fn what_was_posted_is_waited_for_by_the_next_who_flushes_and_not_written_again() {
-    let store = Watched::open(memory().await);
+    let store = watched::open(memory().await);
     let journal = journal(&store);
 
     journal.put([fact(), fact()], []);
@@ -56,50 +56,50 @@ async fn what_was_posted_is_waited_for_by_the_next_who_flushes_and_not_written_a
     journal.flush().await.unwrap();
 
     // The one of nothing is how it waits.
-    assert_eq!(store.appends(), [vec!["session.ended"; 2], vec![], vec!["session.ended"]]);
+    assert_eq!(store.between.appends(), [vec!["session.ended"; 2], vec![], vec!["session.ended"]]);
 }
 
 #[tokio::test]
 async fn what_a_dropped_call_began_to_write_is_finished_by_the_next_and_written_once() {
-    let store = Watched::closed(memory().await);
+    let store = watched::closed(memory().await);
     let journal = journal(&store);
     journal.put([fact()], []);
 
     let dropped = journal.flush().now_or_never();
     journal.put([fact(), fact()], []);
-    store.let_pass(2);
+    store.between.let_pass(2);
     journal.flush().await.unwrap();
 
     assert_eq!(dropped, None);
-    assert_eq!(store.appends(), [vec!["session.ended"], vec!["session.ended"; 2]]);
+    assert_eq!(store.between.appends(), [vec!["session.ended"], vec!["session.ended"; 2]]);
 }
 
 #[tokio::test]
 async fn two_who_wait_are_both_served_by_one_append() {
-    let store = Watched::closed(memory().await);
+    let store = watched::closed(memory().await);
     let journal = journal(&store);
     journal.put([fact()], []);
 
     let (first, second, ()) =
-        tokio::join!(journal.flush(), journal.post(), async { store.let_pass(1) });
+        tokio::join!(journal.flush(), journal.post(), async { store.between.let_pass(1) });
 
     assert_eq!((first, second), (Ok(()), Ok(())));
-    assert_eq!(store.appends(), [["session.ended"]]);
+    assert_eq!(store.between.appends(), [["session.ended"]]);
 }
 
 #[tokio::test]
 async fn after_a_lost_append_nothing_is_written_any_more() {
-    let store = Watched::open(memory().await);
+    let store = watched::open(memory().await);
     let journal = journal(&store);
     journal.put([fact()], []);
-    store.is_full.store(true, Ordering::SeqCst);
+    store.between.is_full.store(true, Ordering::SeqCst);
     let lost = journal.flush().await;
 
-    store.is_full.store(false, Ordering::SeqCst);
+    store.between.is_full.store(false, Ordering::SeqCst);
     journal.put([fact()], []);
     let later = journal.post().await;
 
     assert!(lost.is_err());
     assert_eq!(later, lost, "what came before it is missing");
-    assert!(store.appends().is_empty());
+    assert!(store.between.appends().is_empty());
 }

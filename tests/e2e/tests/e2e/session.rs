@@ -31,7 +31,7 @@ use formwork_trace::{Options, Trace};
 use futures::{FutureExt as _, StreamExt as _, stream};
 use serde_json::{Value, json};
 
-use crate::watched::Watched;
+use crate::watched::{self, Watched};
 
 /// Answers in order, and keeps what it was asked.
 struct Script {
@@ -269,7 +269,7 @@ impl World {
         accounts.open(task, None, &Budget::default());
         let trace = Trace::open("sqlite::memory:", Options::default()).await.unwrap();
         Self {
-            watched: Watched::open(trace.clone()),
+            watched: watched::open(trace.clone()),
             trace,
             spec: SessionSpec {
                 run: RunId::generate(&SystemClock, &SystemRng),
@@ -394,7 +394,7 @@ async fn a_turn_waits_for_the_log_twice_however_much_it_has_to_say() {
     let answers = ["model.completed", "budget.settled", "session.message"];
     let opening = ["session.started", "session.message", "session.message"];
     assert_eq!(
-        world.watched.appends(),
+        world.watched.between.appends(),
         [
             [&opening[..], &asks].concat(),
             [&answers[..], &["tool.requested", "tool.requested"]].concat(),

@@ -6,44 +6,43 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use formwork_protocols::{
-    Append, Event, EventStore, Position, RunId, Span, StoreError,
-    event::{BlobHash, Delta},
-    store::{Audit, Lease, Live, Recorded, Selection},
-};
+use formwork_protocols::{Append, Store, StoreError, store::Recorded};
+use formwork_testkit::between::{Between, Through};
 use formwork_trace::Trace;
-use futures::stream::BoxStream;
 use tokio::sync::Semaphore;
 
 /// A real log behind a door.
-pub(crate) struct Watched {
-    trace: Trace,
+pub(crate) type Watched = Through<Door>;
+
+/// What is before it.
+pub(crate) struct Door {
     /// The kinds of the events of each append, in order.
     appends: Mutex<Vec<Vec<String>>>,
     /// One permit for each append that may pass.
-    door: Semaphore,
+    permits: Semaphore,
     /// Whether the disk is full.
     pub(crate) is_full: AtomicBool,
 }
 
-impl Watched {
-    /// Lets everything pass.
-    pub(crate) fn open(trace: Trace) -> Arc<Self> {
-        Self::with_door(trace, Semaphore::MAX_PERMITS)
-    }
+/// Lets everything pass.
+pub(crate) fn open(trace: Trace) -> Arc<Watched> {
+    with_door(trace, Semaphore::MAX_PERMITS)
+}
 
-    /// Lets nothing pass before [`Watched::let_pass`].
-    pub(crate) fn closed(trace: Trace) -> Arc<Self> {
-        Self::with_door(trace, 0)
-    }
+/// Lets nothing pass before [`Door::let_pass`].
+pub(crate) fn closed(trace: Trace) -> Arc<Watched> {
+    with_door(trace, 0)
+}
 
-    fn with_door(trace: Trace, permits: usize) -> Arc<Self> {
-        let (appends, is_full) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new(Self { trace, appends, door: Semaphore::new(permits), is_full })
-    }
+fn with_door(trace: Trace, permits: usize) -> Arc<Watched> {
+    let (appends, is_full) = (Mutex::default(), AtomicBool::new(false));
+    let door = Door { appends, permits: Semaphore::new(permits), is_full };
+    Arc::new(Through::new(Arc::new(trace), door))
+}
 
+impl Door {
     pub(crate) fn let_pass(&self, appends: usize) {
-        self.door.add_permits(appends);
+        self.permits.add_permits(appends);
     }
 
     pub(crate) fn appends(&self) -> Vec<Vec<String>> {
@@ -52,57 +51,20 @@ impl Watched {
 }
 
 #[async_trait]
-impl EventStore for Watched {
-    async fn append(&self, batch: Append) -> Result<Vec<Recorded>, StoreError> {
+impl Between for Door {
+    async fn append(&self, store: &dyn Store, batch: Append) -> Result<Vec<Recorded>, StoreError> {
         let kinds = batch.events.iter().map(|event| event.body.kind().to_owned()).collect();
-        self.door.acquire().await.unwrap().forget();
+        self.permits.acquire().await.unwrap().forget();
         if self.is_full.load(Ordering::SeqCst) {
             let (at, reason) = ("the test".to_owned(), "the disk is full".to_owned());
             return Err(StoreError::Unavailable { at, reason });
         }
-        let done = self.trace.append(batch).await;
+        let done = store.append(batch).await;
         self.appends.lock().unwrap().push(kinds);
         done
     }
 
-    async fn read(
-        &self,
-        after: Position,
-        selection: &Selection,
-        limit: usize,
-    ) -> Result<Vec<Event>, StoreError> {
-        self.trace.read(after, selection, limit).await
-    }
-
-    fn watch(&self) -> BoxStream<'static, Live> {
-        self.trace.watch()
-    }
-
-    fn publish(&self, delta: Delta) {
-        self.trace.publish(delta);
-    }
-
-    async fn head(&self) -> Result<Position, StoreError> {
-        self.trace.head().await
-    }
-
-    async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
-        self.trace.blob(hash).await
-    }
-
-    async fn acquire(&self, run: RunId, owner: &str, for_: Span) -> Result<Lease, StoreError> {
-        self.trace.acquire(run, owner, for_).await
-    }
-
-    async fn renew(&self, lease: &Lease, for_: Span) -> Result<Lease, StoreError> {
-        self.trace.renew(lease, for_).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
-        self.trace.release(lease).await
-    }
-
-    async fn audit(&self, run: RunId) -> Result<Audit, StoreError> {
-        self.trace.audit(run).await
+    async fn post(&self, store: &dyn Store, batch: Append) -> Result<(), StoreError> {
+        self.append(store, batch).await.map(drop)
     }
 }

@@ -178,7 +178,7 @@ pub(crate) async fn sound(trace: &Trace, run: RunId, events: &[Event]) -> Result
 
 /// Carries the run out again from what was answered, and tells where it goes another way.
 async fn replayed(folder: &Path, run: RunId) -> Result<Option<String>> {
-    let formwork = place::open(folder, None, |store| Fatal::new(store, None)).await?;
+    let formwork = place::open(folder, None, Fatal::new(None)).await?;
     let replayed = formwork.call::<Replay>(&place::caller()?, ReplayParams { run }).await?;
     formwork.close().await;
     Ok(replayed.divergence.map(|parted| format!("replayed, it parts: {parted:?}")))

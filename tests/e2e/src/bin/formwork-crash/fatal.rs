@@ -1,21 +1,13 @@
-//! A store that ends its process at a given event, and signs what it lets through.
+//! What stands before a store, ends its process at a given event, and signs what it lets through.
 
 use std::{
     str::FromStr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use async_trait::async_trait;
-use formwork_protocols::{
-    Append, BlobHash, Event, EventStore, Live, Position, RunId, Span, Store, StoreError, TaskId,
-    Views,
-    event::Delta,
-    store::{AttemptRow, Audit, CallRow, CheckRow, Lease, Recorded, RunRow, Selection, TaskRow},
-};
-use futures::stream::BoxStream;
+use formwork_protocols::{Append, RunId, Store, StoreError, store::Recorded};
+use formwork_testkit::between::Between;
 use rustix::process::{Signal, getpid, kill_process};
 
 /// When, of an event's commit.
@@ -66,9 +58,8 @@ impl std::fmt::Display for Fate {
     }
 }
 
-/// The store of a process that is to end before its time.
+/// What is before the store of a process that is to end before its time.
 pub(crate) struct Fatal {
-    inner: Arc<dyn Store>,
     fate: Option<Fate>,
     /// Signs each event, so that it can be told which process wrote it.
     signature: Option<String>,
@@ -78,8 +69,8 @@ pub(crate) struct Fatal {
 }
 
 impl Fatal {
-    pub(crate) fn new(inner: Arc<dyn Store>, fate: Option<Fate>) -> Self {
-        Self { inner, fate, signature: None, barren: false, seen: AtomicU64::new(0) }
+    pub(crate) fn new(fate: Option<Fate>) -> Self {
+        Self { fate, signature: None, barren: false, seen: AtomicU64::new(0) }
     }
 
     pub(crate) fn signed(mut self, name: &str) -> Self {
@@ -142,99 +133,29 @@ async fn end_in<T>(moment: Moment, asked: impl Future<Output = T>) -> T {
 }
 
 #[async_trait]
-impl EventStore for Fatal {
-    async fn append(&self, mut batch: Append) -> Result<Vec<Recorded>, StoreError> {
-        match self.see(&mut batch) {
-            None => self.inner.append(batch).await,
-            Some(moment) => end_in(moment, self.inner.append(batch)).await,
-        }
-    }
-
-    async fn post(&self, mut batch: Append) -> Result<(), StoreError> {
-        match self.see(&mut batch) {
-            None => self.inner.post(batch).await,
-            Some(moment) => end_in(moment, self.inner.post(batch)).await,
-        }
-    }
-
-    async fn read(
+impl Between for Fatal {
+    async fn append(
         &self,
-        after: Position,
-        selection: &Selection,
-        limit: usize,
-    ) -> Result<Vec<Event>, StoreError> {
-        self.inner.read(after, selection, limit).await
+        store: &dyn Store,
+        mut batch: Append,
+    ) -> Result<Vec<Recorded>, StoreError> {
+        match self.see(&mut batch) {
+            None => store.append(batch).await,
+            Some(moment) => end_in(moment, store.append(batch)).await,
+        }
     }
 
-    fn watch(&self) -> BoxStream<'static, Live> {
-        self.inner.watch()
+    async fn post(&self, store: &dyn Store, mut batch: Append) -> Result<(), StoreError> {
+        match self.see(&mut batch) {
+            None => store.post(batch).await,
+            Some(moment) => end_in(moment, store.post(batch)).await,
+        }
     }
 
-    fn publish(&self, delta: Delta) {
-        self.inner.publish(delta);
-    }
-
-    async fn head(&self) -> Result<Position, StoreError> {
-        self.inner.head().await
-    }
-
-    async fn blob(&self, hash: &BlobHash) -> Result<Option<Vec<u8>>, StoreError> {
-        self.inner.blob(hash).await
-    }
-
-    async fn acquire(&self, run: RunId, owner: &str, for_: Span) -> Result<Lease, StoreError> {
+    fn may_own(&self, run: RunId) -> Result<(), StoreError> {
         if self.barren {
             return Err(StoreError::NotOwner { run, owner: "nobody".to_owned() });
         }
-        self.inner.acquire(run, owner, for_).await
-    }
-
-    async fn take_over(
-        &self,
-        run: RunId,
-        gone: &str,
-        owner: &str,
-        for_: Span,
-    ) -> Result<Lease, StoreError> {
-        self.inner.take_over(run, gone, owner, for_).await
-    }
-
-    async fn renew(&self, lease: &Lease, for_: Span) -> Result<Lease, StoreError> {
-        self.inner.renew(lease, for_).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
-        self.inner.release(lease).await
-    }
-
-    async fn audit(&self, run: RunId) -> Result<Audit, StoreError> {
-        self.inner.audit(run).await
-    }
-}
-
-#[async_trait]
-impl Views for Fatal {
-    async fn runs(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunRow>, StoreError> {
-        self.inner.runs(before, limit).await
-    }
-
-    async fn run(&self, run: RunId) -> Result<Option<RunRow>, StoreError> {
-        self.inner.run(run).await
-    }
-
-    async fn tasks(&self, run: RunId) -> Result<Vec<TaskRow>, StoreError> {
-        self.inner.tasks(run).await
-    }
-
-    async fn attempts(&self, task: TaskId) -> Result<Vec<AttemptRow>, StoreError> {
-        self.inner.attempts(task).await
-    }
-
-    async fn checks(&self, run: RunId) -> Result<Vec<CheckRow>, StoreError> {
-        self.inner.checks(run).await
-    }
-
-    async fn calls(&self, run: RunId) -> Result<Vec<CallRow>, StoreError> {
-        self.inner.calls(run).await
+        Ok(())
     }
 }

@@ -99,7 +99,7 @@ pub(crate) fn drive(store: StoreKind, processes: usize, runs: usize, kills: usiz
 
 /// Records runs that nobody has begun.
 async fn record(folder: &Path, runs: usize) -> Result<()> {
-    let formwork = place::open(folder, None, |store| Fatal::new(store, None).barren()).await?;
+    let formwork = place::open(folder, None, Fatal::new(None).barren()).await?;
     for number in 0..runs {
         let vars = Map::from_iter([("id".to_owned(), Value::String(format!("r{number}")))]);
         let run = place::start(&formwork, folder, vars).await?;
@@ -192,8 +192,8 @@ pub(crate) fn work(folder: &Path, name: &str, fate: Option<Fate>) -> Result<()> 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let name = name.to_owned();
     runtime.block_on(async {
-        let around = move |store| Fatal::new(store, fate).signed(&name);
-        let formwork = place::open(folder, Some(LEASE), around).await?;
+        let before = Fatal::new(fate).signed(&name);
+        let formwork = place::open(folder, Some(LEASE), before).await?;
         let (mut at_work, mut mine) = (JoinSet::new(), HashSet::new());
         loop {
             let rows = match formwork.store().runs(None, 1_000).await {

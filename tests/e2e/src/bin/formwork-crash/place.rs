@@ -16,6 +16,7 @@ use formwork_services::{
     operations::runs::{List, ListParams, Resume, ResumeParams, Start, StartParams, Work},
     trust,
 };
+use formwork_testkit::between::Through;
 use serde_json::{Map, json};
 use tempfile::TempDir;
 
@@ -117,11 +118,7 @@ pub(crate) fn url(folder: &Path) -> String {
 }
 
 /// Opens Formwork in a place, with a store around the real one.
-pub(crate) async fn open(
-    folder: &Path,
-    lease: Option<Span>,
-    around: impl FnOnce(Arc<dyn formwork_protocols::Store>) -> Fatal + Send + 'static,
-) -> Result<Formwork> {
+pub(crate) async fn open(folder: &Path, lease: Option<Span>, before: Fatal) -> Result<Formwork> {
     let mut layers = Layers::new();
     let text = format!("database_url = {:?}\n{CONFIG}", url(folder));
     layers.push(Layer::parse(Origin::Flag { flag: "formwork-crash".to_owned() }, &text)?);
@@ -131,7 +128,7 @@ pub(crate) async fn open(
         .config(layers.merge()?.config)
         .environment([("PATH", "/usr/local/bin:/usr/bin:/bin")])
         .provider(Arc::new(Diligent::new()))
-        .around_log(|store| Arc::new(around(store)));
+        .around_log(move |store| Arc::new(Through::new(store, before)));
     if let Some(lease) = lease {
         builder = builder.lease(lease);
     }
@@ -162,7 +159,7 @@ pub(crate) async fn start(
 pub(crate) fn work(folder: &Path, fate: Option<Fate>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let formwork = open(folder, None, move |store| Fatal::new(store, fate)).await?;
+        let formwork = open(folder, None, Fatal::new(fate)).await?;
         let params = ListParams { before: None, limit: Some(2) };
         let runs = formwork.call::<List>(&caller()?, params).await?.runs;
         let run = match runs.as_slice() {
