@@ -19,6 +19,8 @@
 pub mod between; // A store with something before it.
 pub mod chromium; // The browser of the machine.
 pub mod http; // An HTTP/1.1 server with every byte and every pause in the test's hands.
+#[cfg(target_os = "linux")]
+pub mod keyring; // An entry of the kernel's keyring.
 pub mod mounts; // File systems of a test's own, that fill up or become read-only.
 pub mod postgres; // One throw-away cluster for all test processes, a database per test.
 pub mod repo; // Small real git repositories, the same hashes on every machine.

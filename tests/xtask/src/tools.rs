@@ -131,7 +131,7 @@ enum NeededBy {
     Everything,
 }
 
-const SERVICES: [Service; 5] = [
+const SERVICES: [Service; 6] = [
     Service {
         name: "git",
         package: "git",
@@ -161,6 +161,12 @@ const SERVICES: [Service; 5] = [
         package: "util-linux",
         needed_by: NeededBy::SomeTests,
         present: mounts_can_be_made,
+    },
+    Service {
+        name: "keyring",
+        package: "keyutils",
+        needed_by: NeededBy::SomeTests,
+        present: || fs::read("/proc/keys").is_ok_and(|keys| !keys.is_empty()),
     },
 ];
 

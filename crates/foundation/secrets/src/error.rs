@@ -50,11 +50,16 @@ pub enum Error {
     /// What was read is not text.
     #[error("secret {name} is not UTF-8 text")]
     NotText { name: SecretName },
-    /// Sources of that kind are designed and not there yet.
+    /// There are no sources of that kind on this system.
     #[error(
-        "secret {name} comes from {kind}, which is not yet supported; env, file and command are"
+        "secret {name} comes from {kind}, which is read on Linux alone; env, file and command are read here"
     )]
     Unsupported { name: SecretName, kind: &'static str },
+    /// The keyring has no such entry, or gives it to nobody.
+    #[error(
+        "secret {name} comes from the entry {entry:?} of the keyring, which cannot be read: {why}"
+    )]
+    Keyring { name: SecretName, entry: String, why: String },
     /// The command could not be started or waited for.
     #[error("secret {name} comes from the command {program:?}, which could not be run")]
     Command { name: SecretName, program: String, source: io::Error },

@@ -28,6 +28,7 @@
 
 mod error;
 mod forms;
+mod keyring; // The one place that asks the kernel for a key.
 mod name;
 mod placeholder;
 mod registry;

@@ -14,7 +14,7 @@ use secrecy::{ExposeSecret, SecretSlice, SecretString};
 use serde::{Deserialize, Serialize};
 
 use crate::registry::MAX_BYTES;
-use crate::{Error, SecretName};
+use crate::{Error, SecretName, keyring};
 
 /// A password manager that asks nobody answers within this; one that waits for a person has no terminal here.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,8 +42,9 @@ pub enum Source {
     Env(String),
     /// A file that holds the secret and perhaps a last newline; relative to the file that names it.
     File(PathBuf),
-    /// An entry of the system's keyring. Refused: not yet supported.
-    Keyring(String),
+    /// An entry of the kernel's keyring, by its description, as `keyctl add user SERVICE/USER VALUE @u` makes one: it is
+    /// looked for in the session's keyring and then in the user's. Read on Linux alone.
+    Keyring(#[schemars(length(min = 1))] String),
     /// A program and its arguments; what it prints is the secret and perhaps a last newline. No shell is involved.
     Command(#[schemars(length(min = 1))] Vec<String>),
 }
@@ -54,8 +55,8 @@ impl Source {
     /// `base` is the folder that relative paths begin at.
     ///
     /// # Errors
-    /// [`Error::NoVariable`], [`Error::File`], [`Error::Command`], [`Error::CommandFailed`] and [`Error::Unsupported`]
-    /// by kind of source; [`Error::NotText`] and [`Error::TooLong`] for what was read.
+    /// [`Error::NoVariable`], [`Error::File`], [`Error::Keyring`], [`Error::Command`], [`Error::CommandFailed`] and
+    /// [`Error::Unsupported`] by kind of source; [`Error::NotText`] and [`Error::TooLong`] for what was read.
     pub fn resolve(
         &self,
         name: &SecretName,
@@ -77,7 +78,7 @@ impl Source {
                     .map_err(|source| Error::File { name: name.clone(), path, source })?;
                 text(name, &bytes)
             }
-            Self::Keyring(_) => Err(Error::Unsupported { name: name.clone(), kind: "the keyring" }),
+            Self::Keyring(entry) => text(name, &keyring::read(name, entry)?),
             Self::Command(argv) => text(name, &run(name, argv, base, COMMAND_TIMEOUT)?),
         }
     }

@@ -198,7 +198,6 @@ fn every_source_that_fails_is_named_with_its_reason() {
         (name("B"), Source::File("/nowhere/token".into())),
         (name("C"), Source::Command(vec!["false".into()])),
         (name("D"), Source::Command(vec!["/nowhere/program".into()])),
-        (name("E"), Source::Keyring("token".into())),
     ];
 
     let errors = Registry::resolve(
@@ -215,8 +214,53 @@ fn every_source_that_fails_is_named_with_its_reason() {
             "secret B comes from \"/nowhere/token\", which cannot be read",
             "secret C comes from the command \"false\", which failed (exit status: 1)",
             "secret D comes from the command \"/nowhere/program\", which could not be run",
-            "secret E comes from the keyring, which is not yet supported; env, file and command are",
         ]
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_secret_comes_from_the_kernels_keyring() {
+    let Some(entry) = formwork_testkit::keyring::Entry::holding(b"from-the-keyring\n") else {
+        return;
+    };
+    let name_of_it = entry.name().to_owned();
+    let resolve = || {
+        let source = Source::Keyring(name_of_it.clone());
+        let value = source.resolve(&name("K"), &|_: &str| None, Path::new("/"));
+        value.map(|value| value.expose_secret().to_owned()).map_err(|error| error.to_string())
+    };
+
+    let found = resolve();
+    entry.set(b"another-of-its-own").unwrap();
+    let changed = resolve();
+    entry.set(b"\xff\xfe not text").unwrap();
+    let no_text = resolve();
+    drop(entry);
+    let gone = resolve();
+
+    assert_eq!(found, Ok("from-the-keyring".to_owned()));
+    assert_eq!(changed, Ok("another-of-its-own".to_owned()));
+    assert_eq!(no_text, Err("secret K is not UTF-8 text".to_owned()));
+    assert_eq!(
+        gone,
+        Err(format!(
+            "secret K comes from the entry {name_of_it:?} of the keyring, which cannot be read: neither the session's \
+             keyring nor the user's has it"
+        ))
+    );
+}
+
+#[cfg(not(target_os = "linux"))]
+#[test]
+fn a_keyring_that_is_not_read_here_is_refused_by_name() {
+    let source = Source::Keyring("service/user".into());
+
+    let refused = source.resolve(&name("K"), &|_: &str| None, Path::new("/")).unwrap_err();
+
+    assert_eq!(
+        refused.to_string(),
+        "secret K comes from the keyring, which is read on Linux alone; env, file and command are read here"
     );
 }
 

@@ -105,6 +105,36 @@ async fn a_key_that_could_not_be_kept_out_of_the_log_or_sent_is_refused_with_whe
     }
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_key_comes_from_the_keyring_of_the_kernel() {
+    let Some(entry) = formwork_testkit::keyring::Entry::holding(KEY.as_bytes()) else { return };
+    let world = World::new().await;
+    let config = std::fs::read_to_string(world.config_file()).unwrap();
+    let keyed = format!("[providers.one]\napi_key = {{ keyring = {:?} }}\n", entry.name());
+    std::fs::write(world.config_file(), config.replace("[providers.one]\n", &keyed)).unwrap();
+    world.server.reply(&World::chat("one"), ends(&format!("The key is {KEY}, is it not?")));
+    let name = entry.name().to_owned();
+
+    let ended = world.run(["run", "-m", "Think about it."]).await;
+    drop(entry);
+    let gone = world.run(["run", "-m", "Think again."]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let asked = world.server.requests();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0].header("authorization"), Some(format!("Bearer {KEY}").as_str()));
+    assert_holds_no_secret("standard output", ended.stdout.as_bytes());
+    for file in files(&world.state()) {
+        assert_holds_no_secret(&file.display().to_string(), &std::fs::read(&file).unwrap());
+    }
+    assert_eq!(gone.code, Some(3), "{gone:#?}");
+    let told = format!(
+        "the entry {name:?} of the keyring, which cannot be read: neither the session's keyring nor the"
+    );
+    assert!(gone.stderr.contains(&told), "{}", gone.stderr);
+}
+
 #[track_caller]
 fn assert_holds_no_secret(place: &str, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);

@@ -174,6 +174,12 @@ pub(crate) const OUTSIDE: &[Outside] = &[
         "one crate signs what was recorded",
     ),
     outside(
+        "linux-keyutils",
+        Home::Alone(&["formwork-secrets", "formwork-testkit"]),
+        InTests::Anywhere,
+        "one crate asks the kernel for keys",
+    ),
+    outside(
         "jsonschema",
         Home::Alone(&["formwork-tool", "formwork-transport", "formwork-scheduler"]),
         InTests::AtHome,
