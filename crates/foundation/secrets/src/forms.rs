@@ -22,7 +22,8 @@ const FORM: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'*').remove(b' ');
 
 /// Returns the forms of `secret`: raw and by line, as JSON writes it (also within JSON), as HTML does, in base64 of both alphabets
-/// wherever it begins within the encoded text, percent-encoded, and in hexadecimal.
+/// wherever it begins within the encoded text, percent-encoded, in hexadecimal, and raw and as JSON in letters of two and
+/// of four bytes.
 pub(crate) fn forms(secret: &str) -> BTreeSet<Vec<u8>> {
     let mut texts: Vec<String> = vec![secret.to_owned(), secret.replace('\n', "\r\n")];
     // A key of several lines is often printed with each line moved in.
@@ -48,6 +49,7 @@ pub(crate) fn forms(secret: &str) -> BTreeSet<Vec<u8>> {
         }
         forms.extend(HTML.map(|marks| replaced(text, marks).into_bytes()));
         forms.insert(self::json(&json).into_bytes());
+        forms.extend([text, &json].into_iter().flat_map(|text| wide(text)));
         forms.insert(json.replace('/', "\\/").into_bytes());
         forms.insert(json.into_bytes());
         for set in [NON_ALPHANUMERIC, UNRESERVED, COMPONENT, FORM] {
@@ -91,6 +93,30 @@ fn replaced(text: &str, marks: &[(char, &str)]) -> String {
         }
     }
     written
+}
+
+/// Returns `text` in UTF-16 and UTF-32 of both byte orders, as bytes and as what is left of them where they are shown as text.
+///
+/// The zeros around it are left away: of ASCII both orders are then one form, which begins as the raw one does.
+fn wide(text: &str) -> impl Iterator<Item = Vec<u8>> {
+    let zero = |byte: &u8| *byte == 0;
+    let little = |bytes: Vec<u8>| {
+        let end = bytes.iter().rposition(|byte| !zero(byte)).map_or(0, |last| last + 1);
+        bytes.get(..end).unwrap_or_default().to_vec()
+    };
+    let big = |bytes: Vec<u8>| bytes.into_iter().skip_while(zero).collect::<Vec<u8>>();
+    let units = || text.encode_utf16();
+    let letters = || text.chars().map(u32::from);
+    let forms = [
+        little(units().flat_map(u16::to_le_bytes).collect()),
+        big(units().flat_map(u16::to_be_bytes).collect()),
+        little(letters().flat_map(u32::to_le_bytes).collect()),
+        big(letters().flat_map(u32::to_be_bytes).collect()),
+    ];
+    forms.into_iter().flat_map(|form| {
+        let shown = String::from_utf8_lossy(&form).into_owned().into_bytes();
+        [shown, form]
+    })
 }
 
 fn hex(text: &str, digit: impl Fn(u8) -> String) -> String {

@@ -127,6 +127,51 @@ fn every_form_of_a_secret_is_scrubbed() {
 }
 
 #[test]
+fn a_secret_in_letters_of_two_or_four_bytes_is_scrubbed_wherever_it_is_cut() {
+    for secret in ["S3cretValue-0815", "pä/ss \"word\"\\+&x", "gänzlich-geheim-ß€𝄞"] {
+        let scrubber = registry(&[("K", secret)]).scrubber();
+        for (text, held) in [
+            (format!("key = {secret};\r\n"), secret.to_owned()),
+            (format!("\u{feff}{secret}"), secret.to_owned()),
+            (
+                json!({ "k": secret }).to_string(),
+                json!(secret).to_string().trim_matches('"').to_owned(),
+            ),
+        ] {
+            for encode in ENCODINGS {
+                let (bytes, wide) = (encode(&text), encode(&held));
+                let scrubbed = scrubber.scrub_bytes(&bytes);
+                assert!(holds(&scrubbed, b"[secret:K]"), "{bytes:?}: {scrubbed:?}");
+                let core = &wide[3..wide.len() - 3];
+                assert!(!holds(&scrubbed, core), "{bytes:?}: {scrubbed:?}");
+                // As text, which is what a model is shown and the log is given.
+                let shown = String::from_utf8_lossy(&bytes).into_owned();
+                assert!(scrubber.scrub_text(&shown).contains("[secret:K]"), "{shown:?}");
+                for size in 1..=wide.len() {
+                    let mut stream = scrubber.stream();
+                    let mut streamed: Vec<u8> =
+                        bytes.chunks(size).flat_map(|piece| stream.push(piece)).collect();
+                    streamed.extend(stream.finish());
+                    assert_eq!(streamed, *scrubbed, "in pieces of {size}");
+                }
+            }
+        }
+    }
+}
+
+/// UTF-16 and UTF-32 of both byte orders.
+const ENCODINGS: [fn(&str) -> Vec<u8>; 4] = [
+    |text| text.encode_utf16().flat_map(u16::to_le_bytes).collect(),
+    |text| text.encode_utf16().flat_map(u16::to_be_bytes).collect(),
+    |text| text.chars().flat_map(|it| u32::from(it).to_le_bytes()).collect(),
+    |text| text.chars().flat_map(|it| u32::from(it).to_be_bytes()).collect(),
+];
+
+fn holds(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|it| it == part)
+}
+
+#[test]
 fn the_lines_of_a_key_are_scrubbed_one_by_one() {
     let key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END KEY-----";
     let scrubber = registry(&[("PEM", key)]).scrubber();

@@ -42,6 +42,8 @@ fn forms() -> Vec<String> {
         url.to_lowercase(),
         url,
     ];
+    // As a program that speaks UTF-16 says it, in either order of bytes.
+    forms.push(TOKEN.chars().map(String::from).collect::<Vec<_>>().join("\0"));
     // The first and the last characters also hold bits of the neighbours.
     forms.extend(encoded().into_iter().map(|it| it[4..it.len() - 4].to_owned()));
     forms
@@ -63,7 +65,9 @@ fn assert_holds_none(place: &str, bytes: &[u8]) {
 
 /// A script that says the secret that it was given in every way, in two pieces too, and fails.
 const LEAK: &str = "printf '%s' \"$1\" | base64\nprintf '%s\\n' \"$1\" >&2\nhalf=${1%????????????????}\n\
-                    printf '%s' \"$half\"\nprintf '%s\\n' \"${1#\"$half\"}\"\nenv\ncat planted.txt\nexit 3\n";
+                    printf '%s' \"$half\"\nprintf '%s\\n' \"${1#\"$half\"}\"\nenv\n\
+                    printf '%s' \"$1\" | iconv -f UTF-8 -t UTF-16\nprintf '%s' \"$1\" | iconv -f UTF-8 -t UTF-16BE\n\
+                    printf '%s' \"$1\" | iconv -f UTF-8 -t UTF-32\ncat planted.txt\nexit 3\n";
 
 fn plant(world: &World) {
     let planted = forms().into_iter().take(6).chain(encoded()).chain([lines().join("\n")]);
