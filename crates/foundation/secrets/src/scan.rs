@@ -26,8 +26,11 @@ const MAX_FINDINGS: usize = 200;
 /// How many bytes of a line are looked at on each side of a finding for a pragma.
 const LINE_BYTES: usize = 4 * 1024;
 
-/// Words on a line that allow what is found on it, each followed by nothing or by names of rules.
-const PRAGMAS: [&str; 3] = ["formwork:allow", "gitleaks:allow", "pragma: allowlist secret"];
+/// What stands on a line that allows what is found on it, followed by nothing or by names of rules.
+const PRAGMA: &str = "formwork:allow";
+
+/// The same of others, whose rules have other names: what stands behind it is words, unless it looks like a rule.
+const OTHERS: [&str; 2] = ["gitleaks:allow", "pragma: allowlist secret"];
 
 /// Looks through contents by rules. Cheap to share; the same bytes give the same findings.
 pub struct Scanner {
@@ -50,6 +53,8 @@ pub struct Finding {
     pub description: String,
     /// Whether a pragma on its line allows it.
     pub allowed: bool,
+    /// What its line's pragma names in the place of a rule, and is none: it allows nothing.
+    pub no_rule: Option<String>,
     /// Tells two secrets apart and brings none back.
     pub hash: BlobHash,
 }
@@ -183,12 +188,17 @@ impl Scanner {
                     continue;
                 }
                 place.move_to(bytes, secret.start());
+                let said = self.said(bytes, (whole.start(), whole.end()), &rule.id);
                 found.push(Finding {
                     line: place.line + 1,
                     column: place.column + 1,
                     rule: rule.id.clone(),
                     description: rule.description.clone(),
-                    allowed: is_allowed(bytes, (whole.start(), whole.end()), &rule.id),
+                    allowed: said == Said::Allowed,
+                    no_rule: match said {
+                        Said::NoRule(name) => Some(name),
+                        Said::Nothing | Said::Allowed => None,
+                    },
                     hash: BlobHash::of(secret.as_bytes()),
                 });
             }
@@ -206,21 +216,68 @@ fn without_nulls(bytes: &[u8]) -> Option<Vec<u8>> {
     bytes.contains(&0).then(|| bytes.iter().copied().filter(|byte| *byte != 0).collect())
 }
 
-/// Tells whether a pragma on the line of a match allows what a rule finds there.
-fn is_allowed(bytes: &[u8], (from, to): (usize, usize), rule: &str) -> bool {
-    let before = bytes.get(from.saturating_sub(LINE_BYTES)..from).unwrap_or_default();
-    let after = bytes.get(to..bytes.len().min(to.saturating_add(LINE_BYTES))).unwrap_or_default();
-    let begin = from - before.iter().rev().take_while(|byte| **byte != b'\n').count();
-    let end = to + after.iter().take_while(|byte| **byte != b'\n').count();
-    let line = String::from_utf8_lossy(bytes.get(begin..end).unwrap_or_default());
-    PRAGMAS.iter().any(|pragma| {
-        let Some((_, rest)) = line.split_once(pragma) else { return false };
-        let named = |word: &&str| word.contains('-') && word.chars().any(char::is_alphabetic);
-        let words =
-            rest.split([' ', ',', '\t']).map(|word| word.trim_matches(['\r', '\n', '*', '/', '>']));
-        let mut names = words.filter(named).peekable();
-        names.peek().is_none() || names.any(|name| name == rule)
-    })
+/// What a line says of what is found on it.
+#[derive(Debug, PartialEq, Eq)]
+enum Said {
+    Nothing,
+    Allowed,
+    /// It would allow a rule that there is not.
+    NoRule(String),
+}
+
+impl Scanner {
+    /// Says what the pragmas on the line of a match say of what a rule finds there.
+    fn said(&self, bytes: &[u8], (from, to): (usize, usize), rule: &str) -> Said {
+        let before = bytes.get(from.saturating_sub(LINE_BYTES)..from).unwrap_or_default();
+        let after =
+            bytes.get(to..bytes.len().min(to.saturating_add(LINE_BYTES))).unwrap_or_default();
+        let begin = from - before.iter().rev().take_while(|byte| **byte != b'\n').count();
+        let end = to + after.iter().take_while(|byte| **byte != b'\n').count();
+        let line = String::from_utf8_lossy(bytes.get(begin..end).unwrap_or_default());
+        if OTHERS.iter().any(|pragma| others_allow(&line, pragma, rule)) {
+            return Said::Allowed;
+        }
+        let mut said = Said::Nothing;
+        for (at, _) in line.match_indices(PRAGMA) {
+            match self.named(line.get(at + PRAGMA.len()..).unwrap_or_default(), rule) {
+                Said::Allowed => return Said::Allowed,
+                Said::NoRule(name) => said = Said::NoRule(name),
+                Said::Nothing => {}
+            }
+        }
+        said
+    }
+
+    /// Says what stands behind a pragma: nothing, the names of rules, and then whatever somebody wanted to say of them.
+    fn named(&self, mut rest: &str, rule: &str) -> Said {
+        let mut is_first = true;
+        loop {
+            rest = rest.trim_start_matches([' ', '\t', ',']);
+            let is_of_name = |it: char| it.is_alphanumeric() || matches!(it, '-' | '_');
+            let length = rest.find(|it| !is_of_name(it)).unwrap_or(rest.len());
+            let (word, behind) = rest.split_at(length);
+            // The end of the comment, a bracket, a dash before the reason.
+            if !word.contains(char::is_alphanumeric) {
+                return if is_first { Said::Allowed } else { Said::Nothing };
+            }
+            if word == rule {
+                return Said::Allowed;
+            }
+            if !self.rules.iter().any(|it| it.id == word) {
+                return if is_first { Said::NoRule(word.to_owned()) } else { Said::Nothing };
+            }
+            (rest, is_first) = (behind, false);
+        }
+    }
+}
+
+fn others_allow(line: &str, pragma: &str, rule: &str) -> bool {
+    let Some((_, rest)) = line.split_once(pragma) else { return false };
+    let named = |word: &&str| word.contains('-') && word.chars().any(char::is_alphabetic);
+    let words =
+        rest.split([' ', ',', '\t']).map(|word| word.trim_matches(['\r', '\n', '*', '/', '>']));
+    let mut names = words.filter(named).peekable();
+    names.peek().is_none() || names.any(|name| name == rule)
 }
 
 impl std::fmt::Debug for Scanner {

@@ -29,6 +29,22 @@ fn found(ended: &Ended) -> Vec<(String, u64, String)> {
         .collect()
 }
 
+#[tokio::test]
+async fn a_pragma_for_a_rule_that_there_is_not_is_told_and_allows_nothing() {
+    let world = World::new().await;
+    world.repo.write("a.txt", format!("gh = {:?} # formwork:allow github\n", key())).unwrap();
+
+    let told = world.run(["check", "a.txt"]).await;
+    let json = world.run(["check", "a.txt", "--json"]).await.json();
+
+    assert_eq!(told.code, Some(2), "{told:#?}");
+    let line = "a.txt:1:7: a token of GitHub (github-token); its `formwork:allow github` names no rule, and allows \
+                nothing\n";
+    assert!(told.stdout.starts_with(line), "{}", told.stdout);
+    assert_eq!(json["findings"][0]["no_rule"], "github", "{json:#}");
+    assert_silent(&told);
+}
+
 fn assert_silent(ended: &Ended) {
     let middle = &key()[8..24];
     assert!(!ended.stdout.contains(middle) && !ended.stderr.contains(middle), "{ended:#?}");

@@ -54,6 +54,9 @@ pub struct Found {
     pub rule: String,
     /// What it looks like.
     pub description: String,
+    /// What stands behind `formwork:allow` on its line and is no rule: it allows nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_rule: Option<String>,
 }
 
 /// A file that could not be looked at.
@@ -100,7 +103,7 @@ impl Checked {
             Ok(mut named) => {
                 for finding in &mut named.findings {
                     // There is no line on which a pragma could stand.
-                    (finding.line, finding.allowed) = (0, false);
+                    (finding.line, finding.allowed, finding.no_rule) = (0, false, None);
                 }
                 self.tell(&path, named);
             }
@@ -122,8 +125,9 @@ impl Checked {
                 self.allowed += 1;
             } else if self.findings.len() < MAX_FINDINGS {
                 let (path, line, column) = (path.to_owned(), finding.line, finding.column);
-                let (rule, description) = (finding.rule, finding.description);
-                self.findings.push(Found { path, line, column, rule, description });
+                let (rule, description, no_rule) =
+                    (finding.rule, finding.description, finding.no_rule);
+                self.findings.push(Found { path, line, column, rule, description, no_rule });
             } else {
                 self.more += 1;
             }

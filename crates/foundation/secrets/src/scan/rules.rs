@@ -42,6 +42,11 @@ enum Checksum {
     Iban,
 }
 
+/// What a word may begin behind, besides where the words of a language do: an escape as strings, addresses and terminals
+/// write it ends with a letter or a digit, and is no part of the word.
+const BEGIN: &str =
+    r"(?:\b|\\[abefnrtv0]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|%[0-9A-Fa-f]{2}|\x1b\[[0-9;]{0,20}m)";
+
 /// A rule, ready to be applied.
 pub(super) struct Rule {
     pub(super) id: String,
@@ -96,10 +101,28 @@ fn compile(pattern: &str) -> Result<Regex, String> {
         .map_err(|error| error.to_string())
 }
 
+/// Returns a pattern in which a word that begins with a `\b` also begins behind an escape.
+fn behind_escapes(pattern: &str) -> Result<String, String> {
+    let (flags, rest) = match pattern.strip_prefix("(?i)") {
+        Some(rest) => ("(?i)", rest),
+        None => ("", pattern),
+    };
+    let inner = |rest: &str| rest.replace(r"\b(", &format!("{BEGIN}("));
+    let Some(rest) = rest.strip_prefix(r"\b") else { return Ok(format!("{flags}{}", inner(rest))) };
+    // The escape is no part of the secret, which is the whole match where there is no group.
+    let is_whole = compile(pattern)?.captures_len() == 1;
+    let rest = inner(rest);
+    Ok(match is_whole {
+        true => format!("{flags}{BEGIN}({rest})"),
+        false => format!("{flags}{BEGIN}{rest}"),
+    })
+}
+
 impl Rule {
     /// Returns the compiled pattern.
     pub(super) fn regex(&self) -> Result<&Regex, String> {
-        let compiled = self.regex.get_or_init(|| compile(&self.written));
+        let compiled =
+            self.regex.get_or_init(|| behind_escapes(&self.written).and_then(|it| compile(&it)));
         compiled.as_ref().map_err(|why| format!("rule {}: {why}", self.id))
     }
 

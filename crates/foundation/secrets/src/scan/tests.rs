@@ -106,6 +106,68 @@ fn a_pragma_allows_its_own_line_and_the_rules_that_it_names() {
 }
 
 #[test]
+fn a_pragma_for_a_rule_that_there_is_not_allows_nothing_and_is_told() {
+    let found = |behind: &str| {
+        let content = format!("{} # formwork:allow{behind}\n", token());
+        let mut scanned = Scanner::built_in().unwrap().scan_bytes(content.as_bytes()).unwrap();
+        let finding = scanned.findings.remove(0);
+        (finding.allowed, finding.no_rule)
+    };
+
+    assert_eq!(found(" aws"), (false, Some("aws".to_owned())));
+    assert_eq!(found(" github"), (false, Some("github".to_owned())));
+    assert_eq!(found(" github_token"), (false, Some("github_token".to_owned())));
+    assert_eq!(found("ed"), (false, Some("ed".to_owned())));
+    assert_eq!(found(" aws-access-key-id"), (false, None));
+    for all in ["", " */", "\\n\",", "\"}", " -- a test's own", " (void since March)", ": void"] {
+        assert_eq!(found(all), (true, None), "{all}");
+    }
+    for named in [" github-token", " github-token, of a test", " jwt, github-token and others"] {
+        assert_eq!(found(named), (true, None), "{named}");
+    }
+}
+
+#[test]
+fn a_key_behind_an_escape_is_found() {
+    let mixed = "Zx9Kq2Lm4Np6Rs8Tv1Wy3Bc5Df7Gh0Jk2Mn4Pq6Rt8Uw1Xz3Ac5Eg7Hi9";
+    let cases = [
+        ("github-token", token()),
+        ("aws-access-key-id", text(&["AK", "IA", "IOSFODNN7EXAMPLE"])),
+        ("anthropic-key", text(&["sk-", "ant-", "api03-", mixed, mixed])),
+        ("age-secret-key", text(&["AGE-SECRET", "-KEY-1", &"QPZRY9X8GF".repeat(6)[..58]])),
+        ("twilio-key", text(&["twilio S", "K", "3f8a1c5e7b9d2046a1b3c5d7e9f02468"])),
+        ("credit-card", text(&["4111 11", "11 1111 1111"])),
+    ];
+
+    for (rule, key) in cases {
+        for escape in ["\\n", "\\t", "\\r\\n", "\\\\n"] {
+            let content = format!("{{\"a\":\"x{escape}{key}{escape}\"}}\n");
+            assert_eq!(rules_of(content.as_bytes()), [rule], "{content}");
+        }
+    }
+    for escape in ["\\u001b", "\\x0a", "%3D", "%20", "\x1b[0;31m", "\\b"] {
+        let content = format!("x{escape}{}", token());
+        assert_eq!(rules_of(content.as_bytes()), ["github-token"], "{content}");
+    }
+    // What stands within a word is none.
+    assert_eq!(rules_of(format!("xn{}", token()).as_bytes()), [] as [&str; 0]);
+}
+
+#[test]
+fn an_escape_before_a_key_is_no_part_of_it() {
+    let hash = |content: String| {
+        let scanned = Scanner::built_in().unwrap().scan_bytes(content.as_bytes()).unwrap();
+        scanned.findings.into_iter().map(|it| (it.column, it.hash)).collect::<Vec<_>>()
+    };
+    let key = text(&["AGE-SECRET", "-KEY-1", &"QPZRY9X8GF".repeat(6)[..58]]);
+
+    let [(plain, one)] = hash(format!("  {key}"))[..] else { panic!() };
+    let [(behind, other)] = hash(format!("\\n{key}"))[..] else { panic!() };
+
+    assert_eq!((plain, one), (behind, other));
+}
+
+#[test]
 fn a_secret_is_found_in_every_encoding_and_in_binaries() {
     let line = format!("first\r\nkey = {}\r\n", token());
     let utf16 = |big: bool| -> Vec<u8> {

@@ -81,7 +81,11 @@ fn told(found: &Checked) -> String {
             0 => visible(&it.path),
             line => format!("{}:{line}:{}", visible(&it.path), it.column),
         };
-        text.push_str(&format!("{place}: {} ({})\n", it.description, it.rule));
+        let no_rule = it.no_rule.as_deref().map(visible);
+        let no_rule = no_rule
+            .map(|name| format!("; its `formwork:allow {name}` names no rule, and allows nothing"))
+            .unwrap_or_default();
+        text.push_str(&format!("{place}: {} ({}){no_rule}\n", it.description, it.rule));
     }
     for it in &found.unscanned {
         let (path, reason) = (visible(&it.path), visible(&it.reason));
