@@ -11,7 +11,12 @@ use rustix::{
     fs::{self, AtFlags, Mode, OFlags},
     io::Errno,
 };
-use std::{ffi::OsStr, fs::File, io, os::unix::ffi::OsStrExt};
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{self, Read as _},
+    os::unix::ffi::OsStrExt,
+};
 
 /// A name in an open folder, and the path that errors call it by.
 #[derive(Clone, Copy)]
@@ -96,12 +101,52 @@ fn hash_file(node: Node<'_>) -> Result<(blake3::Hash, u64), Error> {
     Ok((hasher.finalize(), hasher.count()))
 }
 
-/// Copies a file, link or folder to a name that must not exist, and brings it to the disk.
-pub(crate) fn copy(from: Node<'_>, to: Node<'_>) -> Result<(), Error> {
-    copy_at(from, to, 0)
+/// Checks that all files of a tree together have no more bytes than `limit`, by what they say of their length.
+///
+/// # Errors
+/// [`Error::TooLarge`] with what it would come to, as far as it was counted.
+pub(crate) fn within(node: Node<'_>, limit: u64) -> Result<(), Error> {
+    let mut found = 0;
+    measure(node, (&mut found, limit), 0)
 }
 
-fn copy_at(from: Node<'_>, to: Node<'_>, depth: usize) -> Result<(), Error> {
+fn measure(node: Node<'_>, (found, limit): (&mut u64, u64), depth: usize) -> Result<(), Error> {
+    node.within(depth)?;
+    let stat = node.stat()?;
+    match stat.kind {
+        Kind::File => *found = found.saturating_add(stat.len),
+        Kind::Folder => {
+            let open = node.open_folder()?;
+            for entry in node.list()? {
+                let child = Node { folder: open.as_fd(), name: &entry.name, ..node };
+                measure(child, (&mut *found, limit), depth + 1)?;
+            }
+        }
+        Kind::Link | Kind::Special => {}
+    }
+    match *found > limit {
+        true => Err(Error::TooLarge { path: node.written.to_owned(), found: *found, limit }),
+        false => Ok(()),
+    }
+}
+
+/// Copies a file, link or folder to a name that must not exist, and brings it to the disk.
+pub(crate) fn copy(from: Node<'_>, to: Node<'_>) -> Result<(), Error> {
+    copy_within(from, to, u64::MAX)
+}
+
+/// As [`copy`], and no more than `limit` bytes of files: what was measured may grow.
+pub(crate) fn copy_within(from: Node<'_>, to: Node<'_>, limit: u64) -> Result<(), Error> {
+    let mut left = limit;
+    copy_at(from, to, (&mut left, limit), 0)
+}
+
+fn copy_at(
+    from: Node<'_>,
+    to: Node<'_>,
+    (left, limit): (&mut u64, u64),
+    depth: usize,
+) -> Result<(), Error> {
     from.within(depth)?;
     let stat = from.stat()?;
     let mode = Mode::from_raw_mode(mode_bits(stat.mode & 0o1777));
@@ -112,7 +157,14 @@ fn copy_at(from: Node<'_>, to: Node<'_>, depth: usize) -> Result<(), Error> {
                 OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let target = fs::openat(to.folder, to.name, flags, Mode::RUSR | Mode::WUSR);
             let mut target = File::from(target.map_err(|e| to.io("create", e))?);
-            io::copy(&mut source, &mut target).map_err(|e| to.io("copy to", e))?;
+            let most = left.saturating_add(1);
+            let copied = io::copy(&mut (&mut source).take(most), &mut target);
+            let copied = copied.map_err(|e| to.io("copy to", e))?;
+            *left = left.checked_sub(copied).ok_or_else(|| Error::TooLarge {
+                path: from.written.to_owned(),
+                found: limit.saturating_add(1),
+                limit,
+            })?;
             fs::fchmod(&target, mode).map_err(|e| to.io("set the mode of", e))?;
             target.sync_data().map_err(|e| to.io("sync", e))
         }
@@ -129,6 +181,7 @@ fn copy_at(from: Node<'_>, to: Node<'_>, depth: usize) -> Result<(), Error> {
                 copy_at(
                     Node { folder: source.as_fd(), name, ..from },
                     Node { folder: target.as_fd(), name, ..to },
+                    (&mut *left, limit),
                     depth + 1,
                 )?;
             }

@@ -443,9 +443,11 @@ impl Workspace {
 
     /// Copies a file, link or folder to a path where nothing is, all or nothing, and says what is new.
     ///
-    /// What is copied may lie in a trusted root. A link is copied as the link that it is.
+    /// What is copied may lie in a trusted root. A link is copied as the link that it is. All files together may have
+    /// [`MAX_KEPT`] bytes, holes counted.
     ///
     /// # Errors
+    /// [`Error::TooLarge`], before anything is written;
     /// [`Error::Exists`], [`Error::Missing`], [`Error::Refused`] also if the rules stand against anything
     /// within at its new place; [`Error::Io`].
     pub fn copy(
@@ -457,6 +459,10 @@ impl Workspace {
         let target = self.target(to.as_ref(), Last::Keep)?;
         let source = self.root.locate(from, Access::Read, Last::Keep)?;
         source.found()?;
+        let source_node =
+            Node { folder: source.folder.as_fd(), name: &source.name, written: &source.written };
+        // Before anything is made: what is sparse would have its holes filled, and a disk is soon full.
+        tree::within(source_node, MAX_KEPT)?;
         if source.in_workspace() && target.real.as_path().starts_with(source.real.as_path()) {
             let why = Refusal::IntoItself { target: target.written };
             return Err(Error::refused(&source.written, why));
@@ -470,9 +476,7 @@ impl Workspace {
         let partial = format!("{TEMP_PREFIX}{}-copy-{}", std::process::id(), next_copy());
         let (partial, written) = (std::ffi::OsStr::new(&partial), target.written.as_str());
         let node = |name| Node { folder: spot.folder.as_fd(), name, written };
-        let source_node =
-            Node { folder: source.folder.as_fd(), name: &source.name, written: &source.written };
-        let copied = tree::copy(source_node, node(partial)).and_then(|()| {
+        let copied = tree::copy_within(source_node, node(partial), MAX_KEPT).and_then(|()| {
             let beside = target.real.parent().unwrap_or_else(RelPath::root).join(partial);
             let held = self.held_at(&beside)?;
             let beside = Target { written: target.written.clone(), real: beside };

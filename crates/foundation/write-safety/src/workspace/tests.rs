@@ -518,6 +518,33 @@ fn a_file_that_a_session_cannot_hold_is_refused_by_its_size() {
 }
 
 #[test]
+fn what_is_too_large_is_not_copied_and_nothing_of_it_is_written() {
+    let place = Place::new().with("ws/d/small", "1").with("ws/d/e/half", "").with("ws/d/whole", "");
+    let set_len = |file: &str, len: u64| {
+        let file = std::fs::File::options().write(true).open(place.base.join(file)).unwrap();
+        file.set_len(len).unwrap(); // Sparse: nothing is written.
+    };
+    set_len("ws/d/whole", MAX_KEPT + 1);
+    set_len("ws/d/e/half", MAX_KEPT);
+    let workspace = place.workspace();
+
+    let file = workspace.copy("d/whole", "new/c").unwrap_err();
+    std::fs::remove_file(place.base.join("ws/d/whole")).unwrap();
+    let folder = workspace.copy("d", "new/c").unwrap_err();
+
+    let told = [file, folder].map(|error| error.to_string());
+    assert_eq!(
+        told,
+        [
+            "\"d/whole\" has 268435457 bytes, wanted at most 268435456",
+            "\"d\" has 268435457 bytes, wanted at most 268435456",
+        ]
+    );
+    // Not even the folder that it was to stand in.
+    assert_eq!(place.names("ws"), ["d"]);
+}
+
+#[test]
 fn work_that_was_given_up_changes_nothing_any_more() {
     let place = Place::new().with("ws/f", "one\n").with("ws/d/g", "two\n");
     let wanted = Wanted::default();
