@@ -81,6 +81,13 @@ struct Entry {
     oid: String,
 }
 
+/// What git was told of an entry of the index.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Flags {
+    is_skipped: bool,
+    is_assumed: bool,
+}
+
 /// A path with its entry before the commit and in it.
 type Line = (RelPath, Option<Entry>, Option<Entry>);
 
@@ -407,7 +414,8 @@ impl ReadOnlyGit {
         lines: &[Line],
     ) -> Result<Option<String>, Error> {
         for _ in 0..LOCKED_TRIES {
-            let staged = entries(&self.git(&["ls-files", "-s", "-z"], b"", &[])?.stdout);
+            let listed = self.git(&["ls-files", "-v", "-s", "-z"], b"", &[])?.stdout;
+            let (staged, flags) = flagged(&listed);
             let (mut follow, staged_by_user): (Vec<_>, Vec<_>) =
                 lines.iter().cloned().partition(|(path, old, _)| staged.get(path) == old.as_ref());
             let mut kept = Vec::new();
@@ -423,6 +431,7 @@ impl ReadOnlyGit {
             match done {
                 Ok(done) if done.code == 0 => {
                     let why = || format!("what is staged of {} stays as it was", kept.join(", "));
+                    self.flag_again(&follow, &flags)?;
                     return Ok((!kept.is_empty()).then(why));
                 }
                 Ok(_) | Err(Error::Git { .. }) if self.git_dir.join("index.lock").exists() => {
@@ -438,6 +447,39 @@ impl ReadOnlyGit {
         }
         let lock = self.git_dir.join("index.lock");
         Ok(Some(format!("another git holds {}", lock.display())))
+    }
+
+    /// Tells git again not to look at the paths of which it was told so: an entry is written anew without that.
+    fn flag_again(&self, lines: &[Line], flags: &BTreeMap<RelPath, Flags>) -> Result<(), Error> {
+        let of = |has: fn(&Flags) -> bool| -> Vec<u8> {
+            let lines = lines
+                .iter()
+                .filter(|(path, _, new)| new.is_some() && flags.get(path).is_some_and(has));
+            let names = lines.map(|(path, ..)| path.as_path().as_os_str().as_bytes());
+            names.flat_map(|name| [name, b"\0"].concat()).collect()
+        };
+        for (option, names) in [
+            ("--skip-worktree", of(|flags| flags.is_skipped)),
+            ("--assume-unchanged", of(|flags| flags.is_assumed)),
+        ] {
+            if names.is_empty() {
+                continue;
+            }
+            let args = ["update-index", option, "-z", "--stdin"];
+            for tries in 1.. {
+                match self.git(&args, &names, &[]) {
+                    Ok(_) => break,
+                    // Another git came between.
+                    Err(Error::Git { .. })
+                        if tries < LOCKED_TRIES && self.git_dir.join("index.lock").exists() =>
+                    {
+                        pause();
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Merges what was committed into what the user has staged of the same path; none if both changed the
@@ -582,6 +624,26 @@ fn entries(bytes: &[u8]) -> BTreeMap<RelPath, Entry> {
         Some((path, Entry { mode, oid }))
     };
     records.filter_map(entry).collect()
+}
+
+/// Reads `git ls-files -v -s -z`: the entries, and those of them that git was told not to look at.
+fn flagged(bytes: &[u8]) -> (BTreeMap<RelPath, Entry>, BTreeMap<RelPath, Flags>) {
+    let (mut plain, mut flags) = (Vec::with_capacity(bytes.len()), BTreeMap::new());
+    for record in bytes.split(|&byte| byte == 0) {
+        // A small letter says that it is assumed unchanged, an `S` that it is skipped.
+        let Some((tag, record)) = record.split_first() else { continue };
+        let record = record.strip_prefix(b" ").unwrap_or(record);
+        let told = Flags {
+            is_skipped: tag.eq_ignore_ascii_case(&b's'),
+            is_assumed: tag.is_ascii_lowercase(),
+        };
+        if told != Flags::default() {
+            flags.extend(entries(record).into_keys().map(|path| (path, told)));
+        }
+        plain.extend_from_slice(record);
+        plain.push(0);
+    }
+    (entries(&plain), flags)
 }
 
 /// Writes what `git update-index -z --index-info` reads.

@@ -115,6 +115,37 @@ fn a_commit_has_the_works_own_changes_and_leaves_the_rest_as_it_was() {
 }
 
 #[test]
+fn what_git_was_told_not_to_look_at_stays_so_once_it_is_committed() {
+    let text = "one\ntwo\nthree\nfour\nfive\nsix\n";
+    let names = ["assumed", "both", "gone", "plain", "skipped"];
+    let place = Place::new().with(&names.map(|name| (name, text)));
+    for name in ["assumed", "both", "gone"] {
+        place.git(&["update-index", "--assume-unchanged", name]);
+    }
+    for name in ["skipped", "both"] {
+        place.git(&["update-index", "--skip-worktree", name]);
+    }
+    let private = format!("{text}private\n");
+    let worked = private.replace("one", "1");
+    let mut deltas: Vec<Delta> = ["assumed", "both", "plain", "skipped"]
+        .map(|name| place.work(name, Some(&private), Some(&worked)))
+        .into();
+    deltas.push(place.work("gone", Some(text), None));
+
+    let done = place.commit(&deltas).unwrap();
+
+    assert_eq!((done.paths.len(), done.left.as_slice(), done.index_left), (5, [].as_slice(), None));
+    assert_eq!(place.git(&["ls-files", "-v"]), "h assumed\ns both\nH plain\nS skipped\n");
+    assert_eq!(place.git(&["status", "--porcelain"]), " M plain\n");
+    assert_eq!(place.git(&["show", "HEAD:skipped"]), text.replace("one", "1"));
+    // Nor does a second one find anything changed by the first.
+    let again =
+        place.commit(&[place.work("both", Some(&worked), Some(&worked.replace("three", "3")))]);
+    assert_eq!(again.unwrap().index_left, None);
+    assert_eq!(place.git(&["ls-files", "-v", "both"]), "s both\n");
+}
+
+#[test]
 fn a_file_with_uncommitted_changes_is_committed_without_them_or_left_out() {
     let text = "one\ntwo\nthree\nfour\nfive\nsix\n";
     let place = Place::new().with(&[("apart", text), ("same", "one\n"), ("part", text)]);
