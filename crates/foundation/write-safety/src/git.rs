@@ -28,7 +28,7 @@ const SEARCH_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin";
 /// Settings of a repository that would run a program, reach out or look elsewhere.
 ///
 /// Source: `git help config`, every value that names a command, and the attributes' drivers.
-const OVERRULED: [(&str, &str); 41] = [
+const OVERRULED: [(&str, &str); 40] = [
     ("core.fsmonitor", "false"),
     ("core.hooksPath", "/dev/null"),
     ("core.pager", "cat"),
@@ -59,7 +59,6 @@ const OVERRULED: [(&str, &str); 41] = [
     ("log.mailmap", "false"),
     ("mailmap.file", "/dev/null"),
     ("mailmap.blob", ""),
-    ("blame.ignoreRevsFile", ""),
     ("grep.fallbackToNoIndex", "false"),
     ("status.submoduleSummary", "false"),
     ("submodule.recurse", "false"),

@@ -201,7 +201,8 @@ const SUBCOMMANDS: &[Subcommand] = &[
     },
     Subcommand {
         name: "blame",
-        forced: &["--no-textconv"],
+        // The setting is a list, all of whose files are read whatever comes behind them.
+        forced: &["--no-textconv", "--no-ignore-revs-file"],
         flags: &[&[
             "-w",
             "-M",

@@ -226,6 +226,57 @@ fn nothing_that_a_hostile_repository_names_is_run() {
     assert!(text(&git.run(&["diff", "HEAD", "--", "a.txt"]).unwrap()).contains("-one\n+ONE\n"));
 }
 
+/// Source: `git help config` of git 2.47, every value that is the name of a file, and `git help attributes`.
+#[test]
+fn no_setting_of_a_repository_has_a_file_read_that_lies_outside_of_it() {
+    let place = Place::new();
+    fs::write(place.file("b.txt"), "two\n").unwrap();
+    let outside = place.base.join("outside");
+    // What git says of a file of revisions, of names, of patterns or of settings that is none of it, holds its lines.
+    fs::write(&outside, "outside-marker\n*.txt\nt <t@localhost> <marker@example.org>\n").unwrap();
+    let path = outside.display().to_string();
+    for key in [
+        "blame.ignoreRevsFile",
+        "commit.template",
+        "core.attributesFile",
+        "core.excludesFile",
+        "diff.orderFile",
+        "fsck.skipList",
+        "gpg.ssh.allowedSignersFile",
+        "gpg.ssh.revocationFile",
+        "mailmap.file",
+        "trace2.normalTarget",
+    ] {
+        place.git(&["config", "--add", key, &path]);
+    }
+    place.git(&["config", "log.mailmap", "true"]);
+    place.git(&["config", "blame.markIgnoredLines", "true"]);
+    let git = place.open();
+
+    for args in [
+        &["blame", "-e", "a.txt"][..],
+        &["status", "--porcelain"],
+        &["ls-files", "--others", "--exclude-standard"],
+        &["log", "--format=%aN %aE %s"],
+        &["show", "HEAD"],
+        &["diff", "HEAD"],
+        &["grep", "two"],
+        &["branch", "-v"],
+        &["rev-parse", "HEAD"],
+        &["cat-file", "-p", "HEAD"],
+    ] {
+        let done = git.run(args).map(|output| {
+            let said = [output.stdout, output.stderr].concat();
+            String::from_utf8_lossy(&said).into_owned()
+        });
+        let said = done.unwrap_or_else(|error| panic!("{args:?}: {error}"));
+        assert!(!said.contains("marker"), "{args:?}: {said}");
+    }
+    // Patterns from outside hide nothing.
+    assert_eq!(text(&git.run(&["ls-files", "-o", "--exclude-standard"]).unwrap()), "b.txt\n");
+    assert_eq!(fs::read_to_string(&outside).unwrap().lines().count(), 3);
+}
+
 #[test]
 fn looking_writes_nothing_into_the_repository() {
     let place = Place::new();
