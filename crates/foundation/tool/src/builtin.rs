@@ -223,8 +223,16 @@ fn written(changed: &Changed) -> ToolOutput {
         (Some(_), None) => "deleted",
         (Some(_), Some(_)) => "changed",
     };
+    // The right to run it, where that is new; else nothing is to be said of a mode.
+    let runs = |mode: Option<u32>| mode.is_some_and(|mode| mode & 0o111 != 0);
+    let mode = match (runs(changed.before_mode), runs(changed.after_mode)) {
+        _ if changed.after.is_none() => "",
+        (false, true) => ", may be run",
+        (true, false) => ", may no longer be run",
+        (false, false) | (true, true) => "",
+    };
     ToolOutput {
-        text: format!("{verb} {} (+{} -{})", change.path, change.added, change.removed),
+        text: format!("{verb} {} (+{} -{}){mode}", change.path, change.added, change.removed),
         changes: vec![change],
         ..ToolOutput::default()
     }

@@ -108,6 +108,15 @@ impl Staged {
         Ok(staged)
     }
 
+    /// Lets those run it who may read it.
+    pub(crate) fn make_runnable(&self) -> Result<(), Error> {
+        let made = fs::fstat(&self.file).and_then(|stat| {
+            let mode = runnable(Stat::of(&stat).mode);
+            fs::fchmod(&self.file, Mode::from_raw_mode(mode_bits(mode)))
+        });
+        made.map_err(|e| Error::io(&self.written, "set the mode of", e))
+    }
+
     /// Returns the permission bits that the file has by now.
     pub(crate) fn mode(&self) -> Option<u32> {
         fs::fstat(&self.file).ok().map(|stat| Stat::of(&stat).mode)
@@ -213,6 +222,12 @@ pub(crate) fn rename_new(
         }
         done => done,
     }
+}
+
+/// Returns permission bits with which those may run a file who may read it.
+pub(crate) const fn runnable(mode: u32) -> u32 {
+    let mode = mode & 0o666;
+    mode | (mode & 0o444) >> 2
 }
 
 #[allow(clippy::useless_conversion, reason = "the type differs from system to system")]

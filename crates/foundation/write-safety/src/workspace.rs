@@ -1,7 +1,10 @@
 //! Every way to change a file of a workspace, under one set of rules.
 
 use crate::{
-    edit::{self, Change, Edit, Patch, patch::Action},
+    edit::{
+        self, Change, Edit, Patch,
+        patch::{Action, Runs},
+    },
     error::{Error, Refusal},
     ledger::{Hash, Held, Session, Waited},
     lock::Folders,
@@ -106,6 +109,13 @@ impl Content {
 struct Job<'a> {
     path: PathBuf,
     what: What<'a>,
+    runs: Runs,
+}
+
+impl<'a> Job<'a> {
+    const fn new(path: PathBuf, what: What<'a>) -> Self {
+        Self { path, what, runs: Runs::AsIs }
+    }
 }
 
 enum What<'a> {
@@ -121,6 +131,8 @@ enum What<'a> {
     MoveHere { from: PathBuf, hunks: &'a [edit::Hunk] },
     /// The same content with this mode.
     Mode(u32),
+    /// The same content.
+    Same,
 }
 
 /// From when on the folders of a change are kept from other processes.
@@ -140,6 +152,8 @@ struct Plan {
     old: Option<Old>,
     new: Vec<u8>,
     mode: Option<u32>,
+    /// Whether it may be run by whoever may read it, where its mode is for the system to say.
+    is_program: bool,
     /// The file it is moved from, which goes once the new one is in place.
     source: Option<(Target, Old)>,
 }
@@ -272,10 +286,9 @@ impl Workspace {
     ) -> Result<Vec<Changed>, Error> {
         let job = |(path, edits): &(&Path, &'_ [Edit])| (path.to_path_buf(), edits.to_vec());
         let owned: Vec<_> = edits.iter().map(job).collect();
-        let jobs = owned.iter().map(|(path, edits)| Job {
-            path: path.clone(),
-            what: What::Splice(Change::Edits(edits)),
-        });
+        let jobs = owned
+            .iter()
+            .map(|(path, edits)| Job::new(path.clone(), What::Splice(Change::Edits(edits))));
         self.transact(&jobs.collect::<Vec<_>>(), apply)
     }
 
@@ -295,12 +308,20 @@ impl Workspace {
         for file in patch.files() {
             let path = PathBuf::from(&file.path);
             match &file.action {
-                Action::Create(text) => jobs.push(Job { path, what: What::Create(text) }),
-                Action::Update { to: None, hunks } => {
-                    jobs.push(Job { path, what: What::Splice(Change::Hunks(hunks)) });
+                Action::Create { text, runs } => {
+                    jobs.push(Job { path, what: What::Create(text), runs: *runs });
                 }
-                Action::Update { to: Some(to), hunks } => {
-                    jobs.push(Job { path: to.into(), what: What::MoveHere { from: path, hunks } });
+                // A change of the mode alone is one to what is no text as well.
+                Action::Update { to: None, hunks, runs } if hunks.is_empty() => {
+                    jobs.push(Job { path, what: What::Same, runs: *runs });
+                }
+                Action::Update { to: None, hunks, runs } => {
+                    let what = What::Splice(Change::Hunks(hunks));
+                    jobs.push(Job { path, what, runs: *runs });
+                }
+                Action::Update { to: Some(to), hunks, runs } => {
+                    let what = What::MoveHere { from: path, hunks };
+                    jobs.push(Job { path: to.into(), what, runs: *runs });
                 }
                 Action::Delete => deleted.push(path),
             }
@@ -576,12 +597,12 @@ impl Workspace {
         path: impl AsRef<Path>,
         executable: bool,
     ) -> Result<Changed, Error> {
-        let mode = self.root.stat(path.as_ref())?.mode & 0o666;
-        self.set_mode(path, if executable { mode | (mode & 0o444) >> 2 } else { mode })
+        let mode = self.root.stat(path.as_ref())?.mode;
+        self.set_mode(path, if executable { replace::runnable(mode) } else { mode & 0o666 })
     }
 
     fn one(&self, path: &Path, what: What<'_>, apply: Apply) -> Result<Changed, Error> {
-        let mut changed = self.transact(&[Job { path: path.to_owned(), what }], apply)?;
+        let mut changed = self.transact(&[Job::new(path.to_owned(), what)], apply)?;
         changed.pop().ok_or_else(|| Error::Missing { path: path.to_string_lossy().into_owned() })
     }
 
@@ -801,12 +822,16 @@ impl Workspace {
                 let What::Splice(change) = job.what else { return Err(missing()) };
                 edit::change(path, &[], change)?
             }
-            (What::Splice(_) | What::Mode(_), None) => return Err(missing()),
+            (What::Splice(_) | What::Mode(_) | What::Same, None) => return Err(missing()),
+            (What::Same, Some(old)) => old.bytes.clone(),
             (What::MoveHere { from, hunks }, None) => {
                 let moved = self.target(from, Last::Keep)?;
                 let before = Old::read(&self.locate(&moved)?)?;
                 mode = Some(before.stat.mode & 0o777);
-                let new = edit::change(&moved.written, &before.bytes, Change::Hunks(hunks))?;
+                let new = match hunks.is_empty() {
+                    true => before.bytes.clone(),
+                    false => edit::change(&moved.written, &before.bytes, Change::Hunks(hunks))?,
+                };
                 source = Some((moved, before));
                 new
             }
@@ -815,13 +840,16 @@ impl Workspace {
                 old.bytes.clone()
             }
         };
-        Ok(Plan { target, spot, old, new, mode, source })
+        let mut plan = Plan { target, spot, old, new, mode, is_program: false, source };
+        plan.set_runs(job.runs);
+        Ok(plan)
     }
 
     fn plan_again(&self, job: &Job<'_>, plan: &mut Plan) -> Result<(), Error> {
         let path = plan.target.written.as_str();
         plan.new = match job.what {
             What::Splice(change) => edit::change(path, &plan.new, change)?,
+            What::Same => std::mem::take(&mut plan.new),
             What::Bytes(_)
             | What::Text(_)
             | What::Create(_)
@@ -830,6 +858,7 @@ impl Workspace {
                 return Err(Error::Exists { path: path.to_owned() });
             }
         };
+        plan.set_runs(job.runs);
         Ok(())
     }
 
@@ -855,7 +884,11 @@ impl Workspace {
                 }
             };
             drop(wanted);
-            staged.push(Staged::write(spot, &plan.new, plan.old.as_ref(), plan.mode)?);
+            let new = Staged::write(spot, &plan.new, plan.old.as_ref(), plan.mode)?;
+            if plan.is_program {
+                new.make_runnable()?;
+            }
+            staged.push(new);
         }
         replace::sync_all(&staged)?;
         folders.hold(staged.iter().map(Staged::place))?;
@@ -984,6 +1017,20 @@ impl Workspace {
 }
 
 impl Plan {
+    /// Gives or takes the right to run the file.
+    fn set_runs(&mut self, runs: Runs) {
+        let now = self.mode.or_else(|| self.old.as_ref().map(|old| old.stat.mode & 0o777));
+        match (runs, now) {
+            (Runs::AsIs, _) => {}
+            (runs, None) => self.is_program = runs == Runs::Yes,
+            (Runs::Yes, Some(mode)) if replace::runnable(mode) != mode => {
+                self.mode = Some(replace::runnable(mode));
+            }
+            (Runs::No, Some(mode)) if mode & 0o111 != 0 => self.mode = Some(mode & 0o666),
+            (Runs::Yes | Runs::No, Some(_)) => {}
+        }
+    }
+
     /// Says whether there is anything to write.
     fn changes(&self) -> bool {
         self.mode.is_some() || self.old.as_ref().is_none_or(|old| old.bytes != self.new)

@@ -81,6 +81,27 @@ async fn a_patch_of_either_form_is_applied_whole() {
 }
 
 #[tokio::test]
+async fn a_patch_says_what_may_be_run_and_makes_no_links() {
+    let world = World::new();
+    let patch = |mode: &str| {
+        format!(
+            "diff --git a/m b/m\nnew file mode {mode}\n--- /dev/null\n+++ b/m\n@@ -0,0 +1 @@\n+/etc/passwd\n"
+        )
+    };
+
+    let link = world.fails("fs.apply_patch", json!({ "patch": patch("120000") })).await;
+    assert!(!world.path("m").exists());
+    let made = world.done("fs.apply_patch", json!({ "patch": patch("100755") })).await;
+    let back = "diff --git a/m b/m\nold mode 100755\nnew mode 100644\n";
+    let back = world.done("fs.apply_patch", json!({ "patch": back })).await;
+
+    assert!(link.contains("found 120000, which is a link"), "{link}");
+    assert_eq!(made, "created m (+1 -0), may be run\n");
+    assert_eq!(back, "changed m (+0 -0), may no longer be run\n");
+    assert_eq!(world.path("m").metadata().unwrap().permissions().mode() & 0o111, 0);
+}
+
+#[tokio::test]
 async fn a_patch_is_refused_whole_where_one_of_its_files_is_protected() {
     let world = World::with(Setup { protected: &["tests"], ..Setup::default() });
     world.put("a.txt", "one\n");

@@ -18,9 +18,19 @@ pub struct PatchedFile {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
-    Create(String),
-    Update { to: Option<String>, hunks: Vec<Hunk> },
+    Create { text: String, runs: Runs },
+    Update { to: Option<String>, hunks: Vec<Hunk>, runs: Runs },
     Delete,
+}
+
+/// Whether a file may be run, as a patch of git's says it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Runs {
+    /// It says nothing of that.
+    #[default]
+    AsIs,
+    Yes,
+    No,
 }
 
 impl PatchedFile {
@@ -33,7 +43,7 @@ impl PatchedFile {
     pub fn moved_to(&self) -> Option<&str> {
         match &self.action {
             Action::Update { to, .. } => to.as_deref(),
-            Action::Create(_) | Action::Delete => None,
+            Action::Create { .. } | Action::Delete => None,
         }
     }
 
@@ -46,10 +56,12 @@ impl PatchedFile {
 impl Patch {
     /// Reads a patch of either form.
     ///
-    /// Line counts in a unified diff's headers are not trusted: its lines are counted.
+    /// Line counts in a unified diff's headers are not trusted: its lines are counted. Of the modes in a header of git's
+    /// those of files are taken over.
     ///
     /// # Errors
-    /// [`Error::Patch`] with the line that does not fit.
+    /// [`Error::Patch`] with the line that does not fit, or that says what cannot be done: links, submodules, copies
+    /// and binary changes.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let lines = Lines::new(text);
         let files = if lines.all.iter().any(|line| line.trim_end() == "*** Begin Patch") {
@@ -109,14 +121,15 @@ fn v4a(mut lines: Lines<'_>) -> Result<Vec<PatchedFile>, Error> {
                 Ok(files)
             };
         } else if let Some(path) = line.strip_prefix("*** Add File: ") {
-            (path, Action::Create(v4a_new_file(&mut lines)?))
+            (path, Action::Create { text: v4a_new_file(&mut lines)?, runs: Runs::AsIs })
         } else if let Some(path) = line.strip_prefix("*** Delete File: ") {
             (path, Action::Delete)
         } else if let Some(path) = line.strip_prefix("*** Update File: ") {
             let moved = lines.peek().and_then(|line| line.strip_prefix("*** Move to: "));
             let to = moved.map(|to| to.trim().to_owned());
             lines.next += usize::from(to.is_some());
-            (path, Action::Update { hunks: v4a_hunks(&mut lines, to.is_some())?, to })
+            let hunks = v4a_hunks(&mut lines, to.is_some())?;
+            (path, Action::Update { to, hunks, runs: Runs::AsIs })
         } else if line.is_empty() {
             continue;
         } else {
@@ -197,21 +210,95 @@ fn push_line(hunk: &mut Hunk, line: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// What stands above a file's hunks, or in their place.
+#[derive(Default)]
+struct Header {
+    /// The path, where both sides of git's own line have the same; none outside of git's headers.
+    named: Option<String>,
+    renamed_from: Option<String>,
+    renamed_to: Option<String>,
+    is_new: bool,
+    is_deleted: bool,
+    runs: Runs,
+}
+
+impl Header {
+    /// Reads a line of git's own header; says whether it was one.
+    fn takes(&mut self, line: &str) -> Result<bool, String> {
+        if self.named.is_none() {
+            return Ok(false); // Prose may begin with the same words.
+        }
+        if let Some(mode) = line.strip_prefix("new file mode ") {
+            (self.is_new, self.runs) = (true, runs("a new file", mode)?);
+        } else if let Some(mode) = line.strip_prefix("new mode ") {
+            self.runs = runs("a file", mode)?;
+        } else if line.starts_with("deleted file mode ") {
+            self.is_deleted = true;
+        } else if line.starts_with("copy from ") || line.starts_with("copy to ") {
+            return Err("copies cannot be applied: copy the file, and patch the copy".to_owned());
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Ends a header that no hunks followed, and returns the file that it changes all by itself.
+    fn without_hunks(&mut self) -> Option<PatchedFile> {
+        let Self { named, renamed_from, renamed_to, is_new, is_deleted, runs } =
+            std::mem::take(self);
+        if let (Some(path), Some(to)) = (renamed_from, renamed_to) {
+            return Some(PatchedFile {
+                path,
+                action: Action::Update { to: Some(to), hunks: Vec::new(), runs },
+            });
+        }
+        let path = named.filter(|path| !path.is_empty())?;
+        let action = match (is_new, is_deleted) {
+            (true, _) => Action::Create { text: String::new(), runs },
+            (_, true) => Action::Delete,
+            _ if runs == Runs::AsIs => return None,
+            _ => Action::Update { to: None, hunks: Vec::new(), runs },
+        };
+        Some(PatchedFile { path, action })
+    }
+}
+
+/// Reads a mode as git writes it.
+fn runs(what: &str, mode: &str) -> Result<Runs, String> {
+    match mode.trim_end() {
+        "100644" => Ok(Runs::No),
+        "100755" => Ok(Runs::Yes),
+        mode => {
+            let kind = match mode {
+                "120000" => ", which is a link",
+                "160000" => ", which is a submodule",
+                _ => "",
+            };
+            Err(format!("{what} has mode 100644 or 100755, found {mode}{kind}"))
+        }
+    }
+}
+
 fn unified(mut lines: Lines<'_>) -> Result<Vec<PatchedFile>, Error> {
     let mut files: Vec<PatchedFile> = Vec::new();
-    let (mut renamed_from, mut renamed_to) = (None, None);
+    let mut header = Header::default();
     while let Some(line) = lines.take() {
-        if let Some(from) = line.strip_prefix("rename from ") {
-            renamed_from = Some(from.to_owned());
-        } else if let Some(to) = line.strip_prefix("rename to ") {
-            renamed_to = Some(to.to_owned());
-            // A rename without hunks has no file header.
-            if !has_header(&lines) {
-                let (Some(path), to) = (renamed_from.take(), renamed_to.take()) else {
-                    return Err(lines.error("`rename to` without `rename from`"));
-                };
-                files.push(PatchedFile { path, action: Action::Update { to, hunks: Vec::new() } });
+        if header.takes(line).map_err(|problem| lines.error(problem))? {
+            continue;
+        }
+        if let Some(names) = line.strip_prefix("diff --git ") {
+            files.extend(header.without_hunks());
+            header.named = Some(git_name(names));
+        } else if let Some(from) = line.strip_prefix("rename from ") {
+            if header.renamed_to.is_some() {
+                files.extend(header.without_hunks());
             }
+            header.renamed_from = Some(from.to_owned());
+        } else if let Some(to) = line.strip_prefix("rename to ") {
+            if header.renamed_from.is_none() {
+                return Err(lines.error("`rename to` without `rename from`"));
+            }
+            header.renamed_to = Some(to.to_owned());
         } else if line.starts_with("GIT binary patch") || line.starts_with("Binary files ") {
             return Err(lines.error("binary changes cannot be applied"));
         } else if let Some(old) = line.strip_prefix("--- ") {
@@ -219,7 +306,8 @@ fn unified(mut lines: Lines<'_>) -> Result<Vec<PatchedFile>, Error> {
             let new = new.ok_or_else(|| lines.error("wanted `+++ …` below `--- …`"))?;
             let (old, new) = file_names(old, new);
             let hunks = unified_hunks(&mut lines)?;
-            let (from, to) = (renamed_from.take(), renamed_to.take());
+            let Header { renamed_from: from, renamed_to: to, runs, .. } =
+                std::mem::take(&mut header);
             files.push(match (old, new) {
                 (None, None) => return Err(lines.error("both sides are /dev/null")),
                 (None, Some(path)) => {
@@ -228,31 +316,44 @@ fn unified(mut lines: Lines<'_>) -> Result<Vec<PatchedFile>, Error> {
                     if hunks.last().is_some_and(|h| h.last_newline == LastNewline::Remove) {
                         text.pop();
                     }
-                    PatchedFile { path, action: Action::Create(text) }
+                    PatchedFile { path, action: Action::Create { text, runs } }
                 }
                 (Some(path), None) => PatchedFile { path, action: Action::Delete },
                 (Some(old), Some(new)) => {
                     let path = from.unwrap_or(old);
                     let to = to.or_else(|| (path != new).then_some(new));
-                    PatchedFile { path, action: Action::Update { to, hunks } }
+                    PatchedFile { path, action: Action::Update { to, hunks, runs } }
                 }
             });
         } else if line.starts_with("@@ ") {
             return Err(lines.error("a hunk without `--- …` and `+++ …` above it"));
         }
-        // Anything else is prose or git's own header.
+        // Anything else is prose or what git says besides.
     }
+    files.extend(header.without_hunks());
     if files.is_empty() {
         return Err(lines.error("the patch names no file"));
     }
     Ok(files)
 }
 
-fn has_header(lines: &Lines<'_>) -> bool {
-    let rest = lines.all.get(lines.next..).unwrap_or_default();
-    rest.iter()
-        .take_while(|line| !line.starts_with("diff --git "))
-        .any(|line| line.starts_with("--- "))
+/// Returns the path that both sides of git's `a/PATH b/PATH` name, and nothing where they name two: these stand in lines of
+/// their own.
+fn git_name(names: &str) -> String {
+    let names = names.trim_end();
+    let halves = match names.strip_prefix('"').and_then(|names| names.strip_suffix('"')) {
+        Some(quoted) => quoted.split_once("\" \""),
+        None => {
+            let (old, new) = names.split_at_checked(names.len() / 2).unwrap_or((names, ""));
+            new.strip_prefix(' ').map(|new| (old, new))
+        }
+    };
+    let Some((old, new)) = halves else { return String::new() };
+    match (old.strip_prefix("a/"), new.strip_prefix("b/")) {
+        (Some(old), Some(new)) if old == new => old.to_owned(),
+        _ if old == new => old.to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// Takes the paths of a file header; none for `/dev/null`.

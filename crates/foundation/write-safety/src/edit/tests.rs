@@ -15,7 +15,7 @@ fn patched(bytes: &str, patch: &str) -> Result<String, Error> {
     Ok(String::from_utf8(change("f", bytes.as_bytes(), Change::Hunks(hunks))?).unwrap())
 }
 
-use super::patch::Action;
+use super::patch::{Action, Runs};
 
 #[test]
 fn edits_apply_in_turn_and_all_or_none() {
@@ -101,11 +101,14 @@ fn a_v4a_patch_names_what_becomes_of_each_file() {
     .unwrap();
 
     let expected = [
-        PatchedFile { path: "new".into(), action: Action::Create("a\n\n".into()) },
+        PatchedFile {
+            path: "new".into(),
+            action: Action::Create { text: "a\n\n".into(), runs: Runs::AsIs },
+        },
         PatchedFile { path: "old".into(), action: Action::Delete },
         PatchedFile {
             path: "x".into(),
-            action: Action::Update { to: Some("y".into()), hunks: vec![] },
+            action: Action::Update { to: Some("y".into()), hunks: vec![], runs: Runs::AsIs },
         },
     ];
     assert_eq!(patch.files(), expected);
@@ -158,6 +161,71 @@ fn a_folder_named_a_is_not_taken_for_gits_prefix() {
     assert_eq!(path("a/x", "b/x"), "x");
     assert_eq!(path("a/x", "a/x"), "a/x");
     assert_eq!(path("x", "x"), "x");
+}
+
+#[test]
+fn a_header_of_git_says_what_becomes_of_a_file_without_hunks() {
+    let patch = Patch::parse(
+        "A mail about the new mode of things\nnew mode 120000\ndiff --git a/run b/run\nold mode 100644\nnew mode 100755\n\
+         diff --git a/a b/c.txt b/a b/c.txt\nold mode 100755\nnew mode 100644\n\
+         diff --git a/empty b/empty\nnew file mode 100644\nindex 0000000..e69de29\n\
+         diff --git \"a/gone ü\" \"b/gone ü\"\ndeleted file mode 100755\nindex e69de29..0000000\n\
+         diff --git a/old b/new\nold mode 100644\nnew mode 100755\nsimilarity index 100%\nrename from old\nrename to new\n\
+         diff --git a/x b/y\nsimilarity index 90%\nrename from x\nrename to y\n--- a/x\n+++ b/y\n@@ -1 +1 @@\n-1\n+2\n\
+         diff --git a/tool b/tool\nnew file mode 100755\n--- /dev/null\n+++ b/tool\n@@ -0,0 +1 @@\n+x\n",
+    )
+    .unwrap();
+
+    let told: Vec<_> = patch
+        .files()
+        .iter()
+        .map(|file| {
+            let (what, runs) = match &file.action {
+                Action::Create { text, runs } => (format!("create {text:?}"), *runs),
+                Action::Update { to, hunks, runs } => {
+                    (format!("{} hunks, to {}", hunks.len(), to.as_deref().unwrap_or("-")), *runs)
+                }
+                Action::Delete => ("delete".to_owned(), Runs::AsIs),
+            };
+            (file.path(), what, runs)
+        })
+        .collect();
+    let expected = [
+        ("run", "0 hunks, to -", Runs::Yes),
+        ("a b/c.txt", "0 hunks, to -", Runs::No),
+        ("empty", "create \"\"", Runs::No),
+        ("gone ü", "delete", Runs::AsIs),
+        ("old", "0 hunks, to new", Runs::Yes),
+        ("x", "1 hunks, to y", Runs::AsIs),
+        ("tool", "create \"x\\n\"", Runs::Yes),
+    ];
+    assert_eq!(told, expected.map(|(path, what, runs)| (path, what.to_owned(), runs)));
+}
+
+#[test]
+fn what_a_header_of_git_says_and_cannot_be_done_is_refused_by_name() {
+    let refused = |lines: &str| {
+        let patch =
+            format!("diff --git a/f b/f\n{lines}--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+x\n");
+        Patch::parse(&patch).unwrap_err().to_string()
+    };
+
+    assert_eq!(
+        refused("new file mode 120000\n"),
+        "patch line 2: a new file has mode 100644 or 100755, found 120000, which is a link"
+    );
+    assert_eq!(
+        refused("new file mode 160000\n"),
+        "patch line 2: a new file has mode 100644 or 100755, found 160000, which is a submodule"
+    );
+    assert_eq!(
+        refused("old mode 100644\nnew mode 104755\n"),
+        "patch line 3: a file has mode 100644 or 100755, found 104755"
+    );
+    assert_eq!(
+        refused("similarity index 100%\ncopy from f\ncopy to g\n"),
+        "patch line 3: copies cannot be applied: copy the file, and patch the copy"
+    );
 }
 
 #[test]

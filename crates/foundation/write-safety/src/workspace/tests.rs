@@ -357,6 +357,44 @@ fn a_patch_changes_all_its_files_or_none() {
 }
 
 #[test]
+fn a_patch_gives_and_takes_the_right_to_run_a_file() {
+    let place = Place::new().with("ws/a", "1\n").with("ws/b", "2\n").with("ws/c", "\0binary\n");
+    let runs = |file: &str| {
+        let mode =
+            std::fs::metadata(place.base.join("ws").join(file)).unwrap().permissions().mode();
+        mode & 0o777
+    };
+    std::fs::set_permissions(place.base.join("ws/b"), PermissionsExt::from_mode(0o755)).unwrap();
+    let patch = Patch::parse(
+        "diff --git a/new b/new\nnew file mode 100755\n--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+#!/bin/sh\n\
+         diff --git a/plain b/plain\nnew file mode 100644\n--- /dev/null\n+++ b/plain\n@@ -0,0 +1 @@\n+x\n\
+         diff --git a/a b/a\nold mode 100644\nnew mode 100755\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-1\n+one\n\
+         diff --git a/b b/b\nold mode 100755\nnew mode 100644\n\
+         diff --git a/c b/d\nold mode 100644\nnew mode 100755\nrename from c\nrename to d\n",
+    )
+    .unwrap();
+
+    let changed = place.workspace().patch(&patch, None, Apply::Write).unwrap();
+
+    assert_eq!(["new", "plain", "a", "b", "d"].map(runs), [0o755, 0o644, 0o755, 0o644, 0o755]);
+    assert_eq!((place.text("ws/a"), place.text("ws/d")), ("one\n".into(), "\0binary\n".into()));
+    let told: Vec<_> =
+        changed.iter().map(|it| (it.path.to_string(), it.before_mode, it.after_mode)).collect();
+    let told: Vec<_> = told.iter().map(|(path, old, new)| (path.as_str(), *old, *new)).collect();
+    assert_eq!(
+        told,
+        [
+            ("new", None, Some(FILE | 0o755)),
+            ("plain", None, Some(FILE | 0o644)),
+            ("a", Some(FILE | 0o644), Some(FILE | 0o755)),
+            ("b", Some(FILE | 0o755), Some(FILE | 0o644)),
+            ("d", None, Some(FILE | 0o755)),
+            ("c", Some(FILE | 0o644), None),
+        ]
+    );
+}
+
+#[test]
 fn many_files_are_edited_together_or_not_at_all() {
     let mut place = Place::new();
     for index in 0..20 {
@@ -492,32 +530,6 @@ fn a_copy_comes_whole_or_not_at_all_and_never_over_something() {
 }
 
 #[test]
-fn every_content_that_goes_or_comes_is_kept_where_that_is_asked_for() {
-    let place = Place::new().with("ws/a", "old").with("ws/b", "going");
-    let kept = Arc::new(Snapshots::open(place.base.join("kept")).unwrap());
-    let workspace = place.workspace().keeping(Arc::clone(&kept));
-
-    let changed = workspace.edit("a", &[Edit::one("old", "new")], Apply::Write).unwrap();
-    workspace.delete("b", &place.trash(), &removal()).unwrap();
-
-    assert_eq!(kept.kept(changed.before.unwrap()).unwrap(), b"old");
-    assert_eq!(kept.kept(changed.after.unwrap()).unwrap(), b"new");
-    assert_eq!(kept.kept(blake3::hash(b"going")).unwrap(), b"going");
-    assert_eq!((changed.before_mode, changed.after_mode), (Some(FILE | 0o644), Some(FILE | 0o644)));
-}
-
-#[test]
-fn a_file_that_a_session_cannot_hold_is_refused_by_its_size() {
-    let place = Place::new().with("ws/f", "");
-    let file = std::fs::File::options().write(true).open(place.base.join("ws/f")).unwrap();
-    file.set_len(33 << 20).unwrap(); // Sparse: nothing is written.
-
-    let refused = place.workspace().read("f").unwrap_err();
-
-    assert!(matches!(refused, Error::TooLarge { limit: 0x200_0000, .. }), "{refused}");
-}
-
-#[test]
 fn what_is_too_large_is_not_copied_and_nothing_of_it_is_written() {
     let place = Place::new().with("ws/d/small", "1").with("ws/d/e/half", "").with("ws/d/whole", "");
     let set_len = |file: &str, len: u64| {
@@ -542,6 +554,32 @@ fn what_is_too_large_is_not_copied_and_nothing_of_it_is_written() {
     );
     // Not even the folder that it was to stand in.
     assert_eq!(place.names("ws"), ["d"]);
+}
+
+#[test]
+fn every_content_that_goes_or_comes_is_kept_where_that_is_asked_for() {
+    let place = Place::new().with("ws/a", "old").with("ws/b", "going");
+    let kept = Arc::new(Snapshots::open(place.base.join("kept")).unwrap());
+    let workspace = place.workspace().keeping(Arc::clone(&kept));
+
+    let changed = workspace.edit("a", &[Edit::one("old", "new")], Apply::Write).unwrap();
+    workspace.delete("b", &place.trash(), &removal()).unwrap();
+
+    assert_eq!(kept.kept(changed.before.unwrap()).unwrap(), b"old");
+    assert_eq!(kept.kept(changed.after.unwrap()).unwrap(), b"new");
+    assert_eq!(kept.kept(blake3::hash(b"going")).unwrap(), b"going");
+    assert_eq!((changed.before_mode, changed.after_mode), (Some(FILE | 0o644), Some(FILE | 0o644)));
+}
+
+#[test]
+fn a_file_that_a_session_cannot_hold_is_refused_by_its_size() {
+    let place = Place::new().with("ws/f", "");
+    let file = std::fs::File::options().write(true).open(place.base.join("ws/f")).unwrap();
+    file.set_len(33 << 20).unwrap(); // Sparse: nothing is written.
+
+    let refused = place.workspace().read("f").unwrap_err();
+
+    assert!(matches!(refused, Error::TooLarge { limit: 0x200_0000, .. }), "{refused}");
 }
 
 #[test]
