@@ -48,6 +48,17 @@ pub(crate) struct Unasked {
     entries: usize,
     /// What could not be looked at first of all, and why.
     unseen: Option<(PathBuf, String)>,
+    /// One's own folders that nobody is let into, as they are.
+    shut: BTreeMap<PathBuf, Shut>,
+}
+
+/// A folder that nobody is let into: to open it, to put another in its place or to shut one that was open changes this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shut {
+    device: u64,
+    inode: u64,
+    /// When anything of it was changed last, in seconds and nanoseconds.
+    changed: (i64, i64),
 }
 
 /// What git would run by the workspace's own repository.
@@ -119,7 +130,13 @@ impl Unasked {
 
     /// Looks at no more than `most` entries.
     fn within(root: &Path, most: usize) -> Self {
-        let mut found = Self { top: None, others: Hashes::new(), entries: 0, unseen: None };
+        let mut found = Self {
+            top: None,
+            others: Hashes::new(),
+            entries: 0,
+            unseen: None,
+            shut: <_>::default(),
+        };
         let git = root.join(".git");
         if git.symlink_metadata().is_ok_and(|git| git.is_dir()) {
             let mut top = Top::default();
@@ -163,7 +180,7 @@ impl Unasked {
 
     /// Returns the first file that is not what it was when this was taken, or that has come since. What starts
     /// nothing in a repository that has come since is the doing of whoever made it. What cannot be looked at any more, or
-    /// could not at first, might be anything.
+    /// could not at first, might be anything; but not a folder that was shut at first and has not been opened since.
     pub(crate) fn changed(&self, root: &Path, writers: Writers) -> Option<Planted> {
         let mut now = Self::within(root, self.entries.saturating_add(MOST));
         let has_come = |(path, hash): &(&PathBuf, &blake3::Hash)| {
@@ -181,6 +198,10 @@ impl Unasked {
             None => None,
             Some(top) => top.differing(now.top.as_ref().unwrap_or(&none), writers),
         };
+        let mut shut = now.shut.iter().filter(|(path, it)| self.shut.get(*path) != Some(*it));
+        if let (None, Some((path, _))) = (&now.unseen, shut.next()) {
+            now.unseen = Some((path.clone(), "nobody is let into it".to_owned()));
+        }
         let below = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_owned();
         let come = || now.others.iter().chain(&own).find(has_come).map(|(path, _)| path);
         match (differs.as_deref().or_else(|| come().map(PathBuf::as_path)), now.unseen.as_ref()) {
@@ -211,8 +232,12 @@ impl Unasked {
                     }
                 }
             }
-            // Whoever is not let into it reaches nothing there, by git or otherwise, unless it is his own to open.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && is_shut(folder) => {}
+            // Whoever is not let into it reaches nothing there, by git or otherwise; one's own may be opened.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => match shut(folder) {
+                Some((_, Owner::Other)) => {}
+                Some((shut, Owner::Own)) => drop(self.shut.insert(folder.to_owned(), shut)),
+                None => self.miss(folder, &error),
+            },
             Err(error) => self.miss(folder, &error),
         }
         self.entries = self.entries.saturating_add(entries.len());
@@ -335,18 +360,88 @@ fn is_git(name: &OsStr) -> bool {
     name.as_bytes().eq_ignore_ascii_case(b".git")
 }
 
-/// Says whether a folder that cannot be listed is somebody else's, and nothing in it can be reached either.
-fn is_shut(folder: &Path) -> bool {
-    let is_own = folder
-        .symlink_metadata()
-        .is_ok_and(|found| found.uid() == rustix::process::geteuid().as_raw());
+/// Whose a folder is.
+enum Owner {
+    Own,
+    Other,
+}
+
+/// Returns what a folder is that cannot be listed, and whose, where nothing in it can be reached either.
+fn shut(folder: &Path) -> Option<(Shut, Owner)> {
     let reach = folder.join("x").symlink_metadata();
-    !is_own && reach.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    if !reach.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+        return None;
+    }
+    let found = folder.symlink_metadata().ok()?;
+    let owner = match found.uid() == rustix::process::geteuid().as_raw() {
+        true => Owner::Own,
+        false => Owner::Other,
+    };
+    let changed = (found.ctime(), found.ctime_nsec());
+    Some((Shut { device: found.dev(), inode: found.ino(), changed }, owner))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Does something as a user who may not read everything, whoever runs the tests.
+    fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+        use rustix::{process::Uid, thread::set_thread_res_uid};
+        std::thread::scope(|scope| {
+            let working = scope.spawn(|| {
+                if rustix::process::geteuid().is_root() {
+                    // Of this thread alone.
+                    let nobody = Uid::from_raw(65_534);
+                    set_thread_res_uid(nobody, nobody, nobody).unwrap();
+                }
+                work()
+            });
+            working.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn ones_own_folder_that_was_shut_before_and_stays_so_is_no_doing_of_the_work() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        fs::set_permissions(root, fs::Permissions::from_mode(0o777)).unwrap();
+        let mode = |name: &str, mode| {
+            fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        };
+
+        let (stays, opened, moved, new, entered) = as_nobody(|| {
+            for name in ["stays", "opened"] {
+                fs::create_dir(root.join(name)).unwrap();
+                mode(name, 0);
+            }
+            let before = Unasked::take(root);
+            let look = || before.changed(root, Writers::Programs);
+            let stays = look();
+            mode("opened", 0o755);
+            fs::create_dir(root.join("opened/.git")).unwrap();
+            mode("opened", 0);
+            let opened = look();
+            mode("opened", 0o755);
+            fs::remove_dir_all(root.join("opened")).unwrap();
+            fs::rename(root.join("stays"), root.join("moved")).unwrap();
+            let moved = look();
+            fs::remove_dir(root.join("moved")).unwrap();
+            fs::create_dir(root.join("new")).unwrap();
+            mode("new", 0);
+            let new = look();
+            mode("new", 0o311); // Its names are not told, and all in it can be reached.
+            (stays, opened, moved, new, look())
+        });
+
+        let unseen = |name: &str, why: &str| Some(Planted::Unseen(name.into(), why.to_owned()));
+        let shut = "nobody is let into it";
+        assert_eq!(stays, None);
+        assert_eq!(opened, unseen("opened", shut));
+        assert_eq!(moved, unseen("moved", shut));
+        assert_eq!(new, unseen("new", shut));
+        assert_eq!(entered, unseen("new", "Permission denied (os error 13)"));
+    }
 
     #[test]
     fn a_hook_that_is_added_woken_or_rewritten_is_named_and_a_commit_is_not() {
