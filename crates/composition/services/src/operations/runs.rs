@@ -929,6 +929,19 @@ async fn left(
     Ok(running.into_iter().filter(is_left).collect())
 }
 
+/// Checks that nobody works on a run.
+///
+/// # Errors
+/// [`Error::Store`] names who does.
+pub(crate) async fn at_rest(formwork: &Formwork, run: RunId) -> Result<(), Error> {
+    let now = formwork.trace().time().await?;
+    let owner = formwork.trace().owners(run..=run, now).await?.remove(&run);
+    match owner.filter(|owner| !presence::is_gone(owner, &formwork.inner.state)) {
+        Some(owner) => Err(formwork_protocols::StoreError::NotOwner { run, owner }.into()),
+        None => Ok(()),
+    }
+}
+
 /// Which run to show.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -113,9 +113,15 @@ impl Operation for Undo {
         if Path::new(&row.workspace) != formwork.workspace() {
             return Err(Error::elsewhere(run, row.workspace));
         }
+        if dry_run {
+            // Nothing is written for it, not even that somebody looks.
+            super::runs::at_rest(formwork, run).await?;
+            let (by, how) = ((run, None), (force, dry_run));
+            return undo(formwork, caller, by, to.unwrap_or_default(), how).await;
+        }
         // Whoever works on it would go on changing what is being taken back.
         let held = Held::acquire(&*formwork.inner.store, &formwork.inner.state, run).await?;
-        let by = (run, held.token());
+        let by = (run, Some(held.token()));
         let undone = undo(formwork, caller, by, to.unwrap_or_default(), (force, dry_run)).await;
         held.give_back(&*formwork.inner.store).await?;
         undone
@@ -193,21 +199,23 @@ struct Plan {
     unsure: Vec<RelPath>,
 }
 
-/// Takes back what came after `to`, of a run that is held by `token`.
+/// Takes back what came after `to`, of a run that is held by `token`; where that is not given, it only says what it would do.
 ///
 /// # Errors
 /// [`Error::NotAsLeft`] without `force`; [`Error::Store`] and [`Error::Workspace`].
 pub(crate) async fn undo(
     formwork: &Formwork,
     caller: &Caller,
-    (run, token): (RunId, u64),
+    (run, token): (RunId, Option<u64>),
     to: Position,
     (force, dry_run): (bool, bool),
 ) -> Result<Undone, Error> {
     let inner = &formwork.inner;
     let ground = Ground::of(formwork);
-    // Until when it lived is known now, and from the log afterwards.
-    Baselines::new(formwork, false).settle(run, Some(token)).await?;
+    if token.is_some() {
+        // Until when it lived is known now, and from the log afterwards.
+        Baselines::new(formwork, false).settle(run, token).await?;
+    }
     let changes = Changes::of(&*inner.store, &ground, run).await?;
     let commits = changes.commits(to);
     let (place, bin) = (ground.clone(), Arc::clone(&inner.trash));
@@ -225,7 +233,7 @@ pub(crate) async fn undo(
     }
     let paths: Vec<String> = plan.steps.iter().map(|step| step.path.to_string()).collect();
     let diff = told(&plan.diff);
-    if dry_run {
+    if dry_run || token.is_none() {
         let paths = paths.iter().map(|path| told(path)).collect();
         let unsure = plan.unsure.iter().map(ToString::to_string);
         let trashed = unsure.map(|path| InTrash { path: told(&path), id: String::new() }).collect();
@@ -257,7 +265,7 @@ pub(crate) async fn undo(
             idempotency_key: None,
         })
         .collect();
-    let batch = Append { run, token: Some(token), events, blobs: Vec::new() };
+    let batch = Append { run, token, events, blobs: Vec::new() };
     inner.store.append(batch).await?;
     let paths = paths.iter().filter(|path| left.iter().all(|left| left.path != **path));
     let paths = paths.map(|path| told(path)).collect();

@@ -19,7 +19,7 @@ const SHORT: usize = 12;
 
 pub(super) fn undo(global: &Global, terminal: &Terminal, args: Undo) -> Result<OutcomeCode, Fault> {
     let Undo { run, to, force, dry_run } = args;
-    super::with(global, Vec::new(), Need::Look, async |formwork, caller, _| {
+    super::reading_if(dry_run, global, Need::Look, async |formwork, caller, _| {
         let params = UndoParams { run, to, force, dry_run };
         let undone = formwork.call::<Operation>(&caller, params).await?;
         terminal.result(&undone, || told(run, &undone, dry_run))?;

@@ -82,7 +82,7 @@ impl Ending {
         let formwork = Formwork { inner };
         let course = Course::read(&*formwork.inner.store, outcome.run).await?;
         let Some(best) = course.best() else { return Ok(()) };
-        let held = (outcome.run, token);
+        let held = (outcome.run, Some(token));
         match undo(&formwork, &self.caller, held, best.at, (false, false)).await {
             Ok(_) | Err(Error::NotAsLeft { .. }) => Ok(()),
             Err(error) => Err(error),
