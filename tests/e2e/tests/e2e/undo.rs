@@ -383,6 +383,36 @@ async fn a_run_that_somebody_works_on_is_not_taken_back() {
 }
 
 #[tokio::test]
+async fn a_folder_that_a_run_made_is_gone_whatever_became_of_what_was_in_it() {
+    let world = World::new().await;
+    let write = |path: &str| ("fs.write", json!({ "path": path, "content": "x" }));
+    let exec = |command: &[&str]| ("exec", json!({ "command": command }));
+    world.repo.write("there/one", "1\n").unwrap();
+    let before = tree(world.repo.path());
+    let all = [
+        write("neu/deep/n.txt"),
+        ("fs.delete", json!({ "path": "neu/deep/n.txt", "reason": "not wanted" })),
+        write("gone/n.txt"),
+        exec(&["rm", "gone/n.txt"]),
+        write("moved/n.txt"),
+        exec(&["mv", "moved", "moved2"]),
+        write("whole/n.txt"),
+        ("fs.delete", json!({ "path": "whole", "reason": "not wanted" })),
+        write("there/two"),
+        exec(&["rm", "-r", "there"]),
+    ];
+    world.server.reply(&World::chat("one"), calls(&all));
+    world.server.reply(&World::chat("one"), ends("Made and taken away."));
+
+    let ended = world.run(["run", "-m", "Make and take away."]).await;
+    let run = run_of(&world).await;
+    let undone = world.run(["undo", &run]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert_undone(&world, &before, &undone);
+}
+
+#[tokio::test]
 async fn what_was_deleted_is_listed_restored_and_removed_for_good() {
     let world = World::new().await;
     let delete = |path: &str| ("fs.delete", json!({ "path": path, "reason": "it is old" }));

@@ -14,7 +14,7 @@ use formwork_protocols::{
     store::Lease,
 };
 use formwork_write_safety::{
-    Reads, RelPath, Removal, Snapshots, State, Trash, Workspace, WriteRules, diff,
+    Kind, Reads, RelPath, Removal, Snapshots, State, Trash, Workspace, WriteRules, diff,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -326,6 +326,10 @@ fn trashed(
     Ok(found.map(|entry| entry.id))
 }
 
+fn is_folder(state: State) -> bool {
+    state.mode & 0o170_000 == 0o040_000
+}
+
 /// Returns what was in a folder when the run began.
 fn began(
     snapshots: &Snapshots,
@@ -371,12 +375,17 @@ fn plan(
     let Ground { snapshots, root, .. } = ground;
     let mut plan = Plan::default();
     let nets = changes.net(to);
+    let is_whole = to == Position::default();
     let step = |path, before, after| {
         let (known, by_work) = (Known::Told, false);
         Change { at: to, path, before, after, known, by_work }
     };
     for (path, net) in &nets {
-        let (path, Net { before, after, mixed, late, known }) = (path.clone(), net.clone());
+        let (path, Net { mut before, after, mixed, late, known }) = (path.clone(), net.clone());
+        // A folder that the run had made itself, and took away again, was not there.
+        if is_whole && before.is_some_and(is_folder) && !changes.had_folder(&path) {
+            before = None;
+        }
         let now = snapshots.state(root, &path)?;
         if now != before
             && let Some(link) = behind(ground, &nets, &path)?
@@ -444,13 +453,14 @@ fn plan(
         plan.steps.push(step(path.clone(), now, before));
         plan.wanted.insert(path, before);
     }
-    // Folders that came with a file go with it, if nothing else is in them.
-    let gone: Vec<RelPath> = plan
-        .wanted
-        .iter()
-        .filter(|(_, state)| state.is_none())
-        .flat_map(|(path, _)| std::iter::successors(path.parent(), RelPath::parent))
+    // Folders that came with a file go with it, if nothing else is in them, also where the run took the file away again.
+    let none = plan.wanted.iter().filter(|(_, state)| state.is_none()).map(|(path, _)| path);
+    let passed = changes.all.iter().filter(|_| is_whole).map(|change| &change.path);
+    let gone: BTreeSet<RelPath> = none
+        .chain(passed)
+        .flat_map(|path| std::iter::successors(path.parent(), RelPath::parent))
         .filter(|folder| !folder.is_root() && !changes.had_folder(folder))
+        .filter(|folder| root.stat_link(folder).is_ok_and(|it| it.kind == Kind::Folder))
         .collect();
     for folder in gone {
         plan.wanted.entry(folder).or_insert(None);
