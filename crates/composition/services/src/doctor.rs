@@ -21,7 +21,7 @@ use crate::{
         models::{EndpointModels, How, ModelRow, Servers, lists_what_it_holds},
         runs,
     },
-    private, setup, tool_probe,
+    presence, private, setup, tool_probe,
     trust::Parted,
 };
 
@@ -72,7 +72,9 @@ impl Finding {
 /// Looks at everything that a run needs. With `ask`, each endpoint is asked what it holds, and each model that agents
 /// ask for is asked for one call of a harmless tool, which is paid for.
 pub async fn examine(formwork: &Formwork, ask: bool) -> Vec<Finding> {
-    let mut findings = vec![store(formwork).await, state(formwork), git(), sandbox(formwork).await];
+    let mut findings = vec![store(formwork).await, state(formwork)];
+    findings.extend(writes(formwork));
+    findings.extend([git(), sandbox(formwork).await]);
     findings.push(browser(formwork));
     findings.extend(apart(formwork).await);
     match formwork.agents() {
@@ -190,6 +192,21 @@ fn state(formwork: &Formwork) -> Finding {
             Finding::new("state", Grade::Weak, found, Some(&advice))
         }
     }
+}
+
+/// Tries what a run does in the folder of state and beside the log, where that is a file.
+fn writes(formwork: &Formwork) -> Option<Finding> {
+    if let Err(error) = presence::could_work(&formwork.inner.state) {
+        return Some(Finding::of("state", &error));
+    }
+    let log = Path::new(formwork.trace().at());
+    let folder = log.parent().filter(|_| log.is_file())?;
+    let closed = [log, folder].into_iter().find_map(|path| {
+        let access = rustix::fs::access(path, rustix::fs::Access::WRITE_OK);
+        access.err().map(|error| (path.to_owned(), error.into()))
+    });
+    let (path, source) = closed?;
+    Some(Finding::of("store", &Error::State { action: "write", path, source }))
 }
 
 /// Names what tasks left in workspaces of their own that did not come to be merged, or are at work.

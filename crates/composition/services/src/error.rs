@@ -335,6 +335,7 @@ impl Error {
                 "`formwork apart merge` brings it in; --discard gives it up, and keeps a snapshot of it".to_owned()
             }
             Self::Workspace { source } => return usable(source),
+            Self::State { path, source, .. } => return writable(path, source),
             Self::Apart { .. } => "`formwork apart list` lists them".to_owned(),
             Self::Clash { name, .. } => {
                 format!("resolve it there and merge again, or `formwork apart discard {name}` gives it up")
@@ -416,6 +417,26 @@ impl Error {
             _ => return None,
         })
     }
+}
+
+/// Says what to do about a place of Formwork's own that cannot be written.
+fn writable(path: &std::path::Path, error: &std::io::Error) -> Option<String> {
+    use std::io::ErrorKind;
+
+    let path = path.display();
+    Some(match error.kind() {
+        ErrorKind::ReadOnlyFilesystem => {
+            "what it lies on is read-only: have it mounted to be written, or name another folder of state with FORMWORK_STATE_DIR".to_owned()
+        }
+        ErrorKind::PermissionDenied => format!(
+            "{path}, or a folder above it, is another user's or closed: work as whoever owns it, or name another folder of state with FORMWORK_STATE_DIR"
+        ),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "make room on the disk".to_owned(),
+        ErrorKind::NotADirectory | ErrorKind::AlreadyExists => format!(
+            "something else stands at {path}: move it away, or name another folder of state with FORMWORK_STATE_DIR"
+        ),
+        _ => return None,
+    })
 }
 
 /// Says what to do about a place that cannot be used.

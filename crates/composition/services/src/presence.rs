@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, TryLockError},
-    io,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -55,6 +55,24 @@ impl Drop for Presence {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// How much is written to see whether there is room: as much as a short run leaves.
+const ROOM: usize = 1 << 20;
+
+/// Tries what a run does first in the folder of state: marks an owner, and writes; nothing of it stays.
+///
+/// # Errors
+/// As [`Presence::of`], and [`Error::State`] where there is no room.
+pub(crate) fn could_work(state: &Path) -> Result<(), Error> {
+    let name = format!("look-{}", std::process::id());
+    let present = Presence::of(&name, state)?;
+    let room = || {
+        let mut file = &present._lock;
+        file.write_all(&vec![0; ROOM])?;
+        file.sync_all()
+    };
+    room().map_err(|source| Error::State { action: "write", path: present.path.clone(), source })
 }
 
 /// Tells whether an owner has ended for sure. Of one that worked with another state folder, as on
@@ -114,6 +132,20 @@ mod tests {
         Presence::of("process-1", state.path()).unwrap().end_without_giving_back();
 
         assert!(is_gone("process-1", state.path()));
+    }
+
+    #[test]
+    fn who_looks_whether_work_is_possible_leaves_nothing() {
+        let state = tempfile::tempdir().unwrap();
+        could_work(state.path()).unwrap();
+        let left = fs::read_dir(folder(state.path())).unwrap().count();
+        fs::remove_dir(folder(state.path())).unwrap();
+        fs::write(folder(state.path()), "in the way").unwrap();
+
+        let refused = could_work(state.path()).unwrap_err();
+
+        assert_eq!(left, 0);
+        assert!(refused.to_string().starts_with("cannot lock "), "{refused}");
     }
 
     #[test]

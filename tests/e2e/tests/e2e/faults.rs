@@ -192,6 +192,97 @@ async fn a_damaged_page_is_told_and_the_file_is_left_as_it_is() {
 }
 
 #[tokio::test]
+async fn a_log_that_was_cut_or_emptied_is_told_and_never_taken_for_a_new_one() {
+    let world = World::new().await;
+    world
+        .server
+        .reply(&World::chat("one"), calls(&[("fs.write", json!({ "path": "a", "content": "x" }))]));
+    world.server.reply(&World::chat("one"), ends("Written."));
+    world.run(["run", "-m", "Write."]).await;
+    let file = world.state().join("formwork.db");
+    let whole = std::fs::read(&file).unwrap();
+    let cut_to = |length: usize| {
+        for beside in ["formwork.db-wal", "formwork.db-shm"] {
+            let _ = std::fs::remove_file(world.state().join(beside));
+        }
+        std::fs::write(&file, &whole[..length]).unwrap();
+    };
+    let with = async |length: usize| {
+        cut_to(length);
+        let audited = world.run(["audit", "verify"]).await;
+        let asked = world.run(["ask", "Is it?"]).await;
+        let listed = world.run(["runs", "list"]).await;
+        assert_eq!(std::fs::metadata(&file).unwrap().len(), length as u64);
+        (audited, asked, listed)
+    };
+
+    let (cut, ..) = with(whole.len() / 2).await;
+    let (emptied, asked, listed) = with(0).await;
+    // Where nothing was ever done, it is one that somebody was about to make.
+    std::fs::remove_dir_all(world.state().join("snapshots")).unwrap();
+    cut_to(0);
+    let new = world.run(["audit", "verify"]).await;
+
+    assert_eq!(cut.code, Some(2), "{cut:#?}");
+    assert_eq!(
+        (emptied.code, asked.code, listed.code),
+        (Some(2), Some(3), Some(3)),
+        "{emptied:#?}"
+    );
+    for told in [&emptied, &asked, &listed] {
+        let damaged =
+            "formwork.db is damaged: it has 0 bytes, and beside it are the snapshots of runs";
+        assert!(told.stderr.contains(damaged), "{told:#?}");
+    }
+    assert_eq!(world.server.requests().len(), 2);
+    assert_eq!(new.code, Some(0), "{new:#?}");
+}
+
+#[tokio::test]
+async fn a_folder_of_state_that_is_read_only_is_found_by_doctor_and_read_by_what_only_looks() {
+    let Some(mounts) = Mounts::available() else { return };
+    let world = World::new().await;
+    std::fs::create_dir_all(world.state()).unwrap();
+    world.server.reply(
+        &World::chat("one"),
+        calls(&[("fs.write", json!({ "path": "a", "content": "x\n" }))]),
+    );
+    world.server.reply(&World::chat("one"), ends("Written."));
+    let formwork = world.formwork(Vec::<&str>::new());
+    let script = "mount -t tmpfs -o size=16m none \"$1\" || exit 70\nstate=$1; shift\n\
+        \"$@\" run -m Write.; echo \"ended $?\"; \"$@\" doctor --offline; echo \"doctor $?\"\n\
+        mount -o remount,ro \"$state\" || exit 71\n\
+        \"$@\" doctor --offline; echo \"doctor $?\"; \"$@\" ask hi; echo \"asked $?\"\n\
+        \"$@\" undo --dry-run $(\"$@\" runs list --json | sed -n 's/.*\"run\": *\"\\([^\"]*\\)\".*/\\1/p' | head -1); echo \"undone $?\"\n";
+    let mut command = Command::from(mounts.shell(script));
+    command.arg(world.state());
+    command.arg(formwork.as_std().get_program()).args(formwork.as_std().get_args());
+    command
+        .current_dir(world.repo.path())
+        .env_clear()
+        .envs(formwork.as_std().get_envs().filter_map(|(name, value)| Some((name, value?))));
+    // The log lies elsewhere, and is sound.
+    let log = format!("sqlite://{}", world.state().with_file_name("log.db").display());
+    command.env("FORMWORK_DATABASE_URL", log);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+
+    let ended = end_of(command.spawn().unwrap()).await;
+
+    let told = &ended.stdout;
+    assert!(told.contains("ended 0\n") && told.contains("doctor 0\n"), "{ended:#?}");
+    let (_, after) = told.split_once("doctor 0\n").unwrap();
+    assert!(after.contains("doctor 3\n") && after.contains("Read-only file system"), "{ended:#?}");
+    assert!(after.contains("name another folder of state with FORMWORK_STATE_DIR"), "{ended:#?}");
+    assert!(after.contains("asked 3\n"), "{ended:#?}");
+    let hint = "hint: what it lies on is read-only: have it mounted to be written";
+    assert!(ended.stderr.contains(hint), "{ended:#?}");
+    // What only shows what it would do writes nothing.
+    assert!(after.contains("would take back a\n") && after.contains("undone 0\n"), "{ended:#?}");
+    assert_eq!(world.repo.read("a").unwrap(), "x\n");
+    assert_eq!(world.server.requests().len(), 2);
+}
+
+#[tokio::test]
 async fn a_server_that_is_away_is_one_clear_message_without_the_password() {
     let port = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
