@@ -11,8 +11,8 @@ use std::{
 };
 
 use formwork_protocols::{
-    Approver, Clock, Live, Provider, Rng, RunId, RunOutcome, Scrub, Span, Store, SystemClock,
-    SystemRng, Timestamp, Tool, overseer::Overseer,
+    Approver, Clock, Live, Provider, Rng, RunId, RunOutcome, Scrub, Span, Store, StoreError,
+    SystemClock, SystemRng, Timestamp, Tool, overseer::Overseer,
 };
 use formwork_sandbox::{Environment, Launcher, Sandbox};
 use formwork_scheduler::{Natives, Signals};
@@ -289,6 +289,9 @@ impl Builder {
             None if reads && !state.exists() => "sqlite::memory:".to_owned(),
             None => default_database_url(&state),
         };
+        if self.config.database_url.is_none() {
+            is_no_log_that_was_emptied(&state)?;
+        }
         let options = Options {
             scrub: Arc::clone(&scrub) as _,
             clock: Arc::clone(&self.clock),
@@ -641,6 +644,21 @@ pub fn default_database_url(state: &Path) -> String {
 
 /// How long a run waits for a log that is away where the config does not say: as long as it takes to make room on a disk.
 const LOG_WAIT: Duration = Duration::from_secs(600);
+
+/// Checks that a log of nothing is a new one: beside one that was emptied are the snapshots of the runs that it knew.
+fn is_no_log_that_was_emptied(state: &Path) -> Result<(), StoreError> {
+    let file = state.join("formwork.db");
+    let length = |path: &Path| fs::metadata(path).map(|found| found.len()).ok();
+    let is_empty = length(&file) == Some(0)
+        && length(&state.join("formwork.db-wal")).is_none_or(|length| length == 0);
+    let mut kept = fs::read_dir(state.join("snapshots").join("trees")).into_iter().flatten();
+    if is_empty && kept.next().is_some() {
+        let at = file.display().to_string();
+        let detail = "it has 0 bytes, and beside it are the snapshots of runs".to_owned();
+        return Err(StoreError::Corrupt { at, detail });
+    }
+    Ok(())
+}
 
 /// Returns what holds where no layer of config says anything, by dotted keys.
 pub fn built_in() -> Vec<(String, Value)> {

@@ -178,6 +178,10 @@ async fn a_damaged_page_is_told_and_the_file_is_left_as_it_is() {
     let verified = world.run(["db", "verify"]).await;
     let machine = world.run(["db", "verify", "--json"]).await;
 
+    let audited = world.run(["audit", "verify"]).await;
+
+    // An audit that cannot be made for it is no sound one.
+    assert_eq!(audited.code, Some(2), "{audited:#?}");
     assert_eq!((verified.code, machine.code), (Some(2), Some(2)), "{verified:#?}");
     assert!(verified.stdout.contains("✗ ") && verified.stdout.contains("page 7"), "{verified:#?}");
     assert!(

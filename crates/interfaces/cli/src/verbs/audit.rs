@@ -28,7 +28,8 @@ pub(super) fn audit(
             for file in &checkpoints {
                 kept.extend(read(file)?);
             }
-            verify(global, terminal, VerifyParams { run, kept, keys, archives })
+            let params = VerifyParams { run, kept, keys, archives };
+            verify(global, terminal, params).map_err(super::db::as_damage)
         }
         Audit::Checkpoint => checkpoint(global, terminal),
     }

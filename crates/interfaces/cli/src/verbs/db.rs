@@ -26,11 +26,15 @@ const BROKEN: &str = "`formwork db verify` tells what is damaged; put the newest
     import from bundles what it lacks";
 
 pub(super) fn db(global: &Global, terminal: &Terminal, args: Db) -> Result<OutcomeCode, Fault> {
-    done(global, terminal, args).map_err(|fault| match is_damage(&fault) {
-        // As of a log that was changed, whoever finds it out.
+    done(global, terminal, args).map_err(as_damage)
+}
+
+/// Ends as of a log that was changed, whoever finds it out.
+pub(super) fn as_damage(fault: Fault) -> Fault {
+    match is_damage(&fault) {
         true => Fault { code: OutcomeCode::Refused, ..fault }.hint(BROKEN),
         false => fault,
-    })
+    }
 }
 
 fn done(global: &Global, terminal: &Terminal, args: Db) -> Result<OutcomeCode, Fault> {
