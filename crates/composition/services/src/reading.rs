@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     io::{self, Read as _},
-    path::Path,
+    path::{Component, Path, PathBuf},
 };
 
 use formwork_context::{outside, visible};
@@ -130,12 +130,27 @@ pub fn document(path: &Path) -> io::Result<String> {
 /// As [`document`], and where a link leads out of the workspace.
 pub fn document_of(workspace: &Path, path: &Path) -> io::Result<String> {
     let root = fs::canonicalize(workspace)?;
-    let named = std::path::absolute(path)?;
+    let named = without_steps_up(&std::path::absolute(path)?);
     let is_own = named.starts_with(&root) || named.starts_with(workspace);
     if is_own && !fs::canonicalize(&named)?.starts_with(&root) {
         return Err(io::Error::other("it leads out of the workspace"));
     }
     document(path)
+}
+
+/// Leaves out each `..` with the folder that it leads out of, as far as these are no links: what is named is what is meant.
+fn without_steps_up(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => match fs::canonicalize(&plain) {
+                Ok(real) => plain = real.parent().unwrap_or(&real).to_owned(),
+                Err(_) => plain.push(part),
+            },
+            part => plain.push(part),
+        }
+    }
+    plain
 }
 
 /// Reads a regular file of at most `most` bytes.
@@ -173,6 +188,12 @@ mod tests {
 
         assert_eq!(document_of(own.path(), &at).unwrap(), "a = 1");
         assert_eq!(document_of(own.path(), &outside).unwrap(), "b = 1");
+        // However it is named: from within, by a step up, it is the same file elsewhere.
+        let folder = |dir: &tempfile::TempDir| dir.path().file_name().unwrap().to_owned();
+        let up = own.path().join("..").join(folder(&other)).join("b.toml");
+        assert_eq!(document_of(own.path(), &up).unwrap(), "b = 1");
+        let back = other.path().join("..").join(folder(&own)).join("a.toml");
+        assert_eq!(document_of(own.path(), &back).unwrap(), "a = 1");
         assert!(document(own.path()).is_err() && document(&own.path().join("c")).is_err());
         let large = File::create(own.path().join("large")).unwrap();
         large.set_len(LARGEST + 1).unwrap();
