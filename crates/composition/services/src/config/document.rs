@@ -1,6 +1,6 @@
 //! The config document.
 
-use std::{collections::BTreeMap, num::NonZeroU32};
+use std::{collections::BTreeMap, fmt, num::NonZeroU32};
 
 use formwork_policy::ToolPatterns;
 use formwork_protocols::{
@@ -11,7 +11,10 @@ use formwork_protocols::{
 use formwork_secrets::{SecretName, Source};
 use formwork_transport::{Clocks, ProviderKind, RetryPolicy};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer},
+};
 
 /// A config, or one layer of it. What a layer does not say, the layers below it say.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -254,7 +257,7 @@ impl ToolCallsConfig {
 }
 
 /// What a model costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum PriceConfig {
     /// A word for a price.
@@ -269,6 +272,34 @@ pub enum PriceConfig {
 pub enum PriceWord {
     /// It runs on one's own machine and costs nothing.
     Local,
+}
+
+/// Tells what is wrong with the one that was meant, where a derived one would only say that it is neither.
+impl<'de> Deserialize<'de> for PriceConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = PriceConfig;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"local\", or a table as { input = \"3\", output = \"15\" }")
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<PriceConfig, E> {
+                match word {
+                    "local" => Ok(PriceConfig::Word(PriceWord::Local)),
+                    _ => Err(E::invalid_value(Unexpected::Str(word), &self)),
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PriceConfig, A::Error> {
+                Price::deserialize(MapAccessDeserializer::new(map)).map(PriceConfig::PerMillion)
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
 }
 
 impl PriceConfig {

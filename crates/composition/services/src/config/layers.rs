@@ -532,6 +532,32 @@ mod tests {
     }
 
     #[test]
+    fn what_is_wrong_with_a_price_is_told_of_the_one_that_was_meant() {
+        let told = |price: &str| {
+            let text = format!("format_version = 1\n[models.\"a/b\"]\nprice = {price}\n");
+            let user = Origin::User { file: "config.toml".to_owned() };
+            Layer::parse(user, &text).unwrap_err().to_string()
+        };
+
+        for (price, wanted) in [
+            ("{ input = \"-1\", output = \"2\" }", "wanted at least 0, found -1"),
+            ("{ input = \"NaN\", output = \"2\" }", "NaN"),
+            ("{ input = \"1e3\", output = \"2\" }", "1e3"),
+            ("{ input = \"1\" }", "missing key \"output\""),
+            ("\"free\"", "unknown value \"free\""),
+            ("3", "found an integer"),
+        ] {
+            let told = told(price);
+            assert!(told.contains(wanted) && !told.contains("untagged"), "{price}: {told}");
+        }
+        let price = "{ input = \"1\", output = \"2\" }";
+        for sound in [price, "\"local\""] {
+            let text = format!("format_version = 1\n[models.\"a/b\"]\nprice = {sound}\n");
+            assert!(Layer::parse(Origin::User { file: "c".to_owned() }, &text).is_ok());
+        }
+    }
+
+    #[test]
     fn a_price_reaches_beyond_its_project_and_a_budget_does_not() {
         let origin = Origin::Project { file: "formwork.toml".into() };
         let text =
