@@ -1084,6 +1084,8 @@ fn age(text: &str) -> Result<Age, String> {
 }
 
 fn position(text: &str) -> Result<Position, String> {
+    // As `formwork events` writes it.
+    let text = text.strip_prefix('@').unwrap_or(text);
     text.parse().map(Position).map_err(|_| "expected a number of at least 0".to_owned())
 }
 

@@ -359,27 +359,20 @@ async fn a_run_is_taken_back_to_one_of_its_steps() {
     let to = changes[0]["position"].as_u64().unwrap().to_string();
     let undone = world.run(["undo", &run, "--to", &to]).await;
     let step = world.repo.read("a.txt").unwrap();
+    let listed = world.run(["events", &run, "--kind", "file.changed"]).await;
     world.run(["undo", &run]).await;
 
     assert_eq!(undone.code, Some(0), "{undone:#?}");
     assert_eq!(step, "2\n");
+    // Of one run each event is shown with its place there, which fork and rewind take, and with that in the log.
+    let places: Vec<_> = listed.stdout.lines().map(|it| it.split_whitespace().take(2)).collect();
+    let places: Vec<Vec<&str>> = places.into_iter().map(Iterator::collect).collect();
+    let wanted: Vec<_> = changes
+        .iter()
+        .map(|it| vec![it["seq"].to_string(), format!("@{}", it["position"])])
+        .collect();
+    assert_eq!(&places[..3], &wanted[..]);
     assert_eq!(world.repo.read("a.txt").unwrap(), "1\n");
-}
-
-#[tokio::test]
-async fn a_run_that_somebody_works_on_is_not_taken_back() {
-    let world = World::new().await;
-    let gate = Gate::new();
-    world.server.reply(&World::chat("one"), held(&gate, &ending("never heard")));
-
-    let program = world.formwork(["run", "-m", "Think."]).spawn().unwrap();
-    gate.reached().await;
-    let run = run_of(&world).await;
-    let refused = world.run(["undo", &run]).await;
-    drop(program);
-
-    assert_eq!(refused.code, Some(3), "{refused:#?}");
-    assert!(refused.stderr.contains("is owned by"), "{refused:#?}");
 }
 
 #[tokio::test]
@@ -410,6 +403,22 @@ async fn a_folder_that_a_run_made_is_gone_whatever_became_of_what_was_in_it() {
 
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     assert_undone(&world, &before, &undone);
+}
+
+#[tokio::test]
+async fn a_run_that_somebody_works_on_is_not_taken_back() {
+    let world = World::new().await;
+    let gate = Gate::new();
+    world.server.reply(&World::chat("one"), held(&gate, &ending("never heard")));
+
+    let program = world.formwork(["run", "-m", "Think."]).spawn().unwrap();
+    gate.reached().await;
+    let run = run_of(&world).await;
+    let refused = world.run(["undo", &run]).await;
+    drop(program);
+
+    assert_eq!(refused.code, Some(3), "{refused:#?}");
+    assert!(refused.stderr.contains("is owned by"), "{refused:#?}");
 }
 
 #[tokio::test]

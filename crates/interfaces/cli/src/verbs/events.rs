@@ -31,6 +31,7 @@ pub(super) fn events(
             after: args.after,
             limit: Some(args.limit.unwrap_or(PAGE)),
         };
+        let of_run = args.run.is_some();
         let mut left = args.limit;
         // There can be only one document, which all pages are put into.
         let mut whole = (terminal.format == Format::Json).then(Vec::new);
@@ -43,7 +44,7 @@ pub(super) fn events(
             let read = page.events.len();
             match &mut whole {
                 Some(whole) => whole.append(&mut page.events),
-                None => print(terminal, &page)?,
+                None => print(terminal, &page, of_run)?,
             }
             let (Some(watch), Some(interrupts)) = (&mut woken, &mut interrupts) else {
                 left = left.map(|left| left.saturating_sub(read));
@@ -54,7 +55,7 @@ pub(super) fn events(
                     continue;
                 }
                 if let Some(events) = whole.take() {
-                    print(terminal, &Page { events, ..page })?;
+                    print(terminal, &Page { events, ..page }, of_run)?;
                     return Ok(OutcomeCode::Completed);
                 }
                 if page.more && terminal.format == Format::Text {
@@ -103,7 +104,7 @@ fn fire(
 /// How many events are read at once.
 const PAGE: usize = 1_000;
 
-fn print(terminal: &Terminal, page: &Page) -> Result<(), Fault> {
+fn print(terminal: &Terminal, page: &Page, of_run: bool) -> Result<(), Fault> {
     match terminal.format {
         Format::Json => crate::terminal::document(page)?,
         Format::Jsonl => {
@@ -112,21 +113,23 @@ fn print(terminal: &Terminal, page: &Page) -> Result<(), Fault> {
             }
         }
         Format::Text | Format::Quiet => {
-            let lines: String = page.events.iter().map(line).collect();
+            let lines: String = page.events.iter().map(|event| line(event, of_run)).collect();
             crate::terminal::bytes(lines.as_bytes())?;
         }
     }
     Ok(())
 }
 
-/// Writes an event as a line that fits a wide terminal.
-fn line(event: &Event) -> String {
+/// Writes an event as a line that fits a wide terminal. Of one run it begins with the place in the run; the place in the log
+/// is marked by an `@`, as `runs fork --at` and `runs rewind --to` take either.
+fn line(event: &Event, of_run: bool) -> String {
+    let seq = if of_run { format!("{:>6}  ", event.seq) } else { String::new() };
+    let place = format!("@{}", event.position);
     let data = event.body.data_text().unwrap_or_default();
     let short = formwork_protocols::text::head(&data, 160);
     let cut = if short.len() < data.len() { "…" } else { "" };
     format!(
-        "{:>6}  {}  {:<22} {:<18} {}{cut}\n",
-        event.position,
+        "{seq}{place:>8}  {}  {:<22} {:<18} {}{cut}\n",
         event.at,
         event.body.kind(),
         event.principal.as_str(),
