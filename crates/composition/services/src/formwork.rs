@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     ffi::OsString,
     fmt, fs, io,
     path::{Path, PathBuf},
@@ -340,7 +340,7 @@ impl Builder {
             clock: self.clock,
             rng: self.rng,
             infos: InfoCache::default(),
-            running: Mutex::default(),
+            running: Arc::default(),
             runs: Mutex::default(),
             requests: OnceLock::new(),
             away: watch::Sender::new(None),
@@ -411,7 +411,7 @@ pub(crate) struct Inner {
     pub(crate) project: Option<Brought>,
     /// What servers of models said of themselves a moment ago.
     pub(crate) infos: InfoCache,
-    running: Mutex<HashMap<RunId, Running>>,
+    running: Arc<Mutex<Carried>>,
     runs: Mutex<JoinSet<()>>,
     /// Passes on what is asked of the runs, from the first of them on.
     requests: OnceLock<Mutex<JoinSet<()>>>,
@@ -426,10 +426,68 @@ impl Inner {
     }
 }
 
-/// A run that this process carries out.
+/// The most runs that have ended and that nobody has waited for, of which the outcome is still kept: whoever waits does so soon
+/// after the beginning, and the log keeps all.
+const MOST_ENDED: usize = 1_000;
+
+/// A run that this process carries out, or has carried out while nobody waited.
 struct Running {
+    /// Tells one from another of the same run, which was taken up again.
+    number: u64,
     signals: Signals,
     done: Option<oneshot::Receiver<Result<RunOutcome, Error>>>,
+}
+
+/// The runs of this process.
+#[derive(Default)]
+struct Carried {
+    runs: HashMap<RunId, Running>,
+    /// Those that have ended and that nobody has waited for, in that order.
+    ended: VecDeque<RunId>,
+    begun: u64,
+}
+
+impl Carried {
+    fn begin(
+        &mut self,
+        run: RunId,
+        signals: Signals,
+        done: oneshot::Receiver<Result<RunOutcome, Error>>,
+    ) -> u64 {
+        self.begun += 1;
+        let number = self.begun;
+        self.ended.retain(|ended| *ended != run);
+        self.runs.insert(run, Running { number, signals, done: Some(done) });
+        number
+    }
+
+    /// Takes note that one has ended; what nobody waits for is kept for a while.
+    fn end(&mut self, run: RunId, number: u64) {
+        match self.runs.get(&run) {
+            Some(running) if running.number == number && running.done.is_none() => {
+                self.runs.remove(&run);
+            }
+            Some(running) if running.number == number => {
+                self.ended.push_back(run);
+                if self.ended.len() > MOST_ENDED
+                    && let Some(oldest) = self.ended.pop_front()
+                {
+                    self.runs.remove(&oldest);
+                }
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    /// Takes what tells the outcome of a run.
+    fn outcome(&mut self, run: RunId) -> Option<oneshot::Receiver<Result<RunOutcome, Error>>> {
+        let done = self.runs.get_mut(&run)?.done.take();
+        if self.ended.contains(&run) {
+            self.ended.retain(|ended| *ended != run);
+            self.runs.remove(&run);
+        }
+        done
+    }
 }
 
 impl Formwork {
@@ -464,12 +522,13 @@ impl Formwork {
         self.inner.root.path()
     }
 
-    /// Waits for a run that this process began or resumed, and returns its outcome. Once a run.
+    /// Waits for a run that this process began or resumed, and returns its outcome. Once a run; of those that ended while
+    /// nobody waited the outcome of the last thousand is kept, and the log has all.
     ///
     /// # Errors
     /// [`Error::Stopped`] when it could not be carried on, or is none of this process.
     pub async fn wait(&self, run: RunId) -> Result<RunOutcome, Error> {
-        let done = lock(&self.inner.running).get_mut(&run).and_then(|running| running.done.take());
+        let done = lock(&self.inner.running).outcome(run);
         let stopped = |reason: &str| Error::Stopped { run, reason: reason.to_owned() };
         let done = done.ok_or_else(|| stopped("this process does not carry it out"))?;
         done.await.unwrap_or_else(|_| Err(stopped("its task ended without a word")))
@@ -482,7 +541,7 @@ impl Formwork {
 
     /// Breaks a run off, so that it can be resumed. Returns at once; [`Formwork::wait`] tells when it is done.
     pub fn interrupt(&self, run: RunId) {
-        if let Some(running) = lock(&self.inner.running).get(&run) {
+        if let Some(running) = lock(&self.inner.running).runs.get(&run) {
             running.signals.pause.cancel();
         }
     }
@@ -513,7 +572,7 @@ impl Formwork {
     }
 
     async fn end(&self) {
-        for running in lock(&self.inner.running).values() {
+        for running in lock(&self.inner.running).runs.values() {
             running.signals.pause.cancel();
         }
         let runs = std::mem::take(&mut *lock(&self.inner.runs));
@@ -565,10 +624,16 @@ impl Formwork {
             Mutex::new(tasks)
         });
         let (tell, done) = oneshot::channel();
-        lock(&self.inner.running).insert(run, Running { signals, done: Some(done) });
-        lock(&self.inner.runs).spawn(async move {
+        let running = Arc::clone(&self.inner.running);
+        let number = lock(&running).begin(run, signals, done);
+        let mut runs = lock(&self.inner.runs);
+        // What has ended is let go of, with all that it held.
+        while runs.try_join_next().is_some() {}
+        runs.spawn(async move {
+            let outcome = work.await;
+            lock(&running).end(run, number);
             // Nobody may wait for it; the log tells as much.
-            let _ = tell.send(work.await);
+            let _ = tell.send(outcome);
         });
     }
 }
@@ -588,12 +653,14 @@ async fn pass_on(mut happening: BoxStream<'static, Live>, inner: Weak<Inner>) {
         let Some(inner) = inner.upgrade() else { return };
         match happened {
             Live::Event(event) if !event.body.needs_lease() => {
-                if let Some(running) = lock(&inner.running).get(&event.run) {
+                if let Some(running) = lock(&inner.running).runs.get(&event.run) {
                     running.signals.look();
                 }
             }
             // What was asked stands in the log, and each run finds its own.
-            Live::Lagged(_) => lock(&inner.running).values().for_each(|run| run.signals.look()),
+            Live::Lagged(_) => {
+                lock(&inner.running).runs.values().for_each(|run| run.signals.look());
+            }
             Live::Event(_) | Live::Delta(_) => {}
         }
     }
@@ -693,5 +760,55 @@ mod tests {
 
         assert_eq!(before, text);
         assert_eq!(scrub.scrub_text(text), "[secret:ONE] and [secret:TWO]");
+    }
+
+    /// Ends a run at once; how does not matter here.
+    fn carry_out(formwork: &Formwork, run: RunId) {
+        let reason = "it is over".to_owned();
+        formwork.spawn(run, Signals::default(), async move { Err(Error::Stopped { run, reason }) });
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_runs_that_are_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = Some("sqlite::memory:".to_owned());
+        let config = Config { database_url: url, ..Config::default() };
+        let formwork = Builder::new(folder.path()).config(config).build().await.unwrap();
+        let ids: Vec<RunId> = (1..=3_000).map(run_id).collect();
+        let told = async |run: RunId| formwork.wait(run).await.unwrap_err().to_string();
+        let over = |run: RunId| format!("run {run} stopped: it is over");
+        let kept = || {
+            let carried = lock(&formwork.inner.running);
+            (carried.runs.len(), carried.ended.len())
+        };
+
+        for run in &ids[..1_000] {
+            carry_out(&formwork, *run);
+            assert_eq!(told(*run).await, over(*run));
+        }
+        let waited_for = kept();
+        for run in &ids {
+            carry_out(&formwork, *run);
+        }
+        // They are over in the order in which they began.
+        let newest = told(ids[2_999]).await;
+        let nobody = kept();
+        // Whoever comes later is told of the last ones, and once.
+        let (oldest, last) = (told(ids[0]).await, told(ids[2_998]).await);
+        let again = told(ids[2_998]).await;
+
+        assert_eq!(waited_for, (0, 0));
+        assert_eq!(nobody, (MOST_ENDED, MOST_ENDED));
+        assert!(oldest.ends_with("this process does not carry it out"), "{oldest}");
+        assert_eq!((newest, last), (over(ids[2_999]), over(ids[2_998])));
+        assert!(again.ends_with("this process does not carry it out"), "{again}");
+        assert_eq!(kept(), (MOST_ENDED - 1, MOST_ENDED - 1));
+        carry_out(&formwork, ids[0]);
+        assert_eq!(lock(&formwork.inner.runs).len(), 1);
+        formwork.close().await;
+    }
+
+    fn run_id(number: u32) -> RunId {
+        format!("00000000-0000-7000-8000-{number:012x}").parse().unwrap()
     }
 }
