@@ -258,8 +258,14 @@ impl Drive {
                 )
             })
         };
-        let mut found: Vec<TaskIndex> = names.iter().map(find).collect::<Result<_, _>>()?;
-        found.dedup();
+        // Whoever is named twice is told of once, in the place where it is named first.
+        let mut found: Vec<TaskIndex> = Vec::with_capacity(names.len());
+        for task in names.iter().map(find) {
+            let task = task?;
+            if !found.contains(&task) {
+                found.push(task);
+            }
+        }
         Ok(found)
     }
 

@@ -359,9 +359,12 @@ async fn behaviour_8_a_body_may_end_once_it_knows_how_what_it_has_made_has_ended
         async move {
             let control = &job.control;
             control.make(job.task, strict(native("strict", &[]))).await?;
+            control.make(job.task, native("other", &[])).await?;
             let early = control.may_end(job.task).await.unwrap_err();
             opens.notify_one();
-            let outcomes = control.results(job.task, vec![name("strict")]).await?;
+            // One that is named twice is told of once.
+            let names = ["strict", "other", "strict"].map(name).to_vec();
+            let outcomes = control.results(job.task, names).await?;
             control.may_end(job.task).await?;
             let after = control.make(job.task, native("after", &["strict"])).await.unwrap_err();
             let alien = control.results(job.task, vec![name("lead")]).await.unwrap_err();
@@ -373,6 +376,7 @@ async fn behaviour_8_a_body_may_end_once_it_knows_how_what_it_has_made_has_ended
         let gate = Arc::clone(&gate);
         async move {
             gate.notified().await;
+            gate.notify_one(); // Whoever waits besides.
             done(job, cancel).await
         }
     });
@@ -388,11 +392,11 @@ async fn behaviour_8_a_body_may_end_once_it_knows_how_what_it_has_made_has_ended
     assert_eq!(
         told,
         json!([
-            "task lead has made tasks that it does not know the end of: strict is active. \
-             Wait for them with await_tasks first.",
-            ["strict: check \"never\" failed in the only attempt"],
+            "task lead has made tasks that it does not know the end of: strict is active; \
+             other is active. Wait for them with await_tasks first.",
+            ["strict: check \"never\" failed in the only attempt", "other: completed"],
             "task strict cannot be waited for: check \"never\" failed in the only attempt",
-            "task lead has made no task lead, and waits only for its own: strict",
+            "task lead has made no task lead, and waits only for its own: strict, other",
         ])
     );
 }
