@@ -50,7 +50,7 @@ pub use self::{
         ExternalFired, InboxAnswered, InboxAsked, InboxClosed, InboxExpired, ON_ESCALATION,
         OverseerAnswered, OverseerAsked, TaskBlocked, WaitMet, inbox_key,
     },
-    workspace::{CommitMade, FileChange, WorkspaceSnapshot},
+    workspace::{CommitMade, FileChange, TOLD_ONE_BY_ONE, WorkspaceSnapshot},
 };
 
 /// The BLAKE3 hash of some bytes; reads and writes as 64 hexadecimal digits.

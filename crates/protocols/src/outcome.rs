@@ -181,6 +181,9 @@ pub struct RunOutcome {
     pub usage: Usage,
     pub cost: Usd,
     pub files_changed: u64,
+    /// Whether more were changed than were told one by one, and so counted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more_files: bool,
     pub elapsed: Span,
     /// Whether any model of the run was a script.
     pub scripted: bool,
@@ -188,7 +191,11 @@ pub struct RunOutcome {
 
 impl fmt::Display for RunOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let files = if self.files_changed == 1 { "file" } else { "files" };
+        let files = match (self.files_changed, self.more_files) {
+            (_, true) => "and more files",
+            (1, false) => "file",
+            (_, false) => "files",
+        };
         let rounds = if self.rounds == 1 { "round" } else { "rounds" };
         write!(
             f,

@@ -313,7 +313,11 @@ pub struct RunRow {
     pub rounds: u32,
     pub usage: Usage,
     pub cost: Usd,
+    /// The files that are not what they were, as far as they were told one by one.
     pub files_changed: u64,
+    /// Whether programs of the run changed more files than were told one by one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more_files: bool,
     /// Events so far.
     pub events: u64,
 }

@@ -237,6 +237,7 @@ async fn add(trace: &Trace, events: u64) -> Result<RunId> {
         usage: Usage::default(),
         cost: Usd::ZERO,
         files_changed: 1,
+        more_files: false,
         elapsed: Span::from_secs(1),
         scripted: false,
     };

@@ -200,6 +200,7 @@ fn one_run() -> Result<Append> {
         usage: Usage::default(),
         cost: Usd::ZERO,
         files_changed: 0,
+        more_files: false,
         elapsed: Span::from_secs(1),
         scripted: false,
     };

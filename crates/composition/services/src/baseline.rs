@@ -9,11 +9,11 @@ use formwork_protocols::{
     Append, Blob, BlobHash, Body, CallId, Clock, EventBody, NewEvent, Position, Principal, RunId,
     Scrub, Store, TaskId, TaskSpec, canonical,
     check::{CheckKind, CheckSpec},
-    event::{FileChange, WorkspaceSnapshot},
+    event::{FileChange, TOLD_ONE_BY_ONE, WorkspaceSnapshot},
     store::{Selection, TaskRow},
 };
 use formwork_verify::Baseline;
-use formwork_write_safety::{Node, PathChange, Root, Snapshot, Snapshots, State, Which};
+use formwork_write_safety::{Differing, Node, PathChange, Root, Snapshot, Snapshots, State, Which};
 
 use crate::{
     Error, Formwork,
@@ -27,7 +27,7 @@ use crate::{
 /// would hold up the run.
 const COUNTED: usize = 200;
 /// How many changed files of one piece of work are told one by one. The snapshots around it tell of all.
-const TOLD: usize = 1_000;
+const TOLD: usize = TOLD_ONE_BY_ONE as usize;
 /// How many events are read at once.
 const PAGE: usize = 1_000;
 
@@ -404,13 +404,14 @@ impl Baselines {
     pub(crate) async fn after(&self, watch: &Watch) -> Result<Vec<EventBody>, Error> {
         let (snapshots, root) = (Arc::clone(&self.snapshots), Arc::clone(&self.root));
         let (before, reach, work) = (watch.before.clone(), watch.reach.clone(), watch.work);
-        let (files, after) = blocking(move || {
+        let (files, untold, after) = blocking(move || {
             let after = snapshots.take_since(&root, &before)?;
             let mut differing = match before.id() == after.id() {
                 true => Vec::new(),
                 false => snapshots.compare(&before, &after)?,
             };
             differing.retain(|it| reach.covers(&it.path));
+            let untold = untold(&differing);
             let files: Vec<FileChange> = if differing.len() <= COUNTED {
                 let own = snapshots.diff_of(&before, &after, &|path| reach.covers(path))?;
                 own.iter().filter_map(file_change).collect()
@@ -422,13 +423,14 @@ impl Baselines {
                     .map(|it| changes::told_of(&it.path, (it.before, it.after), None))
                     .collect()
             };
-            Ok((files, after))
+            Ok((files, untold, after))
         })
         .await?;
         let files = files.into_iter().map(|change| {
             self.changed(FileChange { call: Some(work), apart: self.is_apart, ..change })
         });
-        Ok(files.chain([around(&after, work)]).collect())
+        let ended = WorkspaceSnapshot { untold, ..taken_around(&after, work) };
+        Ok(files.chain([EventBody::WorkspaceSnapshot(ended)]).collect())
     }
 
     /// Finds out what was left open by a process that died, before anything else of the run is done, and tells of it as of the
@@ -444,6 +446,7 @@ impl Baselines {
         }
         let mut told = Vec::new();
         for (work, Found { after, own, late, task }) in found {
+            let untold = untold(&own);
             let own = own.iter().filter(|it| is_file([it.before, it.after])).take(TOLD);
             told.extend(own.map(|it| {
                 let change = changes::told_of(&it.path, (it.before, it.after), Some(work));
@@ -453,7 +456,7 @@ impl Baselines {
             let late = late
                 .map(|it| self.told(changes::told_of(&it.path, (it.before, it.after), Some(work))));
             let late = late.collect();
-            let taken = WorkspaceSnapshot { late, ..taken_around(&after, work) };
+            let taken = WorkspaceSnapshot { late, untold, ..taken_around(&after, work) };
             told.push((task, EventBody::WorkspaceSnapshot(taken)));
         }
         for asked in open.calls {
@@ -610,8 +613,10 @@ async fn recorded(
 }
 
 /// Says what was there after a piece of work.
-fn around(snapshot: &Snapshot, work: CallId) -> EventBody {
-    EventBody::WorkspaceSnapshot(taken_around(snapshot, work))
+/// Counts the files that are not told one by one.
+fn untold(differing: &[Differing]) -> u64 {
+    let files = differing.iter().filter(|it| is_file([it.before, it.after])).count();
+    u64::try_from(files.saturating_sub(TOLD)).unwrap_or(u64::MAX)
 }
 
 fn taken_around(snapshot: &Snapshot, work: CallId) -> WorkspaceSnapshot {

@@ -7,6 +7,7 @@ use formwork_protocols::{
     RunState, SessionId, Span, StoreError, TaskId, TaskName, TaskState, Timestamp, Usage, Usd,
     WorkflowName,
     check::Phase,
+    event::TOLD_ONE_BY_ONE,
     store::{AttemptRow, CallRow, CheckRow, RunRow, Selection, TaskRow},
 };
 use uuid::Uuid;
@@ -48,6 +49,9 @@ macro_rules! run_columns {
 pub(crate) const RUNS: &str =
     concat!(run_columns!(), "WHERE run < $1 AND created IS NOT NULL ORDER BY run DESC LIMIT $2");
 pub(crate) const RUN: &str = concat!(run_columns!(), "WHERE run = $1 AND created IS NOT NULL");
+/// A quote within a text of JSON is escaped, so that no path looks like this.
+pub(crate) const UNTOLD: &str = "SELECT position FROM events WHERE run = $1 AND kind = 'workspace.snapshot' \
+    AND data LIKE '%\"untold\":%' LIMIT 1";
 pub(crate) const TASKS: &str = "SELECT task, run, parent, name, body, state, ending, attempts, \
     input, cache_read, cache_write, output, reasoning, cost, started, ended FROM tasks \
     WHERE run = $1 AND position IS NOT NULL ORDER BY position";
@@ -278,10 +282,23 @@ pub(crate) async fn runs(
 ) -> Result<Vec<RunRow>, StoreError> {
     let before = before.map_or(Uuid::max(), |run| run.as_uuid());
     let args = vec![before.into(), limit_of(limit)];
-    match database.engine {
+    let mut runs = match database.engine {
         Engine::Sqlite => runs_at_once(database, args).await,
         Engine::Postgres => view(database, RUNS, args, run_row).await,
+    }?;
+    for run in &mut runs {
+        run.more_files = has_untold(database, run).await?;
     }
+    Ok(runs)
+}
+
+/// Tells whether more files of a run were changed than were told one by one: only one of which very many were told is asked
+/// about.
+async fn has_untold(database: &Database, run: &RunRow) -> Result<bool, StoreError> {
+    if run.files_changed < TOLD_ONE_BY_ONE {
+        return Ok(false);
+    }
+    Ok(!database.fetch(UNTOLD, vec![run.run.as_uuid().into()]).await?.is_empty())
 }
 
 /// The same in one row. A row of SQLite goes from its thread to that of the reader value by value, which takes three
@@ -345,6 +362,7 @@ async fn runs_at_once(database: &Database, args: Vec<Arg>) -> Result<Vec<RunRow>
             cost: Usd::from_nanos(listed.cost),
             events: count(listed.events),
             files_changed: count(listed.files),
+            more_files: false,
         })
     };
     let mut runs: Vec<RunRow> = listed.into_iter().map(row).collect::<Result<_, _>>()?;
@@ -354,7 +372,11 @@ async fn runs_at_once(database: &Database, args: Vec<Arg>) -> Result<Vec<RunRow>
 }
 
 pub(crate) async fn run(database: &Database, run: RunId) -> Result<Option<RunRow>, StoreError> {
-    Ok(view(database, RUN, vec![run.as_uuid().into()], run_row).await?.pop())
+    let mut run = view(database, RUN, vec![run.as_uuid().into()], run_row).await?.pop();
+    if let Some(run) = &mut run {
+        run.more_files = has_untold(database, run).await?;
+    }
+    Ok(run)
 }
 
 pub(crate) async fn tasks(database: &Database, run: RunId) -> Result<Vec<TaskRow>, StoreError> {
@@ -394,6 +416,7 @@ fn run_row(row: &Row) -> Result<RunRow, Unreadable> {
         cost: Usd::from_nanos(row.int(14)?),
         events: unsigned(row.int(15)?).unwrap_or(0),
         files_changed: unsigned(row.int(16)?).unwrap_or(0),
+        more_files: false,
     })
 }
 

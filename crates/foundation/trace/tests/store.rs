@@ -51,6 +51,7 @@ on_both! {
     a_lease_is_renewed_and_given_back,
     a_lease_is_taken_over_from_the_named_owner_alone,
     the_views_tell_the_story_of_a_run,
+    a_run_says_where_more_files_changed_than_were_told,
     the_views_are_the_same_when_made_anew,
     runs_are_listed_newest_first_page_by_page,
     a_cursor_goes_on_past_what_it_does_not_look_for,

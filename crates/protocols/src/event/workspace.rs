@@ -74,4 +74,15 @@ pub struct WorkspaceSnapshot {
     /// whose it is. `snapshot` has these paths as they were before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late: Vec<FileChange>,
+    /// How many files the work that ends here has changed besides those that are told one by one, where it changed more than
+    /// [`TOLD_ONE_BY_ONE`]. The snapshots around it have all.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub untold: u64,
+}
+
+/// How many changed files of one piece of work are told one by one at the most.
+pub const TOLD_ONE_BY_ONE: u64 = 1_000;
+
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

@@ -406,6 +406,33 @@ async fn a_folder_that_a_run_made_is_gone_whatever_became_of_what_was_in_it() {
 }
 
 #[tokio::test]
+async fn a_program_that_changes_more_files_than_are_told_one_by_one_is_told_as_such() {
+    let world = World::new().await;
+    world.repo.write("many.sh", "seq 1 1003 | sed s/^/f/ | xargs touch\n").unwrap();
+    let exec = ("exec", json!({ "command": ["sh", "many.sh"] }));
+    world.server.reply(&World::chat("one"), calls(&[exec]));
+    world.server.reply(&World::chat("one"), ends("Made."));
+
+    let ended = world.run(["run", "-m", "Make many."]).await;
+    let json = world.json(["runs", "list"]).await;
+    let shown = world.run(["runs", "show"]).await;
+    let run = run_of(&world).await;
+    let undone = world.run(["undo", &run, "--dry-run"]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert!(ended.stdout.contains(" · 1000 and more files changed · "), "{}", ended.stdout);
+    let row = &json["runs"][0];
+    assert_eq!((&row["files_changed"], &row["more_files"]), (&json!(1_000), &json!(true)));
+    assert!(shown.stdout.contains("1000 and more files"), "{}", shown.stdout);
+    // The snapshots around the program have all.
+    let taken = undone.stdout.lines().filter(|line| line.starts_with("would take back f")).count();
+    assert_eq!(taken, 1_003);
+    let told = world.events("workspace.snapshot").await;
+    assert!(told.iter().any(|event| event["data"]["untold"] == 3), "{told:#?}");
+    assert_eq!(world.events("file.changed").await.len(), 1_000);
+}
+
+#[tokio::test]
 async fn a_run_that_somebody_works_on_is_not_taken_back() {
     let world = World::new().await;
     let gate = Gate::new();

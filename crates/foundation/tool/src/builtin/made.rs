@@ -7,6 +7,7 @@ use formwork_protocols::{
     AgentName, Cancel, Ending, PermissionMode, Replay, Span, TaskName, TaskOutcome, TaskSpec, Tool,
     ToolClass, ToolError, ToolErrorKind, ToolOutput, ToolSpec, Usd,
     check::Verdict,
+    event::TOLD_ONE_BY_ONE,
     spec::OnFailure,
     tool::{AWAIT_TASKS, CREATE_TASK, CREATE_WORKFLOW, CallContext, TaskControl},
 };
@@ -464,7 +465,9 @@ fn told(outcome: &TaskOutcome) -> String {
         }
     }
     if outcome.files_changed > 0 {
-        let _ = writeln!(told, "files changed: {}", outcome.files_changed);
+        // Beyond that, what one program changes is not told one by one.
+        let more = if outcome.files_changed < TOLD_ONE_BY_ONE { "" } else { " or more" };
+        let _ = writeln!(told, "files changed: {}{more}", outcome.files_changed);
     }
     let failed = outcome.verdicts.iter().filter(|verdict| !verdict.passed);
     if outcome.ending != Ending::Completed {

@@ -106,6 +106,7 @@ pub(crate) use {
     },
     support::Place,
     views::{
+        a_run_says_where_more_files_changed_than_were_told,
         runs_are_listed_newest_first_page_by_page, sums_stop_at_the_largest_number,
         the_views_are_the_same_when_made_anew, the_views_tell_the_story_of_a_run,
     },

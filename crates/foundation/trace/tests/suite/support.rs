@@ -185,6 +185,7 @@ pub(super) fn story(run: RunId) -> Story {
         usage,
         cost,
         files_changed: 1,
+        more_files: false,
         elapsed: Span::from_secs(3),
         scripted: true,
     };

@@ -2,6 +2,34 @@
 
 use super::*;
 
+pub(crate) async fn a_run_says_where_more_files_changed_than_were_told(place: &Place) {
+    let trace = place.open().await;
+    let changed = |number: u64| {
+        let change = json!({ "path": format!("f{number}\"untold\":"), "after": BlobHash::of(b"x"), "added": 1, "removed": 0 });
+        event(EventBody::FileChanged(serde_json::from_value(change).unwrap()))
+    };
+    let ended = |untold: u64| {
+        let taken = formwork_protocols::event::WorkspaceSnapshot { untold, ..<_>::default() };
+        event(EventBody::WorkspaceSnapshot(taken))
+    };
+    let told = async |run: i64, files: u64, untold: u64| {
+        let Story { run, mut events, .. } = story(run_at(run));
+        events.truncate(1);
+        events.extend((1..=files).map(changed));
+        events.push(ended(untold));
+        trace.append(of(run, events)).await.unwrap();
+        let row = trace.run(run).await.unwrap().unwrap();
+        let listed = trace.runs(None, 10).await.unwrap().into_iter().find(|row| row.run == run);
+        assert_eq!(Some(&row), listed.as_ref());
+        (row.files_changed, row.more_files)
+    };
+
+    assert_eq!(told(1, 1_000, 0).await, (1_000, false));
+    assert_eq!(told(2, 1_000, 1).await, (1_000, true));
+    assert_eq!(told(3, 2, 0).await, (2, false));
+    trace.close().await;
+}
+
 pub(crate) async fn the_views_tell_the_story_of_a_run(place: &Place) {
     let trace = place.open().await;
     let story = story(run_at(1));
@@ -26,6 +54,7 @@ pub(crate) async fn the_views_tell_the_story_of_a_run(place: &Place) {
         cost: story.cost,
         // A file that came and went is none.
         files_changed: 1,
+        more_files: false,
         events: 20,
     };
     assert_eq!(row, expected);

@@ -258,7 +258,10 @@ impl Chat {
         let files = match outcome.files_changed {
             0 => String::new(),
             1 => " · 1 file changed, /diff shows it, /undo takes it back".to_owned(),
-            many => format!(" · {many} files changed, /diff shows them, /undo takes them back"),
+            many => {
+                let more = if outcome.more_files { " and more" } else { "" };
+                format!(" · {many}{more} files changed, /diff shows them, /undo takes them back")
+            }
         };
         let calls = match shown.receipts.made {
             0 => String::new(),

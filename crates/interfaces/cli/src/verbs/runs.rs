@@ -326,7 +326,10 @@ pub(super) fn show(detail: &RunDetail) -> String {
         run.cost,
         super::counted(run.rounds.into(), "round"),
         run.usage.total(),
-        super::counted(run.files_changed, "file"),
+        match run.more_files {
+            true => format!("{} and more files", run.files_changed),
+            false => super::counted(run.files_changed, "file"),
+        },
         run.events,
     );
     branch(detail, None, 0, &mut text);

@@ -494,7 +494,8 @@ impl Drive {
             rounds: spent.rounds,
             usage: spent.usage,
             cost: spent.usd,
-            files_changed: row.map_or(0, |row| row.files_changed),
+            files_changed: row.as_ref().map_or(0, |row| row.files_changed),
+            more_files: row.is_some_and(|row| row.more_files),
             elapsed: self.worked_so_far(),
             scripted: self.scheduler.executor.is_scripted(),
         })
