@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     fn plan() -> Plan {
-        let text = "format_version = 1\nname = \"w\"\n[[tasks]]\nname = \"a\"\ncommand = [\"make\"]\nspec = \"c.md\"\n\
+        let text = "format_version = 1\nname = \"w\"\n[[tasks]]\nname = \"a\"\ncommand = [\"make\"]\nspec = \"c.md\"\nretries = { max = 1 }\n\
             before_retry = [{ command = [\"reset\"] }]\non_success = [{ command = [\"ship\"] }]\n\
             [[tasks.postchecks]]\ncommand = [\"test\"]\nfix = { command = [\"mend\"] }\n\
             [[tasks.postchecks]]\nworkflow = \"smoke\"\n";

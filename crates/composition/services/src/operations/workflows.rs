@@ -232,7 +232,7 @@ pub struct PlannedTask {
     pub prechecks: Vec<String>,
     #[expect(missing_docs, reason = "said above")]
     pub postchecks: Vec<String>,
-    /// How often its body may be tried.
+    /// How often its body may be tried; 0 where there is nothing to try, because it waits or stands for others.
     pub attempts: u64,
     /// The agents of its body and its checks, each with its model, price and tools.
     pub agents: Vec<PlannedAgent>,
@@ -408,8 +408,10 @@ impl Planner {
             prechecks: spec.prechecks.iter().map(shown).collect(),
             postchecks: spec.postchecks.iter().map(shown).collect(),
             attempts: match &spec.body {
-                Body::Subtasks { .. } | Body::ForEach(_) => 1,
-                _ => u64::from(spec.retries.max) + 1,
+                Body::Agent { .. } | Body::Command { .. } | Body::Native { .. } | Body::Call(_) => {
+                    u64::from(spec.retries.max) + 1
+                }
+                _ => 0,
             },
             agents: own
                 .iter()

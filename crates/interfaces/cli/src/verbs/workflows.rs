@@ -98,8 +98,8 @@ fn drawn(planned: &Planned, format: Format) -> String {
         };
         let cost = task.worst_case.map_or(String::new(), |usd| format!(", at most ${usd}"));
         let tries = match task.attempts {
-            1 => String::new(),
-            tries => format!(", {tries} attempts"),
+            0 => String::new(),
+            tries => format!(", {}", super::counted(tries, "attempt")),
         };
         let does = visible(&task.does);
         out.push_str(&format!("{indent}{turn}{name}: {does}{after}{tries}{cost}\n"));

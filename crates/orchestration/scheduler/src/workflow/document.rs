@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroU32};
 
 use formwork_protocols::{
-    AgentName, Budget, EventName, Span, TaskName, VariableName, WorkflowName,
+    AgentName, Body, Budget, EventName, Span, TaskName, VariableName, WorkflowName,
     check::{Compare, DiffCheck, Expect, GitChange, Parser, Severity},
     document::{DocumentType, Reserved},
     spec::{Isolation, OnFailure, Retries},
@@ -117,9 +117,9 @@ pub struct TaskDocument {
     /// A Markdown file of requirements, from the root of the workspace: its checks hold when it says that it is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<String>,
-    /// What happens when an exit check fails.
+    /// What happens when its body or an exit check fails.
     #[serde(default)]
-    pub retries: Retries,
+    pub retries: RetriesDocument,
     /// How long it may take, all attempts and checks together.
     #[serde(
         default,
@@ -149,6 +149,44 @@ pub struct TaskDocument {
     /// checks have passed.
     #[serde(default, skip_serializing_if = "Isolation::is_none")]
     pub isolation: Isolation,
+}
+
+/// What happens when the body of a task or an exit check fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetriesDocument {
+    /// Further attempts after the first. Where absent, two for an agent, which reads what was wrong, and none for a command
+    /// and a function, which would do once more what they have done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+    /// Whether an attempt goes on in the conversation of the one before.
+    pub resume: bool,
+    /// Whether the evidence of the failure is shown to the next attempt.
+    pub inject_failure: bool,
+    /// How long a model that cannot be reached is tried again, without using an attempt up; not at all where
+    /// absent. The time between two tries doubles from a quarter of a second to a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outage: Option<Span>,
+}
+
+impl Default for RetriesDocument {
+    fn default() -> Self {
+        let Retries { max: _, resume, inject_failure, outage } = Retries::default();
+        Self { max: None, resume, inject_failure, outage }
+    }
+}
+
+impl RetriesDocument {
+    /// Returns what this says of a task with such a body.
+    pub(super) fn of(self, body: &Body) -> Retries {
+        let Self { max, resume, inject_failure, outage } = self;
+        // A deployment or a migration is not made again unasked.
+        let unsaid = match body {
+            Body::Command { .. } | Body::Native { .. } | Body::Call(_) => 0,
+            _ => Retries::default().max,
+        };
+        Retries { max: max.unwrap_or(unsaid), resume, inject_failure, outage }
+    }
 }
 
 /// An event that a task waits for; `formwork events fire NAME` fires one.

@@ -22,8 +22,8 @@ pub use {
     contract::contract,
     document::{
         CheckDocument, Constraint, ControlDocument, ControlWord, DecisionDocument,
-        ExecutionDocument, FixDocument, OnItemFailure, TaskDocument, VariableDocument,
-        WaitForDocument, WorkflowDocument,
+        ExecutionDocument, FixDocument, OnItemFailure, RetriesDocument, TaskDocument,
+        VariableDocument, WaitForDocument, WorkflowDocument,
     },
     items::output_check,
     plan::{Known, Plan, ProjectCommands, SingleTask, WrittenWorkflow},

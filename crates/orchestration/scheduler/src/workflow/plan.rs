@@ -450,6 +450,14 @@ impl Reader<'_> {
             self.expression(&format!("{place}/when"), when, levels, Side::Around);
         }
         let body = self.body(place, task, levels, budget)?;
+        if !task.before_retry.is_empty()
+            && task.retries.of(&body).max == 0
+            && task.retries.max.is_none()
+        {
+            let hint = "say how often it is tried again, as in retries = { max = 1 }".to_owned();
+            let message = format!("a {} is not tried again unless retries say so", body.as_str());
+            self.fault(&within, message, Some(hint));
+        }
         let works = matches!(body, Body::Agent { .. } | Body::Command { .. });
         if !task.isolation.is_none() && !works {
             let message = "isolation belongs to a task by an agent or a command";
@@ -467,7 +475,7 @@ impl Reader<'_> {
             postchecks,
             on_success,
             before_retry,
-            retries: task.retries,
+            retries: task.retries.of(&body),
             timeout: task.timeout,
             idle: task.idle,
             budget: task.budget.clone(),

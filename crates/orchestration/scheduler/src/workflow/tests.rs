@@ -314,6 +314,27 @@ fn variables_have_defaults_and_are_set_from_outside() {
 }
 
 #[test]
+fn only_an_agent_is_tried_again_where_nobody_says_how_often() {
+    let tries = |body: &str, rest: &str| {
+        let text = format!("[[tasks]]\nname = \"t\"\n{body}\n{rest}\n");
+        tasks(&plan(&text, json!({})))[0].retries.max
+    };
+    let (agent, command) = ("agent = \"coder\"\nprompt = \"x\"", "command = [\"./deploy\"]");
+    let native = "native = \"deploy\"";
+
+    let unsaid = [agent, command, native].map(|body| tries(body, ""));
+    let half = [agent, command, native].map(|body| tries(body, "retries = { outage = \"1m\" }"));
+    let said = [agent, command, native].map(|body| tries(body, "retries = { max = 1 }"));
+    let found = faults(&format!(
+        "[[tasks]]\nname = \"t\"\n{command}\nbefore_retry = [{{ command = [\"./roll-back\"] }}]\n"
+    ));
+
+    assert_eq!((unsaid, half, said), ([2, 0, 0], [2, 0, 0], [1, 1, 1]));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("a command is not tried again unless retries say so"), "{found:?}");
+}
+
+#[test]
 fn the_words_of_a_single_task_are_no_template() {
     let task = SingleTask {
         agent: "coder".parse().unwrap(),
