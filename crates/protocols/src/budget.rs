@@ -317,11 +317,45 @@ pub enum Cap {
     ToolCalls,
     /// Wall time.
     Wall,
+    /// Lines added and removed.
+    DiffLines,
+    /// Levels of tasks.
+    Depth,
+    /// Children of one task.
+    FanOut,
+    /// Tasks altogether.
+    Tasks,
+}
+
+impl Cap {
+    /// Tells whether [`on_exhausted`](Budget::on_exhausted) decides what happens once it is used up. The others are
+    /// refused in place: a change by its check, a task where it would be made.
+    pub const fn is_decided_about(self) -> bool {
+        match self {
+            Self::Usd | Self::Tokens | Self::Rounds | Self::ToolCalls | Self::Wall => true,
+            Self::DiffLines | Self::Depth | Self::FanOut | Self::Tasks => false,
+        }
+    }
+
+    /// Returns what it counts, in words.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Usd => "USD",
+            Self::Tokens => "tokens",
+            Self::Rounds => "model calls",
+            Self::ToolCalls => "tool calls",
+            Self::Wall => "of its time",
+            Self::DiffLines => "changed lines",
+            Self::Depth => "levels of tasks",
+            Self::FanOut => "children of one task",
+            Self::Tasks => "tasks altogether",
+        }
+    }
 }
 
 /// Why nothing was reserved: some budget on the path to the root cannot bear the ask.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{left} {unit} are left of {limit}, and the call may need {asked}", unit = unit(*cap))]
+#[error("{left} {unit} are left of {limit}, and the call may need {asked}", unit = cap.unit())]
 #[expect(missing_docs, reason = "the message names its fields")]
 pub struct OverBudget {
     /// The task whose budget it is: the asking one or an ancestor.
@@ -332,17 +366,7 @@ pub struct OverBudget {
     pub asked: String,
 }
 
-const fn unit(cap: Cap) -> &'static str {
-    match cap {
-        Cap::Usd => "USD",
-        Cap::Tokens => "tokens",
-        Cap::Rounds => "model calls",
-        Cap::ToolCalls => "tool calls",
-        Cap::Wall => "of its time",
-    }
-}
-
-/// A budget that crossed a line when a call was settled.
+/// A budget that crossed a line when something was used of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Crossing {
     /// The task whose budget it is.
@@ -357,15 +381,30 @@ pub struct Crossing {
     pub exhausted: bool,
 }
 
+impl Crossing {
+    /// Finds the line that was crossed when what is used of a cap grew, if one was: the limit, or four fifths of it.
+    pub fn of(task: TaskId, cap: Cap, (before, now): (u64, u64), limit: u64) -> Option<Self> {
+        let exhausted = crosses((before.into(), now.into()), limit.into())?;
+        let (used, limit) = (now.to_string(), limit.to_string());
+        Some(Self { task, cap, used, limit, exhausted })
+    }
+}
+
+/// Tells whether a line was crossed when what is used grew: true at the limit itself, false at four fifths of it.
+pub fn crosses((before, now): (u128, u128), limit: u128) -> Option<bool> {
+    // Compared without rounding.
+    let is_warned = |used: u128| used.saturating_mul(5) >= limit.saturating_mul(4);
+    let exhausted = now >= limit && before < limit;
+    (exhausted || (is_warned(now) && !is_warned(before))).then_some(exhausted)
+}
+
 impl fmt::Display for Crossing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { used, limit, .. } = self;
         match self.cap {
             Cap::Usd => write!(f, "${used} of ${limit} used"),
             Cap::Wall => write!(f, "{used} of {limit} of its time used"),
-            cap @ (Cap::Tokens | Cap::Rounds | Cap::ToolCalls) => {
-                write!(f, "{used} of {limit} {} used", unit(cap))
-            }
+            cap => write!(f, "{used} of {limit} {} used", cap.unit()),
         }
     }
 }
@@ -401,11 +440,11 @@ pub trait Ledger: Send + Sync {
     /// Replaces a reservation by what was really used. Returns the lines that were crossed.
     fn settle(&self, hold: HoldId, usage: &Usage, cost: Usd) -> Vec<Crossing>;
 
-    /// Counts one tool call on the path to the root.
+    /// Counts one tool call on the path to the root. Returns the lines that were crossed.
     ///
     /// # Errors
     /// [`OverBudget`] when a cap on tool calls is used up; nothing was counted.
-    fn count_tool_call(&self, task: TaskId) -> Result<(), OverBudget>;
+    fn count_tool_call(&self, task: TaskId) -> Result<Vec<Crossing>, OverBudget>;
 
     /// Returns what is left for `task`.
     fn remaining(&self, task: TaskId) -> Remaining;

@@ -434,6 +434,9 @@ pub struct Evidence {
     /// What later rounds of a task are compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub known: Option<Box<Known>>,
+    /// How many lines were added and removed, for a check of how much was changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lines: Option<u64>,
 }
 
 impl Evidence {

@@ -27,7 +27,7 @@ use crate::{
 };
 
 pub use self::{
-    budget::{BudgetExhausted, BudgetReserved, BudgetSettled},
+    budget::{BudgetExhausted, BudgetReserved, BudgetSettled, crossed},
     live::{Delta, DeltaKind, Placed},
     model::{Lost, ModelCompleted, ModelFailed, ModelFellBack, ModelRequested, ModelRetried},
     run::{

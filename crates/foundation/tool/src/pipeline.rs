@@ -19,7 +19,8 @@ use formwork_protocols::{
     Approver, Attachment, Blob, Cancel, Clock, EventBody, Journal, Ledger, NewEvent, Principal,
     Scrub, Span, Tool, ToolCall, ToolClass, ToolError, ToolErrorKind, ToolName, ToolOutput,
     ToolResult, ToolSpec, Toolbox,
-    event::{Decided, FileChange, NoteAdded, ToolCompleted, ToolFailed, ToolRequested},
+    budget::Crossing,
+    event::{Decided, FileChange, NoteAdded, ToolCompleted, ToolFailed, ToolRequested, crossed},
     message::Arguments,
     text,
     tool::{CallContext, Control, Kept, LookAt, Replay, TaskControl, ToolReply},
@@ -152,6 +153,8 @@ struct Admitted<'a> {
     arguments: Value,
     /// Whether the gate put these arguments in the place of the model's.
     replaced: bool,
+    /// The lines that budgets crossed when it was counted.
+    crossings: Vec<Crossing>,
 }
 
 impl Pipeline {
@@ -203,13 +206,13 @@ impl Pipeline {
             None => (arguments, false),
         };
         // To say that a task is done is no work: who has used the last call must be able to.
+        let mut crossings = Vec::new();
         if offered.tool.spec().class != ToolClass::Lifecycle {
-            self.parts
-                .ledger
-                .count_tool_call(context.task)
+            let counted = self.parts.ledger.count_tool_call(context.task);
+            crossings = counted
                 .map_err(|over| ToolError::new(ToolErrorKind::OverBudget, over.to_string()))?;
         }
-        Ok(Admitted { tool: &offered.tool, arguments, replaced })
+        Ok(Admitted { tool: &offered.tool, arguments, replaced, crossings })
     }
 
     /// Finds the tool of a call, and reads its arguments by the schema of that.
@@ -350,7 +353,9 @@ impl Pipeline {
         admitted: Admitted<'_>,
         (journal, cancel): (&Journal, &Cancel),
     ) -> (Result<Shown, ToolError>, Control) {
-        let Admitted { tool, mut arguments, replaced } = admitted;
+        let Admitted { tool, mut arguments, replaced, crossings } = admitted;
+        // Behind the intent, by which whoever takes the run up counts the call.
+        let told = |intent| std::iter::once(intent).chain(crossings.into_iter().map(crossed));
         // The record tells what is done.
         let done = replaced
             .then(|| ToolCall { arguments: Arguments::Json(arguments.clone()), ..call.clone() });
@@ -360,17 +365,17 @@ impl Pipeline {
         if class != ToolClass::Lifecycle
             && let Err(error) = self.fill(tool, &mut arguments)
         {
-            self.put(context, journal, [self.intent(context, call, None)], []);
+            self.put(context, journal, told(self.intent(context, call, None)), []);
             return (Err(self.failed(context, journal, error, Span::ZERO)), Control::Continue);
         }
         let around = self.parts.around.as_ref();
         if let Some(around) = around
             && let Err(error) = around.before(context, tool.spec(), journal).await
         {
-            self.put(context, journal, [self.intent(context, call, Some(&error))], []);
+            self.put(context, journal, told(self.intent(context, call, Some(&error))), []);
             return (Err(self.failed(context, journal, error, Span::ZERO)), Control::Continue);
         }
-        self.put(context, journal, [self.intent(context, call, None)], []);
+        self.put(context, journal, told(self.intent(context, call, None)), []);
         // Nothing returns between the look before and the look after.
         let carried = self.carried(context, (tool, arguments), (journal, cancel)).await;
         let looked = match around {

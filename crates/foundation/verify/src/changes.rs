@@ -52,7 +52,7 @@ pub(crate) fn judge(check: &DiffCheck, changes: Result<Vec<FileChange>, String>)
         .iter()
         .map(|change| change.added.saturating_add(change.removed))
         .fold(0, u64::saturating_add);
-    let evidence = Evidence { excerpt: list(&changes), ..Evidence::default() };
+    let evidence = Evidence { excerpt: list(&changes), lines: Some(lines), ..Evidence::default() };
     let found = format!("{lines} lines in {files} {}", if files == 1 { "file" } else { "files" });
     let over = |max: Option<u64>, found: u64| max.filter(|max| found > *max);
     let decision = if changes.is_empty() && !check.allow_empty {

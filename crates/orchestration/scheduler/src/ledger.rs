@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use formwork_protocols::{
     Ask, Budget, HoldId, Ledger, OverBudget, TaskId, Usage, Usd,
-    budget::{Cap, Crossing, OnExhausted, Remaining},
+    budget::{Cap, Crossing, OnExhausted, Remaining, crosses},
 };
 use tokio::sync::Notify;
 
@@ -340,10 +340,7 @@ impl Account {
     /// Adds the lines that were crossed between what was used before and what is used now.
     fn crossings(&self, before: &Spent, found: &mut Vec<Crossing>) {
         let mut line = |cap, limit: u128, before: u128, now: u128, text: [String; 2]| {
-            // Four fifths, compared without rounding.
-            let warned = |used: u128| used * 5 >= limit * 4;
-            let exhausted = now >= limit && before < limit;
-            if exhausted || (warned(now) && !warned(before)) {
+            if let Some(exhausted) = crosses((before, now), limit) {
                 let [used, limit] = text;
                 found.push(Crossing { task: self.task, cap, used, limit, exhausted });
             }
@@ -361,6 +358,11 @@ impl Account {
         if let Some(limit) = self.limit.rounds {
             let text = [self.spent.rounds.to_string(), limit.to_string()];
             line(Cap::Rounds, limit.into(), before.rounds.into(), self.spent.rounds.into(), text);
+        }
+        if let Some(limit) = self.limit.tool_calls {
+            let (before, now) = (before.tool_calls, self.spent.tool_calls);
+            let text = [now.to_string(), limit.to_string()];
+            line(Cap::ToolCalls, limit.into(), before.into(), now.into(), text);
         }
     }
 }
@@ -418,7 +420,7 @@ impl Ledger for Accounts {
         crossings
     }
 
-    fn count_tool_call(&self, task: TaskId) -> Result<(), OverBudget> {
+    fn count_tool_call(&self, task: TaskId) -> Result<Vec<Crossing>, OverBudget> {
         let mut book = self.lock();
         let Some(&place) = book.places.get(&task) else {
             return Err(no_account(task, Cap::ToolCalls, "1".to_owned()));
@@ -434,10 +436,25 @@ impl Ledger for Accounts {
         });
         self.tell(&book);
         admitted?;
+        let mut crossings = Vec::new();
         book.each_above(place, |account| {
+            let before = account.spent;
             account.spent.tool_calls = account.spent.tool_calls.saturating_add(1);
+            account.crossings(&before, &mut crossings);
         });
-        Ok(())
+        for crossing in crossings.iter().filter(|crossing| crossing.exhausted) {
+            let Some(&place) = book.places.get(&crossing.task) else { continue };
+            // The last call that it bears is made: what ends everything waits for one beyond it.
+            let is_graced = book.accounts.get(place).is_some_and(|account| {
+                matches!(account.limit.on_exhausted, Some(OnExhausted::Grace(_)))
+            });
+            if is_graced {
+                let detail = crossing.to_string();
+                book.note(place, (crossing.cap, detail), true);
+            }
+        }
+        self.tell(&book);
+        Ok(crossings)
     }
 
     fn remaining(&self, task: TaskId) -> Remaining {
@@ -545,6 +562,37 @@ mod tests {
         assert_eq!((tokens.task, tokens.cap), (root, Cap::Tokens));
         assert_eq!((rounds.task, rounds.cap), (root, Cap::Rounds));
         assert_eq!((tools.task, tools.cap), (root, Cap::ToolCalls));
+    }
+
+    #[test]
+    fn tool_calls_are_told_of_at_four_fifths_and_at_the_limit_on_every_account_of_the_path() {
+        let rng = SeededRng::new(9);
+        let (root, child) = (task(&rng), task(&rng));
+        let accounts = Accounts::new();
+        let limit = |calls| Budget { tool_calls: Some(calls), ..Budget::default() };
+        let free = Budget { on_exhausted: Some(OnExhausted::Unlimited), ..limit(2) };
+        accounts.open(root, None, &limit(5));
+        accounts.open(child, Some(root), &free);
+        let told = || {
+            let lines = accounts.count_tool_call(child).unwrap();
+            let told = |it: Crossing| (it.task == root, it.to_string(), it.exhausted);
+            lines.into_iter().map(told).collect::<Vec<_>>()
+        };
+
+        let told: Vec<_> = (0..5).map(|_| told()).collect();
+        let refused = accounts.count_tool_call(child).unwrap_err();
+
+        let line = |of_root, text: &str, exhausted| (of_root, text.to_owned(), exhausted);
+        let lines = [
+            vec![],
+            vec![line(false, "2 of 2 tool calls used", true)],
+            vec![],
+            vec![line(true, "4 of 5 tool calls used", false)],
+            vec![line(true, "5 of 5 tool calls used", true)],
+        ];
+        assert_eq!(told, lines);
+        assert_eq!((refused.task, refused.cap), (root, Cap::ToolCalls));
+        assert_eq!(accounts.take_exhausted(), []);
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::EventBody;
 use crate::{
-    budget::{Cap, Usage},
+    budget::{Cap, Crossing, Usage},
     id::{CallId, HoldId, TaskId},
     money::Usd,
 };
@@ -33,6 +34,15 @@ pub struct BudgetSettled {
     pub usd: Usd,
     /// What it used, lost tries included.
     pub usage: Usage,
+}
+
+/// Returns the fact that tells of a line that a budget crossed.
+pub fn crossed(crossing: Crossing) -> EventBody {
+    if !crossing.exhausted {
+        return EventBody::BudgetWarned(crossing);
+    }
+    let detail = crossing.to_string();
+    EventBody::BudgetExhausted(BudgetExhausted { task: crossing.task, cap: crossing.cap, detail })
 }
 
 /// Data of `budget.exhausted`.

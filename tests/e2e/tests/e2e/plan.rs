@@ -103,6 +103,65 @@ async fn policies_decide_at_the_end_of_a_budget(world: World) {
     assert_eq!(blocked, (Some(2), 4 + 2, "budget_exhausted".to_owned()));
 }
 
+/// Every cap of a budget, each of which is used up, or nearly.
+const CAPS: &str = r#"
+variables = { list = { default = [1, 2] } }
+[budget]
+tree = { depth = 2, fan_out = 2, tasks = 5 }
+[[tasks]]
+name = "left"
+agent = "left"
+prompt = "x"
+budget = { usd = "0.0002", tokens = 220, rounds = 5, tool_calls = 4, diff_lines = 4, on_exhausted = "unlimited" }
+[[tasks]]
+name = "each"
+depends_on = ["left"]
+for_each = "vars.list"
+command = ["true"]
+"#;
+
+async fn every_cap_is_told_of(world: World) {
+    world.agent("left", "one");
+    let workflow = world.workflow(CAPS);
+    let chat = World::chat("one");
+    for name in ["a", "b", "c", "d"] {
+        let call = ("fs.write", json!({ "path": format!("{name}.txt"), "content": "x\n" }));
+        world.server.reply(&chat, calls(&[call]));
+    }
+    world.server.reply(&chat, ends("Done."));
+
+    let ended = world.run(["run", workflow]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let caps = |events: Vec<serde_json::Value>| {
+        let mut caps: Vec<String> =
+            events.iter().map(|it| it["data"]["cap"].as_str().unwrap().to_owned()).collect();
+        caps.sort_unstable();
+        caps
+    };
+    let (warned, exhausted) =
+        (caps(world.events("budget.warned").await), caps(world.events("budget.exhausted").await));
+    // What is used up at one step is told of at the limit alone.
+    assert_eq!(warned, ["rounds"]);
+    let wanted =
+        ["depth", "diff_lines", "fan_out", "rounds", "tasks", "tokens", "tool_calls", "usd"];
+    assert_eq!(exhausted, wanted);
+    let calls = world.events("budget.exhausted").await;
+    let told: Vec<_> = calls.iter().filter(|it| it["data"]["cap"] == "tool_calls").collect();
+    assert_eq!(told[0]["data"]["detail"], "4 of 4 tool calls used");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn behaviour_13_every_cap_is_told_of_when_it_is_used_up() {
+    every_cap_is_told_of(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_behaviour_13_every_cap_is_told_of_when_it_is_used_up() {
+    on_postgres(every_cap_is_told_of).await;
+}
+
 #[tokio::test]
 async fn behaviour_13_a_policy_decides_what_the_end_of_a_budget_means() {
     policies_decide_at_the_end_of_a_budget(World::new().await).await;

@@ -159,15 +159,15 @@ impl Ledger for Share {
         self.inner.settle(hold, usage, cost)
     }
 
-    fn count_tool_call(&self, task: TaskId) -> Result<(), OverBudget> {
+    fn count_tool_call(&self, task: TaskId) -> Result<Vec<Crossing>, OverBudget> {
         if let (Some(limit), Some(0)) = (self.limit.tool_calls, self.left().tool_calls) {
             let (limit, left, asked) = (limit.to_string(), "0".to_owned(), "1".to_owned());
             return Err(OverBudget { task, cap: Cap::ToolCalls, limit, left, asked });
         }
-        self.inner.count_tool_call(task)?;
+        let crossings = self.inner.count_tool_call(task)?;
         let mut used = lock(&self.used);
         used.tool_calls = used.tool_calls.saturating_add(1);
-        Ok(())
+        Ok(crossings)
     }
 
     fn remaining(&self, task: TaskId) -> Remaining {

@@ -8,7 +8,7 @@ use formwork_protocols::{
     budget::{Crossing, Remaining},
     event::{
         BudgetExhausted, BudgetReserved, BudgetSettled, Delta, DeltaKind, Lost, ModelCompleted,
-        ModelFailed, ModelFellBack, ModelRequested, ModelRetried,
+        ModelFailed, ModelFellBack, ModelRequested, ModelRetried, crossed,
     },
     message::ToolDefinition,
     model::{FellBack, StopReason, ToolCalls, ToolChoice, Used, left_line},
@@ -471,17 +471,7 @@ impl Session {
     /// Gathers the lines that budgets crossed when a call was settled.
     pub(super) fn put_crossings(&mut self, crossings: Vec<Crossing>) {
         for crossing in crossings {
-            let body = if crossing.exhausted {
-                let detail = crossing.to_string();
-                EventBody::BudgetExhausted(BudgetExhausted {
-                    task: crossing.task,
-                    cap: crossing.cap,
-                    detail,
-                })
-            } else {
-                EventBody::BudgetWarned(crossing)
-            };
-            self.record.put(self.task(), body);
+            self.record.put(self.task(), crossed(crossing));
         }
     }
 

@@ -290,12 +290,15 @@ impl Ledger for Calls {
         Vec::new()
     }
 
-    fn count_tool_call(&self, task: TaskId) -> Result<(), OverBudget> {
+    fn count_tool_call(&self, task: TaskId) -> Result<Vec<Crossing>, OverBudget> {
         let less = |left: u32| left.checked_sub(1);
-        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).map(drop).map_err(|left| {
+        let counted = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+        let before = counted.map_err(|left| {
             let (limit, left, asked) = ("2".to_owned(), left.to_string(), "1".to_owned());
             OverBudget { task, cap: Cap::ToolCalls, limit, left, asked }
-        })
+        })?;
+        let used = u64::from(2_u32.saturating_sub(before));
+        Ok(Crossing::of(task, Cap::ToolCalls, (used, used + 1), 2).into_iter().collect())
     }
 
     fn remaining(&self, _: TaskId) -> Remaining {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use formwork_protocols::{
     Cancellation, Ending, Escalation, Span, TaskId, TaskName, TaskSignal, TaskSpec, TaskState,
-    check::Phase,
+    budget::Cap, check::Phase,
 };
 
 use super::{
@@ -143,8 +143,8 @@ pub enum Refusal {
     #[error("task {parent} has an open task {name} already")]
     NameTaken { parent: TaskName, name: TaskName },
     /// The tree would become too large.
-    #[error("task {task} allows at most {limit} {what}")]
-    Cap { task: TaskName, limit: u32, what: &'static str },
+    #[error("task {task} allows at most {limit} {what}", what = cap.unit())]
+    Cap { task: TaskName, at: TaskIndex, cap: Cap, limit: u32 },
     /// It is to wait for a task that was not made, or not by this attempt.
     #[error("task {task} has made no task {name}")]
     NotMade { task: TaskName, name: TaskName },

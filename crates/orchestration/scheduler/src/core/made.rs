@@ -140,7 +140,7 @@ impl State {
         // What is planted first is the root, which waits for nobody beside it.
         let root = TaskIndex(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
         self.plant(parent, tree, out).map_err(|refusal| match refusal {
-            no_tree @ Refusal::NoTree { .. } => no_tree,
+            own @ (Refusal::NoTree { .. } | Refusal::Cap { .. }) => own,
             other => Refusal::NoTree { task, reason: other.to_string() },
         })?;
         self.enqueue(root);

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use formwork_protocols::{Ending, TaskId, TaskSignal, TaskSpec, budget::TreeCaps};
+use formwork_protocols::{
+    Ending, TaskId, TaskSignal, TaskSpec,
+    budget::{Cap, TreeCaps},
+};
 
 use super::{
     decide::{Command, Refusal},
@@ -72,28 +75,44 @@ impl State {
         let mut ancestor = Some(parent);
         while let Some(task) = ancestor {
             let node = self.node(task);
-            let caps = match node.spec.budget.tree {
-                None if task == Self::ROOT => Some(TreeCaps::default()),
-                caps => caps,
-            };
-            if let Some(caps) = caps {
-                let over = |limit: u32, wanted: u32, what: &'static str| {
+            if let Some(caps) = self.caps(task) {
+                let over = |limit: u32, wanted: u32, cap: Cap| {
                     if wanted <= limit {
                         return Ok(());
                     }
-                    Err(Refusal::Cap { task: node.spec.name.clone(), limit, what })
+                    Err(Refusal::Cap { task: node.spec.name.clone(), at: task, cap, limit })
                 };
-                over(caps.depth, depth - node.depth, "levels of tasks")?;
+                over(caps.depth, depth - node.depth, Cap::Depth)?;
                 over(
                     caps.fan_out,
                     self.node(parent).children.saturating_add(children).max(widest),
-                    "children of one task",
+                    Cap::FanOut,
                 )?;
-                over(caps.tasks, node.size.saturating_add(tasks), "tasks altogether")?;
+                over(caps.tasks, node.size.saturating_add(tasks), Cap::Tasks)?;
             }
             ancestor = node.parent.get();
         }
         Ok(())
+    }
+
+    /// Returns what a task that was added uses of the caps of one above it, and their limits, if that one has any.
+    pub fn uses_of_caps(&self, added: TaskIndex, above: TaskIndex) -> Option<[(Cap, u32, u32); 3]> {
+        let caps = self.caps(above)?;
+        let (node, around) = (self.node(added), self.node(above));
+        let beside = node.parent.get().map_or(0, |parent| self.node(parent).children);
+        Some([
+            (Cap::Depth, node.depth.saturating_sub(around.depth), caps.depth),
+            (Cap::FanOut, beside, caps.fan_out),
+            (Cap::Tasks, around.size, caps.tasks),
+        ])
+    }
+
+    /// Returns how large the tree below a task may grow, where it says so; the root always does.
+    fn caps(&self, task: TaskIndex) -> Option<TreeCaps> {
+        match self.node(task).spec.budget.tree {
+            None if task == Self::ROOT => Some(TreeCaps::default()),
+            caps => caps,
+        }
     }
 
     pub(super) fn close(&mut self, task: TaskIndex, out: &mut Vec<Command>) -> Result<(), Refusal> {

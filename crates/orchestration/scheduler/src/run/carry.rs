@@ -33,6 +33,7 @@ impl Drive {
                 let parent = self.tree.state.parent(task).map(|above| self.tree.state.id(above));
                 self.tree.accounts.open(id, parent, &spec.budget);
                 self.record(Some(id), EventBody::TaskCreated(TaskCreated { parent, spec }));
+                self.tell_growth(task);
             }
             Command::Move { task, from, signal, to, ending } => {
                 self.moved(task, TaskMoved { from, signal, to, ending, claim: None });

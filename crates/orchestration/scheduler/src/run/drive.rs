@@ -11,9 +11,8 @@ use std::{
 use formwork_protocols::{
     Append, Blob, Cancel, EventBody, Ledger as _, NewEvent, Position, Principal, RunId, RunOutcome,
     Span, StoreError, TaskId, TaskState, Timestamp, Usage,
-    budget::Crossing,
     check::Phase,
-    event::{BudgetExhausted, BudgetSettled, RunFinished, RunResumed, RunStarted},
+    event::{BudgetSettled, RunFinished, RunResumed, RunStarted, crossed},
     store::{Lease, Selection},
 };
 use serde_json::{Map, Value};
@@ -423,6 +422,9 @@ impl Drive {
             self.decided = before;
         }
         self.commands = commands;
+        if let Err(refusal) = &result {
+            self.tell_refused(refusal);
+        }
         result
     }
 
@@ -520,13 +522,4 @@ impl Drive {
             idempotency_key: None,
         });
     }
-}
-
-/// Tells of a line that a budget crossed.
-fn crossed(crossing: Crossing) -> EventBody {
-    if !crossing.exhausted {
-        return EventBody::BudgetWarned(crossing);
-    }
-    let detail = crossing.to_string();
-    EventBody::BudgetExhausted(BudgetExhausted { task: crossing.task, cap: crossing.cap, detail })
 }

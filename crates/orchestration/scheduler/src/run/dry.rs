@@ -5,14 +5,14 @@ use std::cmp::Reverse;
 use formwork_protocols::{
     Escalation, Event, EventBody, Position, Span, Timestamp,
     budget::{Cap, Crossing, OnExhausted},
-    event::BudgetExhausted,
+    event::{BudgetExhausted, crossed},
     store::Selection,
 };
 use tokio::time::Instant;
 
 use super::drive::Drive;
 use crate::{
-    core::{Input, TaskIndex, clock},
+    core::{Input, Refusal, TaskIndex, clock},
     error::Error,
 };
 
@@ -80,6 +80,38 @@ impl Drive {
         // A span that no clock can hold is none.
         if let Some(at) = Instant::now().checked_add(left.as_duration()) {
             self.alarms.push(Reverse((at, task, Alarm::GraceOver(detail))));
+        }
+    }
+
+    /// Tells of the lines of the caps of the tree that a task has crossed by being added.
+    pub(super) fn tell_growth(&mut self, added: TaskIndex) {
+        let mut next = self.tree.state.parent(added);
+        while let Some(above) = next {
+            next = self.tree.state.parent(above);
+            for (cap, used, limit) in
+                self.tree.state.uses_of_caps(added, above).into_iter().flatten()
+            {
+                self.tell_used(above, cap, used.into(), limit.into());
+            }
+        }
+    }
+
+    /// Tells of the line of a cap that is crossed by what is used of it, once.
+    pub(super) fn tell_used(&mut self, task: TaskIndex, cap: Cap, used: u64, limit: u64) {
+        let id = self.tree.state.id(task);
+        let Some(crossing) = Crossing::of(id, cap, (0, used), limit) else { return };
+        if self.tree.of_mut(task).tell(cap, crossing.exhausted) {
+            self.record(Some(id), crossed(crossing));
+        }
+    }
+
+    /// Tells that more tasks were refused than a cap of the tree allows, once.
+    pub(super) fn tell_refused(&mut self, refusal: &Refusal) {
+        let Refusal::Cap { at, cap, .. } = refusal else { return };
+        let (id, detail) = (self.tree.state.id(*at), refusal.to_string());
+        if self.tree.of_mut(*at).tell(*cap, true) {
+            let told = BudgetExhausted { task: id, cap: *cap, detail };
+            self.record(Some(id), EventBody::BudgetExhausted(told));
         }
     }
 

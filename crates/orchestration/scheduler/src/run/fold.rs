@@ -217,11 +217,20 @@ impl Folding {
                     self.calls.insert(reserved.hold, reserved.call);
                 }
             }
+            EventBody::BudgetWarned(found) => {
+                let place = self.place(Some(found.task)).map(TaskIndex::position);
+                if let Some(progress) = place.and_then(|place| self.progress.get_mut(place)) {
+                    progress.tell(found.cap, false);
+                }
+            }
             EventBody::BudgetExhausted(found) => {
                 // Of the task whose budget it is, whoever has found it used up.
                 let place = self.place(Some(found.task)).map(TaskIndex::position);
                 if let Some(progress) = place.and_then(|place| self.progress.get_mut(place)) {
-                    progress.exhausted.get_or_insert((self.worked, found.detail));
+                    progress.tell(found.cap, true);
+                    if found.cap.is_decided_about() {
+                        progress.exhausted.get_or_insert((self.worked, found.detail));
+                    }
                 }
             }
             EventBody::ModelRetried(retried) => self.lost(retried.call, retried.lost),

@@ -100,6 +100,7 @@ impl Drive {
         let one = extent(&each.task);
         let tasks = children.saturating_mul(one.tasks);
         self.tree.state.room_for(task, Growth { children, tasks, ..one }).map_err(|refusal| {
+            self.tell_refused(&refusal);
             Escalation::BudgetExhausted { detail: format!("it has {children} items: {refusal}") }
         })?;
         let mut planted = Vec::new();

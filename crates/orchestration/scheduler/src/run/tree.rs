@@ -5,6 +5,7 @@ use std::sync::Arc;
 use formwork_protocols::{
     AttemptId, Body, Cancellation, Claim, Ending, Escalation, OutcomeCode, Position, SessionId,
     Span, TaskName, TaskOutcome, Timestamp,
+    budget::Cap,
     check::{AgentCheck, CheckKind, Fix, Phase, Verdict},
     overseer::Action,
     text,
@@ -39,6 +40,8 @@ pub(crate) struct Progress {
     pub(super) files_changed: u64,
     /// How often each of its exit checks has failed, by their places.
     failures: Vec<(u32, u32)>,
+    /// Of which lines of its caps was told that are found by what they count: at the limit, or below it.
+    told: Vec<(Cap, bool)>,
     /// Since when it waits for somebody outside, whether its question was put, and what it has met.
     pub(super) waits_since: Option<Timestamp>,
     pub(super) was_asked: bool,
@@ -125,6 +128,17 @@ impl Progress {
     pub(super) fn failures(&self, index: u32) -> u32 {
         let found = self.failures.iter().find(|(place, _)| *place == index);
         found.map_or(0, |(_, count)| *count)
+    }
+
+    /// Notes that it is told of a line that a cap has crossed, and says whether it was not told of before.
+    pub(super) fn tell(&mut self, cap: Cap, exhausted: bool) -> bool {
+        match self.told.iter_mut().find(|(known, _)| *known == cap) {
+            Some((_, told)) => exhausted && !std::mem::replace(told, exhausted),
+            None => {
+                self.told.push((cap, exhausted));
+                true
+            }
+        }
     }
 
     /// Takes what whoever governs the run has decided.

@@ -4,6 +4,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use formwork_protocols::{
     Cancel, Escalation, EventBody, FailureClass, StoreError, TaskId, TaskOutcome, TaskState,
+    budget::Cap,
     check::{CheckKind, Evidence, Phase, StepKind, Verdict},
     event::{AttemptEnded, CheckFinished},
     overseer::{Decided, Escalated},
@@ -159,11 +160,13 @@ impl Drive {
         let given_up = given_up(&verdict);
         let is_phase = matches!(phase, Phase::Entry | Phase::Exit);
         let is_mended = verdict.steps.iter().any(|step| step.what == StepKind::Fix);
+        let lines = verdict.evidence.lines;
         if is_phase {
             self.tree.of_mut(task).verdicts.push(verdict.clone());
         }
         let finished = CheckFinished { phase, index, verdict };
         self.record(Some(id), EventBody::CheckFinished(Box::new(finished)));
+        self.tell_lines(task, (phase, index), lines);
         let count = self.tree.state.spec(task).checks(phase).len();
         if passed && is_phase && is_mended && index > 0 {
             // What mended it may have undone what those before it proved.
@@ -183,6 +186,19 @@ impl Drive {
             }
             let failed = (!passed).then_some(index);
             self.decide_late(Input::Checked { task, phase, failed });
+        }
+    }
+
+    /// Tells of the lines that a task's cap of changed lines has crossed, where a check has compared them with it.
+    fn tell_lines(&mut self, task: TaskIndex, (phase, index): (Phase, u32), lines: Option<u64>) {
+        let spec = self.tree.state.spec(task);
+        let (Some(limit), Some(lines)) = (spec.budget.diff_lines, lines) else { return };
+        let check = spec.checks(phase).get(index as usize);
+        let is_cap = check.is_some_and(
+            |check| matches!(&check.kind, CheckKind::Diff(diff) if diff.max_lines == Some(limit)),
+        );
+        if is_cap {
+            self.tell_used(task, Cap::DiffLines, lines, limit);
         }
     }
 

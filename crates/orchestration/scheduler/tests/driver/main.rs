@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests may, in their helpers too")]
 
+mod caps; // What is told of caps.
 mod flow; // Conditions, nesting, items, retries.
 mod idle; // A scheduler with nothing to do, and without time.
 mod lost; // Work whose log cannot be reached: it has no end.
