@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::{
     budget::Budget,
     check::{CheckSpec, Phase},
-    id::{AgentName, EventName, TaskName, ToolName},
+    id::{AgentName, EventName, TaskName, ToolName, VariableName},
     message::Attachment,
     time::Span,
     tool::PermissionMode,
@@ -31,6 +31,9 @@ pub struct TaskSpec {
     /// A condition in CEL over `vars` and `tasks`; where it is false the task is skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
+    /// The name by which tasks that come after it put in its result, as they do a variable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<VariableName>,
     /// What its prompts and commands may put in besides the variables of the workflow, for it and all below
     /// it: the item that it is for.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
@@ -139,6 +142,7 @@ impl TaskSpec {
             body,
             depends_on: Vec::new(),
             when: None,
+            output: None,
             vars: Map::new(),
             attached: Vec::new(),
             prechecks: Vec::new(),

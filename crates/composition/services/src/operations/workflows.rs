@@ -226,6 +226,9 @@ pub struct PlannedTask {
     pub turn: u64,
     /// What it does: the body, and who or what.
     pub does: String,
+    /// The name by which those that come after it put in its result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
     /// The siblings that have to be done first.
     pub depends_on: Vec<String>,
     /// What must hold before it and after it.
@@ -404,6 +407,7 @@ impl Planner {
             depth,
             turn,
             does: does(&spec.body),
+            output: spec.output.as_ref().map(ToString::to_string),
             depends_on: spec.depends_on.iter().map(ToString::to_string).collect(),
             prechecks: spec.prechecks.iter().map(shown).collect(),
             postchecks: spec.postchecks.iter().map(shown).collect(),

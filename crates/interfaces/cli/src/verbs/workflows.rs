@@ -102,7 +102,8 @@ fn drawn(planned: &Planned, format: Format) -> String {
             tries => format!(", {}", super::counted(tries, "attempt")),
         };
         let does = visible(&task.does);
-        out.push_str(&format!("{indent}{turn}{name}: {does}{after}{tries}{cost}\n"));
+        let output = task.output.as_ref().map_or(String::new(), |name| format!(", as {name}"));
+        out.push_str(&format!("{indent}{turn}{name}: {does}{after}{output}{tries}{cost}\n"));
         for (when, checks) in [("entry", &task.prechecks), ("exit", &task.postchecks)] {
             for check in checks {
                 out.push_str(&format!("{indent}     {when} check {}\n", visible(check)));

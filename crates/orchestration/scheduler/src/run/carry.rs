@@ -32,6 +32,7 @@ impl Drive {
                 let id = self.tree.state.id(task);
                 let parent = self.tree.state.parent(task).map(|above| self.tree.state.id(above));
                 self.tree.accounts.open(id, parent, &spec.budget);
+                self.has_outputs |= spec.output.is_some();
                 self.record(Some(id), EventBody::TaskCreated(TaskCreated { parent, spec }));
                 self.tell_growth(task);
             }

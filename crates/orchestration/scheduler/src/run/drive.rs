@@ -60,6 +60,8 @@ pub(super) struct Drive {
     pub(super) lease: Lease,
     pub(super) tree: Tree,
     pub(super) variables: Arc<Map<String, Value>>,
+    /// Whether any task gives a name to its result.
+    pub(super) has_outputs: bool,
     /// The time that processes before this one worked on it, and since when this one does.
     pub(super) worked: Span,
     pub(super) since: Timestamp,
@@ -119,6 +121,8 @@ impl Drive {
         if scheduler.overseer.is_some() {
             folded.tree.state.oversee();
         }
+        let state = &folded.tree.state;
+        let has_outputs = state.tasks().any(|task| state.spec(task).output.is_some());
         let (sender, requests) = mpsc::channel(WAITING);
         let active = Arc::new(Active::default());
         let control = Control { requests: sender, active: Arc::clone(&active) };
@@ -129,6 +133,7 @@ impl Drive {
             lease,
             tree: folded.tree,
             variables: Arc::new(folded.variables),
+            has_outputs,
             worked: folded.worked,
             was_started: folded.was_started,
             calls: folded.calls,

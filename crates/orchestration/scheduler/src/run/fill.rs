@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use formwork_compose::{Error, Library, Template};
-use formwork_protocols::text;
+use formwork_protocols::{Body, text};
 use serde_json::{Map, Value};
 
 use super::drive::Drive;
@@ -17,14 +17,44 @@ impl Drive {
             .map(|task| &self.tree.state.spec(task).vars)
             .filter(|vars| !vars.is_empty())
             .collect();
-        if own.is_empty() {
+        let outputs = self.outputs_of(task);
+        if own.is_empty() && outputs.is_empty() {
             return Arc::clone(&self.variables);
         }
         let mut known = Map::clone(&self.variables);
+        // What the tasks around it put in is their own, whatever others call their results.
+        known.extend(outputs);
         for vars in own.into_iter().rev() {
             known.extend(vars.iter().map(|(name, value)| (name.clone(), value.clone())));
         }
         Arc::new(known)
+    }
+
+    /// Returns the results that tasks of its workflow give names to, beside a task and beside those around it.
+    pub(super) fn outputs_of(&self, task: TaskIndex) -> Map<String, Value> {
+        let mut found = Map::new();
+        if !self.has_outputs {
+            return found;
+        }
+        let state = &self.tree.state;
+        let mut below = task;
+        while let Some(above) = state.parent(below) {
+            // What decides a check is of another workflow.
+            if state.is_deciding(below) {
+                break;
+            }
+            // Items stand beside each other without knowing of each other.
+            let beside = !matches!(state.spec(above).body, Body::ForEach(_));
+            for sibling in state.children(above).filter(|one| beside && *one != below) {
+                if let Some(name) = &state.spec(sibling).output
+                    && let Some(value) = self.tree.handed_over(sibling)
+                {
+                    found.entry(name.as_str()).or_insert(value);
+                }
+            }
+            below = above;
+        }
+        found
     }
 
     /// Puts variables and results into the words of a command. A value is never read as a template, and stays

@@ -151,6 +151,7 @@ impl Drive {
         if let Some(own) = self.deciding_above(task) {
             variables.extend(own.clone());
         }
+        variables.extend(self.outputs_of(task));
         known.insert("vars".to_owned(), Value::Object(variables));
         for name in ["item", "index"] {
             if let Some(value) = around.get(name) {

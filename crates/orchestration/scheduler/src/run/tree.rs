@@ -200,6 +200,15 @@ impl Tree {
         })
     }
 
+    /// Returns what a task that has ended hands over: its output, or its words where it has none.
+    pub(super) fn handed_over(&self, task: TaskIndex) -> Option<Value> {
+        self.state.has_completed(task)?;
+        let claim = self.of(task).and_then(|known| known.claim.as_deref());
+        let output = claim.and_then(|claim| claim.output.clone());
+        let words = || claim.map_or(String::new(), |claim| claim.summary.clone());
+        Some(output.unwrap_or_else(|| Value::String(words())))
+    }
+
     /// Returns of a task that has ended what others may use.
     fn ended(&self, task: TaskIndex) -> Option<Ended> {
         let passed = self.state.has_completed(task)?;

@@ -99,6 +99,10 @@ pub struct TaskDocument {
     /// The JSON Schema of what it hands over as `output`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Map<String, Value>>,
+    /// A name for its result, by which tasks that come after it put it in as they do a variable: `{{name}}`, and `vars.name` in
+    /// expressions. It is its `output`, or its words where it hands over none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<VariableName>,
     /// What is run once its exit checks have passed; it has not completed before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_success: Vec<ExecutionDocument>,
@@ -394,7 +398,6 @@ pub enum ControlWord {
 const RESERVED: &[Reserved] = &[
     Reserved::key("services"),
     Reserved::key("tasks.**.target"),
-    Reserved::key("tasks.**.output"),
 ];
 
 impl DocumentType for WorkflowDocument {

@@ -298,8 +298,10 @@ fn meaning(
     values: &Map<String, Value>,
 ) -> (Map<String, Value>, Vec<TaskSpec>, Vec<Diagnostic>) {
     let (document, workflow) = (&parsed.document, &parsed.value);
-    let mut reader = Reader { document, known, workflow, faults: Vec::new() };
+    let outputs = BTreeMap::new();
+    let mut reader = Reader { document, known, workflow, outputs, faults: Vec::new() };
     let variables = reader.variables(values);
+    reader.outputs("/tasks", &workflow.tasks);
     if workflow.on_failure == OnFailure::Ignore {
         let hint = "let a task around its subtasks do without them".to_owned();
         reader.fault("/on_failure", "a workflow cannot do without its tasks", Some(hint));
@@ -322,8 +324,42 @@ pub(super) struct Reader<'a> {
     pub(super) document: &'a Document,
     pub(super) known: &'a Known,
     pub(super) workflow: &'a WorkflowDocument,
+    /// The names that tasks give to their results, each with its task.
+    pub(super) outputs: BTreeMap<&'a str, &'a TaskName>,
     pub(super) faults: Vec<Diagnostic>,
 }
+
+impl<'a> Reader<'a> {
+    /// Collects the names that tasks give to their results, at whatever level.
+    fn outputs(&mut self, place: &str, tasks: &'a [TaskDocument]) {
+        for (at, task) in tasks.iter().enumerate() {
+            let place = format!("{place}/{at}");
+            if let Some(name) = &task.output {
+                let variables = &self.workflow.variables;
+                let message = if RESERVED.contains(&name.as_str()) {
+                    Some(format!("an output cannot be named {name}: something else stands there"))
+                } else if variables.contains_key(name) {
+                    Some(format!("output {name} has the name of a variable"))
+                } else if let Some(other) = self.outputs.get(name.as_str()) {
+                    Some(format!("output {name} has the name of that of task {other}"))
+                } else {
+                    self.outputs.insert(name.as_str(), &task.name);
+                    None
+                };
+                if let Some(message) = message {
+                    self.fault(&format!("{place}/output"), message, None);
+                }
+            }
+            self.outputs(
+                &format!("{place}/subtasks"),
+                task.subtasks.as_deref().unwrap_or_default(),
+            );
+        }
+    }
+}
+
+/// What stands for something else in prompts and expressions.
+const RESERVED: [&str; 4] = ["tasks", "vars", "item", "index"];
 
 impl Reader<'_> {
     pub(super) fn fault(&mut self, place: &str, message: impl Into<String>, hint: Option<String>) {
@@ -471,6 +507,7 @@ impl Reader<'_> {
             description: task.description.clone(),
             depends_on: task.depends_on.clone(),
             when: task.when.clone(),
+            output: task.output.clone(),
             prechecks,
             postchecks,
             on_success,

@@ -75,7 +75,7 @@ impl Reader<'_> {
         };
         for name in found.variables {
             if !(ITEM.contains(&name.as_str()) && Level::has_item(levels, side)) {
-                self.variable(place, &name);
+                self.variable(place, &name, levels);
             }
         }
         for name in found.tasks {
@@ -90,17 +90,22 @@ impl Reader<'_> {
         let mut lists = Level::lists(levels, side);
         let is_item = found.variables.contains(ITEM[0]) && Level::has_item(levels, side);
         found.results
-            || found.variables.iter().any(|name| self.known.outside.contains(name))
+            || found.variables.iter().any(|name| self.says_not_itself(name))
             || is_item && lists.any(|list| self.is_list_from_outside(list))
+    }
+
+    /// Tells whether what is put in by a name is not the workflow's own.
+    fn says_not_itself(&self, name: &str) -> bool {
+        self.known.outside.contains(name) || self.outputs.contains_key(name)
     }
 
     fn is_list_from_outside(&self, list: &str) -> bool {
         let Ok(parsed) = Expression::parse(list) else { return false };
-        let outside = &self.known.outside;
+        let has_any = !self.known.outside.is_empty() || !self.outputs.is_empty();
         parsed.references().any(|reference| match (reference.name(), reference.path().as_slice()) {
             ("tasks", _) => true,
-            ("vars", [_, name, ..]) => outside.contains(&**name),
-            ("vars", _) => !outside.is_empty(),
+            ("vars", [_, name, ..]) => self.says_not_itself(name),
+            ("vars", _) => has_any,
             // The list around it is looked at for itself.
             _ => false,
         })
@@ -150,7 +155,7 @@ impl Reader<'_> {
 
     fn reference(&mut self, place: &str, reference: &Reference, levels: &[Level<'_>]) {
         match (reference.name(), reference.path().as_slice()) {
-            ("vars", [_, name, ..]) => self.variable(place, name),
+            ("vars", [_, name, ..]) => self.variable(place, name, levels),
             ("vars", _) => {}
             ("tasks", [_, name, rest @ ..]) => {
                 let is_there = self.result_of(place, name, levels);
@@ -169,7 +174,9 @@ impl Reader<'_> {
             }
             (name, _) => {
                 let declared = &self.workflow.variables;
-                let hint = if declared.keys().any(|known| known.as_str() == name) {
+                let is_known = declared.keys().any(|known| known.as_str() == name)
+                    || self.outputs.contains_key(name);
+                let hint = if is_known {
                     Some(format!("write vars.{name}"))
                 } else {
                     nearest_hint(name, ["vars", "tasks"])
@@ -180,11 +187,39 @@ impl Reader<'_> {
         }
     }
 
-    fn variable(&mut self, place: &str, name: &str) {
+    fn variable(&mut self, place: &str, name: &str, levels: &[Level<'_>]) {
         let declared = &self.workflow.variables;
-        if !declared.keys().any(|known| known.as_str() == name) {
-            let hint = nearest_hint(name, declared.keys().map(|known| known.as_str()));
-            self.fault(place, format!("there is no variable {name}"), hint);
+        if declared.keys().any(|known| known.as_str() == name) {
+            return;
+        }
+        if let Some(task) = self.outputs.get(name).copied() {
+            self.output_of(place, (name, task), levels);
+            return;
+        }
+        let names = declared.keys().map(|known| known.as_str()).chain(self.outputs.keys().copied());
+        let hint = nearest_hint(name, names);
+        self.fault(place, format!("there is no variable {name}"), hint);
+    }
+
+    /// Says where the result that a task gives a name to may not be there by then.
+    fn output_of(&mut self, place: &str, (name, task): (&str, &TaskName), levels: &[Level<'_>]) {
+        let gives =
+            |other: &TaskDocument| other.output.as_ref().is_some_and(|own| own.as_str() == name);
+        let Some(level) = levels.iter().rev().find(|level| level.beside.iter().any(gives)) else {
+            let message =
+                format!("{name} is the output of task {task}, which is not beside or above it");
+            self.fault(place, message, None);
+            return;
+        };
+        let around = &level.task.name;
+        if around == task {
+            let message = format!("{name} is the output of task {task} itself");
+            self.fault(place, message, None);
+        } else if !waits_for(level.beside, level.task, task.as_str()) {
+            let message =
+                format!("{name} is the output of task {task}, which may not be done by then");
+            let hint = format!("add {task} to the depends_on of {around}");
+            self.fault(place, message, Some(hint));
         }
     }
 

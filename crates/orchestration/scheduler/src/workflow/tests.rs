@@ -335,6 +335,42 @@ fn only_an_agent_is_tried_again_where_nobody_says_how_often() {
 }
 
 #[test]
+fn names_of_results_are_unique_and_used_only_by_what_comes_after() {
+    let found = faults(
+        r#"variables = { taken = { default = "x" } }
+[[tasks]]
+name = "a"
+agent = "coder"
+prompt = "Say {{own}}."
+output = "own"
+[[tasks]]
+name = "b"
+command = ["echo", "{{own}}", "{{owm}}"]
+output = "own"
+[[tasks]]
+name = "c"
+command = ["true"]
+depends_on = ["a"]
+when = "vars.own == 'x' && own == 'y' && vars.deep == 1"
+output = "taken"
+[[tasks]]
+name = "d"
+depends_on = ["a"]
+  [[tasks.subtasks]]
+  name = "e"
+  command = ["sh", "-c", "echo {{own}}"]
+  output = "deep"
+  [[tasks.subtasks]]
+  name = "f"
+  command = ["true"]
+  output = "item"
+"#,
+    );
+
+    insta::assert_snapshot!(found.join("\n"));
+}
+
+#[test]
 fn the_words_of_a_single_task_are_no_template() {
     let task = SingleTask {
         agent: "coder".parse().unwrap(),

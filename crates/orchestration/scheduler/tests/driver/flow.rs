@@ -20,6 +20,7 @@ on_both! {
     behaviour_10_items_that_were_done_before_a_crash_are_not_done_again,
     behaviour_10_a_hostile_number_of_items_is_refused_before_any_is_made,
     results_reach_tasks_at_every_level,
+    a_result_that_a_task_gives_a_name_to_is_put_in_as_a_variable_is,
     a_result_of_the_wrong_form_gets_one_round_to_be_put_right,
     a_check_that_cannot_be_run_ends_its_task_by_how_things_are_set_up_in_every_phase,
     what_nobody_can_tell_is_not_done_again_to_put_its_result_right,
@@ -384,6 +385,79 @@ impl Executor for Prints {
     async fn check(&self, job: CheckJob, _: &Cancel) -> Result<Verdict, StoreError> {
         Ok(verdict(&job, true))
     }
+}
+
+const NAMED: &str = r#"
+variables = { greeting = { default = "hello" } }
+[[tasks]]
+name = "ask"
+native = "ask"
+output = "answer"
+[[tasks]]
+name = "say"
+native = "say"
+output = "words"
+[[tasks]]
+name = "never"
+native = "say"
+when = "false"
+output = "nothing"
+[[tasks]]
+name = "all"
+depends_on = ["ask", "say", "never"]
+when = "vars.answer.number == 7 && vars.words == 'said' && vars.nothing == ''"
+  [[tasks.subtasks]]
+  name = "inner"
+  native = "inner"
+  output = "within"
+    [[tasks.subtasks.postchecks]]
+    command = ["echo", "{{greeting}} {{answer.number}} {{words}} <{{nothing}}>"]
+  [[tasks.subtasks]]
+  name = "each"
+  native = "each"
+  depends_on = ["inner"]
+  for_each = "vars.answer.list"
+  when = "vars.within == 'inner'"
+    [[tasks.subtasks.prechecks]]
+    command = ["echo", "{{within}}"]
+"#;
+
+async fn a_result_that_a_task_gives_a_name_to_is_put_in_as_a_variable_is(world: World) {
+    let said = |text: &'static str| {
+        move |_: AttemptJob, _: Cancel| async move {
+            Ok(Claim { summary: text.to_owned(), output: None })
+        }
+    };
+    let natives = Natives::new()
+        .with("ask", |_: AttemptJob, _: Cancel| async {
+            let output = Some(json!({ "number": 7, "list": ["a", "b"] }));
+            Ok(Claim { summary: String::new(), output })
+        })
+        .with("say", said("said"))
+        .with("inner", said("inner"))
+        .with("each", |job: AttemptJob, _: Cancel| async move {
+            let known = |name: &str| job.variables.get(name).cloned().unwrap_or_default();
+            assert_eq!(
+                (known("answer")["number"].clone(), known("within")),
+                (json!(7), json!("inner"))
+            );
+            Ok(Claim { summary: known("item").to_string(), output: None })
+        });
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let words = Arc::clone(&seen);
+    let judge = move |job: &CheckJob| {
+        if let CheckKind::Command(command) = &job.check.kind {
+            words.lock().unwrap().push(command.argv[1].clone());
+        }
+        verdict(job, true)
+    };
+
+    let report = world.run(NAMED, natives, judge).await;
+
+    assert_eq!(report.outcome.code, OutcomeCode::Completed, "{:?}", report.outcome);
+    assert_eq!(*seen.lock().unwrap(), ["hello 7 said <>", "inner"]);
+    let items = report.tasks().filter(|task| task.attempts > 0).count();
+    assert_eq!(items, 5);
 }
 
 const SURROUNDED: &str = r#"
