@@ -4,6 +4,7 @@ mod budget;
 mod live;
 mod model;
 mod run;
+mod service;
 mod session;
 mod task;
 mod tool;
@@ -34,6 +35,7 @@ pub use self::{
         RunCreated, RunFinished, RunForked, RunPaused, RunRequested, RunResumed, RunStarted,
         RunUndone,
     },
+    service::{ServiceFailed, ServiceReady, ServiceStarted, ServiceStopped},
     session::{
         InstructionsLoaded, RunSteered, SessionEnded, SessionMessage, SessionReprompted,
         SessionStarted, SessionSteered,
@@ -451,6 +453,14 @@ bodies! {
     OverseerAnswered(OverseerAnswered) = "overseer.answered",
     /// A task could begin, and waits until another one gives back what both may write.
     TaskBlocked(TaskBlocked) = "task.blocked",
+    /// A program that the tasks need while they work is started.
+    ServiceStarted(ServiceStarted) = "service.started",
+    /// It is ready for them.
+    ServiceReady(ServiceReady) = "service.ready",
+    /// It has ended by itself, or was not ready in time.
+    ServiceFailed(Box<ServiceFailed>) = "service.failed",
+    /// It was ended, since the tasks need it no more.
+    ServiceStopped(Box<ServiceStopped>) = "service.stopped",
     /// Money was set aside for a model call.
     BudgetReserved(BudgetReserved) = "budget.reserved",
     /// What was set aside was replaced by what was used.
@@ -509,6 +519,8 @@ impl EventBody {
                 let left = [&data.verdict.evidence].into_iter().chain(steps);
                 left.filter_map(|evidence| evidence.output).collect()
             }
+            Self::ServiceFailed(data) => data.output.into_iter().collect(),
+            Self::ServiceStopped(data) => data.output.into_iter().collect(),
             Self::WorkspaceSnapshot(data) => data.baseline.into_iter().chain(data.within).collect(),
             Self::RunCreated(_)
             | Self::RunStarted(_)
@@ -553,6 +565,8 @@ impl EventBody {
             | Self::OverseerAsked(_)
             | Self::OverseerAnswered(_)
             | Self::TaskBlocked(_)
+            | Self::ServiceStarted(_)
+            | Self::ServiceReady(_)
             | Self::BudgetReserved(_)
             | Self::BudgetSettled(_)
             | Self::BudgetWarned(_)

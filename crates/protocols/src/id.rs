@@ -228,6 +228,8 @@ names! {
     WorkflowName, "workflow name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
     /// Names a variable of a workflow: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
     VariableName, "variable name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
+    /// Names a service of a workflow: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
+    ServiceName, "service name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
     /// Names a configured provider: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
     ProviderName, "provider name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
     /// Names a tool, its namespace first: 1 to 64 characters of `a-z`, `0-9`, `_`, `-` and `.`.

@@ -145,7 +145,9 @@ impl OutcomeCode {
                 | Escalation::Stuck { .. }
                 | Escalation::ChildFailed { .. } => Self::Refused,
                 // As a model or a sandbox that is missing from the start.
-                Escalation::Unjudged { .. } | Escalation::CheckNotRun { .. } => Self::Setup,
+                Escalation::Unjudged { .. }
+                | Escalation::CheckNotRun { .. }
+                | Escalation::ServiceFailed { .. } => Self::Setup,
                 Escalation::TimedOut { .. }
                 | Escalation::ProviderFailed { .. }
                 | Escalation::Unreachable { .. }

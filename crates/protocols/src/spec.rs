@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::{
     budget::Budget,
     check::{CheckSpec, Phase},
-    id::{AgentName, EventName, TaskName, ToolName, VariableName},
+    id::{AgentName, EventName, ServiceName, TaskName, ToolName, VariableName},
     message::Attachment,
     time::Span,
     tool::PermissionMode,
@@ -41,6 +41,9 @@ pub struct TaskSpec {
     /// The images and documents that its agent is shown with its prompt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attached: Vec<Attachment>,
+    /// The programs that run while the tasks of the run work, where it is the root of them all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceSpec>,
     /// What must hold before it begins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prechecks: Vec<CheckSpec>,
@@ -145,6 +148,7 @@ impl TaskSpec {
             output: None,
             vars: Map::new(),
             attached: Vec::new(),
+            services: Vec::new(),
             prechecks: Vec::new(),
             postchecks: Vec::new(),
             on_success: Vec::new(),
@@ -174,6 +178,29 @@ impl TaskSpec {
             Phase::Retry => &self.before_retry,
         }
     }
+}
+
+/// A program that the tasks of a run need while they work: it is started before the first of them, and ended after the last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ServiceSpec {
+    /// Its name among the services of the run.
+    pub name: ServiceName,
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// How to tell that it is ready; once it is started where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<ReadySpec>,
+    /// How often it is started again where it ends by itself while the tasks work.
+    pub restarts: u32,
+}
+
+/// How to tell that a service is ready.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReadySpec {
+    /// The program that ends well once it is, and its arguments.
+    pub argv: Vec<String>,
+    /// How long that may take.
+    pub timeout: Span,
 }
 
 /// What a task does: exactly one of these.

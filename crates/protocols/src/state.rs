@@ -5,7 +5,11 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{id::TaskName, rules::StuckPattern, time::Span};
+use crate::{
+    id::{ServiceName, TaskName},
+    rules::StuckPattern,
+    time::Span,
+};
 
 /// A signal that leads nowhere from the state it met.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -379,6 +383,8 @@ pub enum Escalation {
     Unjudged { detail: String },
     /// A check could not be run: nobody knows what it would have said of the work.
     CheckNotRun { check: String, detail: String },
+    /// A service that the tasks need was not ready in time, or has ended and was started again as often as it may.
+    ServiceFailed { service: ServiceName, detail: String },
 }
 
 /// What kind of failure it is. The kind alone decides what happens next.
@@ -416,7 +422,8 @@ impl Escalation {
             Self::ProviderFailed { .. }
             | Self::CannotBegin { .. }
             | Self::Unjudged { .. }
-            | Self::CheckNotRun { .. } => FailureClass::Setup,
+            | Self::CheckNotRun { .. }
+            | Self::ServiceFailed { .. } => FailureClass::Setup,
             Self::ChildFailed { .. } => FailureClass::Child,
             Self::OutcomeUnknown { .. } => FailureClass::Unknown,
         }
@@ -446,6 +453,7 @@ impl fmt::Display for Escalation {
             Self::Refused { detail } => f.write_str(detail),
             Self::BodyFailed { detail } | Self::CannotBegin { detail } => f.write_str(detail),
             Self::Unjudged { detail } => write!(f, "no reviewer answered: {detail}"),
+            Self::ServiceFailed { service, detail } => write!(f, "service {service} {detail}"),
             Self::CheckNotRun { check, detail } => write!(
                 f,
                 "check {check:?} could not be run: {detail}; no work mends that: install what is missing, or set the check right"

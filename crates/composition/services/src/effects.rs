@@ -1,7 +1,8 @@
 //! What a plan runs: every program that its tasks, checks and steps start, and who says so.
 
 use formwork_protocols::{
-    AgentName, Body, PermissionMode, TaskName, TaskSpec, ToolClass, ToolSpec, WorkflowName,
+    AgentName, Body, PermissionMode, ServiceName, TaskName, TaskSpec, ToolClass, ToolSpec,
+    WorkflowName,
     check::{CheckKind, CheckSpec, Fix},
     contract::ProofKind,
 };
@@ -34,6 +35,8 @@ pub(crate) enum Place<'a> {
     Fix(&'a str),
     /// It is run once the task has passed, or before it is tried again.
     Step,
+    /// It runs while the tasks below work, or tells when what does is ready.
+    Service(&'a ServiceName),
 }
 
 /// Returns every program that a tree of tasks runs, in the order of the document.
@@ -52,6 +55,13 @@ struct Walk<'a, 'b> {
 
 impl<'a> Walk<'a, '_> {
     fn task(&mut self, spec: &'a TaskSpec) {
+        for service in &spec.services {
+            let place = Place::Service(&service.name);
+            self.add(spec, place, &service.argv, None);
+            if let Some(ready) = &service.ready {
+                self.add(spec, place, &ready.argv, None);
+            }
+        }
         if let Body::Command { argv } = &spec.body {
             self.add(spec, Place::Work, argv, None);
         }
@@ -138,6 +148,7 @@ pub(crate) fn fit(
     for Program { task, place, argv, .. } in programs(root) {
         let what = match place {
             Place::Work => format!("task {task} runs {}", argv.join(" ")),
+            Place::Service(name) => format!("service {name} runs {}", argv.join(" ")),
             Place::Step => format!("task {task} runs {} besides its work", argv.join(" ")),
             Place::Fix(check) => format!("check {check:?} of task {task} has a fix"),
             Place::Check(check) if is_free => format!(
@@ -197,7 +208,8 @@ mod tests {
     use super::*;
 
     fn plan() -> Plan {
-        let text = "format_version = 1\nname = \"w\"\n[[tasks]]\nname = \"a\"\ncommand = [\"make\"]\nspec = \"c.md\"\nretries = { max = 1 }\n\
+        let text = "format_version = 1\nname = \"w\"\n[[services]]\nname = \"db\"\ncommand = [\"serve\"]\n\
+            ready = { command = [\"look\"] }\n[[tasks]]\nname = \"a\"\ncommand = [\"make\"]\nspec = \"c.md\"\nretries = { max = 1 }\n\
             before_retry = [{ command = [\"reset\"] }]\non_success = [{ command = [\"ship\"] }]\n\
             [[tasks.postchecks]]\ncommand = [\"test\"]\nfix = { command = [\"mend\"] }\n\
             [[tasks.postchecks]]\nworkflow = \"smoke\"\n";
@@ -224,11 +236,13 @@ mod tests {
 
         found.sort_unstable();
         let wanted = [
+            ("look", None, None),
             ("make", None, None),
             ("mend", None, None),
             ("poke", Some("smoke"), None),
             ("prove", None, Some("c.md")),
             ("reset", None, None),
+            ("serve", None, None),
             ("ship", None, None),
             ("test", None, None),
         ];
@@ -256,12 +270,17 @@ mod tests {
     #[test]
     fn what_changes_anything_does_not_fit_a_mode_that_looks() {
         let plan = plan();
-        let told = |mode, root| fit(root, mode, &Protection::None).unwrap_err().to_string();
+        let told =
+            |mode, root: &TaskSpec| fit(root, mode, &Protection::None).unwrap_err().to_string();
         let mut looks = plan.root().body.below()[0].clone();
 
         assert!(fit(plan.root(), PermissionMode::Edit, &Protection::None).is_ok());
         assert_eq!(
             told(PermissionMode::Plan, plan.root()),
+            "service db runs serve, and a run in mode plan changes nothing"
+        );
+        assert_eq!(
+            told(PermissionMode::Plan, &looks),
             "task a runs make, and a run in mode plan changes nothing"
         );
         looks.body = Body::Native { function: "f".to_owned() };

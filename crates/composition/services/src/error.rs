@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use formwork_protocols::{
     AgentName, BlobHash, CategoryName, EventName, ItemId, ModelRef, OutcomeCode, PermissionMode,
-    Principal, ProviderError, ProviderFault, RunId, RunState, StoreError, ToolName,
+    Principal, ProviderError, ProviderFault, RunId, RunState, ServiceName, StoreError, ToolName,
     document::Diagnostics,
 };
 
@@ -172,6 +172,9 @@ pub enum Error {
     /// There can be no rounds of that.
     #[error("no loop is begun: {reason}")]
     Rounds { reason: String },
+    /// A program that the tasks need while they work is not there.
+    #[error("service {service} cannot be started: {reason}")]
+    Service { service: ServiceName, reason: String },
     /// There can be no plan of that.
     #[error("no goal is begun: {reason}")]
     Goal { reason: String },
@@ -236,6 +239,7 @@ impl Error {
             | Self::State { .. }
             | Self::Protection { .. }
             | Self::Network { .. }
+            | Self::Service { .. }
             | Self::Trust { .. }
             | Self::Rules { .. }
             | Self::ReadOnly { .. }

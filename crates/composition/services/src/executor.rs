@@ -25,7 +25,9 @@ use formwork_protocols::{
     store::Selection,
 };
 use formwork_sandbox::{Command, Exit, Protection, Sandbox};
-use formwork_scheduler::{AttemptEnd, AttemptJob, CheckJob, Executor, LastWords, Natives};
+use formwork_scheduler::{
+    AttemptEnd, AttemptJob, CheckJob, Executor, LastWords, Natives, ServiceEnd, ServiceJob,
+};
 use formwork_session::{
     Carried, Farewell, Heard, Limits, Opening, Seams, Session, SessionEnd, SessionSpec,
 };
@@ -1005,6 +1007,16 @@ impl Executor for Workshop {
         })
     }
 
+    async fn serve(&self, job: ServiceJob, cancel: &Cancel) -> ServiceEnd {
+        // It may write, as any program of a task may.
+        self.look().await;
+        self.serve_until(&job, cancel).await
+    }
+
+    async fn is_ready(&self, job: &ServiceJob) -> Result<(), String> {
+        self.looks_ready(job).await
+    }
+
     fn leave(&self, session: SessionId, task: TaskState, reason: &str) -> Option<LastWords> {
         let session = self.lock().remove(&session)?;
         let farewell = match task {
@@ -1078,6 +1090,12 @@ impl Executor for Replayed {
                 "the record ends before this check".to_owned(),
             )
         }))
+    }
+
+    /// Starts nothing: whoever needed it is answered what it was answered then.
+    async fn serve(&self, _: ServiceJob, cancel: &Cancel) -> ServiceEnd {
+        cancel.cancelled().await;
+        ServiceEnd { how: "was not started".to_owned(), excerpt: String::new(), output: None }
     }
 
     fn idle(&self, under_way: usize) {

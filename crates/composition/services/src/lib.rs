@@ -54,6 +54,7 @@ mod inbox; // The word of people on its way to conversations.
 mod leftover; // What a killed process left in the workspace.
 mod making; // Tasks that agents make.
 mod models; // From config to models.
+mod needed; // Programs that run while tasks work.
 mod network; // Where programs may connect to.
 mod observers; // Programs that are told what happens.
 mod outside; // What came from outside.

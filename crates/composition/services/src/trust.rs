@@ -309,7 +309,11 @@ pub(crate) fn workflow(
             needed.push(vec![of(workspace.join(path), Kind::Contract, text)]);
         }
         for ways in needed.iter().filter(|ways| !ways.is_empty()) {
-            hold(ways, format!("task {} runs {}", program.task, program.argv.join(" ")))?;
+            let who = match program.place {
+                effects::Place::Service(name) => format!("service {name}"),
+                _ => format!("task {}", program.task),
+            };
+            hold(ways, format!("{who} runs {}", program.argv.join(" ")))?;
         }
     }
     // What an agent is told to do is done by it, as far as the mode lets it.

@@ -7,6 +7,7 @@ use formwork_protocols::{
     AttemptId, Blob, Cancel, Claim, Escalation, Ledger, NewEvent, RunId, RunOutcome, SessionId,
     StoreError, TaskId, TaskSpec, TaskState,
     check::{CheckSpec, Phase, Verdict},
+    spec::ServiceSpec,
     tool::TaskControl,
 };
 use serde_json::{Map, Value};
@@ -112,6 +113,29 @@ impl fmt::Debug for CheckJob {
     }
 }
 
+/// A service of a run, with all that it may use.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the type's sentence and its fields' names say it")]
+pub struct ServiceJob {
+    pub run: RunId,
+    /// The root of the tasks that need it.
+    pub task: TaskId,
+    pub spec: Arc<TaskSpec>,
+    /// The service, with all words put in.
+    pub service: ServiceSpec,
+}
+
+/// How a service ended. What it says has been scrubbed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServiceEnd {
+    /// How, in a few words: with which exit code, or why it could not be started.
+    pub how: String,
+    /// The end of its output.
+    pub excerpt: String,
+    /// Its output, the middle left out where that is long.
+    pub output: Option<Blob>,
+}
+
 /// The last facts of a conversation, with the bytes that they refer to. They have been scrubbed.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[expect(missing_docs, reason = "the type's sentence and its fields' names say it")]
@@ -143,6 +167,22 @@ pub trait Executor: Send + Sync {
     /// # Errors
     /// What the log could not do.
     async fn check(&self, job: CheckJob, cancel: &Cancel) -> Result<Verdict, StoreError>;
+
+    /// Runs a service until it ends by itself or `cancel` is raised, and with it all that it has started.
+    ///
+    /// A dropped future ends it at once. An executor that runs no programs says so.
+    async fn serve(&self, job: ServiceJob, _cancel: &Cancel) -> ServiceEnd {
+        let how = format!("cannot be started: nothing here runs {}", job.service.argv.join(" "));
+        ServiceEnd { how, excerpt: String::new(), output: None }
+    }
+
+    /// Looks once whether a service is ready.
+    ///
+    /// # Errors
+    /// What the look found in its place, in one line.
+    async fn is_ready(&self, _job: &ServiceJob) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Takes leave of a conversation that nobody goes on with, and returns the last facts of it, to be
     /// recorded with the reason why. Nothing is returned of one that it does not know.

@@ -48,7 +48,7 @@ mod error;
 
 pub use {
     error::Error,
-    executor::{AttemptEnd, AttemptJob, CheckJob, Executor, LastWords},
+    executor::{AttemptEnd, AttemptJob, CheckJob, Executor, LastWords, ServiceEnd, ServiceJob},
     ledger::{Accounts, Exhausted, LapsedHold, Spent},
     native::{NativeExecutor, Natives},
     path::TaskPath,

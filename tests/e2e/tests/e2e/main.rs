@@ -61,6 +61,7 @@ mod roles; // Sub-agents by their roles, beside each other.
 mod rounds; // Edit, test, lint, review, until all of it passes.
 mod rules; // What agents are held to.
 mod secrets; // Where keys never are.
+mod services; // Programs that run while tasks work.
 mod text_calls; // Calls in words, reminders, and models without tools.
 mod told; // What a person is told.
 mod tools; // Tools that reach further than a file, and those that a workspace brings along.

@@ -68,7 +68,7 @@ use crate::{
 pub use crate::setup::Kind;
 use carry::Carried;
 pub use {
-    answers::GateRow,
+    answers::{GateRow, ServiceRow},
     call::Call,
     control::{Abort, Pause, Steer, SteerParams, Steered, StopParams, Stopped},
     diff::{Compared, Diff, DiffParams, FilePair, Spent, Stands, TaskPair},
@@ -477,6 +477,7 @@ async fn prepare(
         })?;
     }
     workshop.check_network().await?;
+    workshop.check_services(plan.root())?;
     if let Some((nodes, held)) = &given {
         workshop.can_do(nodes, held, plan.root().budget.usd)?;
     }
@@ -978,6 +979,9 @@ pub struct RunDetail {
     /// The connections that were refused to programs, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused_connections: Vec<NetworkRefused>,
+    /// What happened to the programs that the tasks needed while they worked, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceRow>,
 }
 
 /// `runs.get`
@@ -1004,7 +1008,7 @@ impl Operation for Get {
         let checks = store.checks(run).await?;
         let calls = store.calls(run).await?;
         let waits = super::tasks::waits(&**store, run, &tasks).await?.into_iter().collect();
-        let answers::Answers { gates, hook_failures, refused_connections } =
+        let answers::Answers { gates, hook_failures, refused_connections, services } =
             answers::of(&**store, run).await?;
         let imported = formwork.trace().imported(run..=run).await?;
         let is_left = !left(formwork, std::slice::from_ref(&row), &imported).await?.is_empty();
@@ -1019,6 +1023,7 @@ impl Operation for Get {
             gates,
             hook_failures,
             refused_connections,
+            services,
         })
     }
 }

@@ -14,6 +14,7 @@ use formwork_protocols::{
     budget::OnExhausted,
     check::{CheckKind, CheckSpec, Fix},
     document::{self, Diagnostic},
+    spec::ServiceSpec,
 };
 use formwork_scheduler::workflow::WorkflowDocument;
 use schemars::JsonSchema;
@@ -205,6 +206,9 @@ pub struct PlanParams {
 pub struct Planned {
     /// Its name.
     pub name: String,
+    /// The programs that run while the tasks work.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceSpec>,
     /// The tasks, each behind the one that it is below.
     pub tasks: Vec<PlannedTask>,
     /// How many tasks could be at work at once, if the run is as wide.
@@ -333,7 +337,8 @@ fn planned(name: String, known: BTreeMap<AgentName, Known>, root: &TaskSpec) -> 
     let mut planner = Planner { known, tasks: Vec::new(), unbounded: Vec::new() };
     let Extent { worst: worst_case, width, .. } = planner.task(root, "", 0, 1);
     let Planner { tasks, unbounded, .. } = planner;
-    Planned { name, tasks, width, worst_case, unbounded }
+    let services = root.services.clone();
+    Planned { name, services, tasks, width, worst_case, unbounded }
 }
 
 /// An agent with what a call of it can cost.

@@ -375,11 +375,24 @@ pub(super) fn show(detail: &RunDetail) -> String {
         let line = format!("{} at {} {}: {}", failed.hook, failed.event, failed.seq, failed.reason);
         text.push_str(&format!("\nhook failed: {}\n", visible(&line)));
     }
+    if !detail.services.is_empty() {
+        text.push_str("\nservices\n");
+    }
+    for row in &detail.services {
+        text.push_str(&format!("  {}\n", visible(&row.told)));
+        for line in row.excerpt.lines().rev().take(LAST_WORDS).collect::<Vec<_>>().into_iter().rev()
+        {
+            text.push_str(&format!("      {}\n", visible(line)));
+        }
+    }
     for refused in &detail.refused_connections {
         text.push_str(&format!("\nnetwork: {}\n", visible(&refused.to_string())));
     }
     text
 }
+
+/// How many lines of what a service said last are shown.
+const LAST_WORDS: usize = 10;
 
 /// Returns what a task and all below it have cost.
 fn cost(detail: &RunDetail, task: &TaskRow) -> Usd {

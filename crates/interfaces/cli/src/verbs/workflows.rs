@@ -88,6 +88,18 @@ fn drawn(planned: &Planned, format: Format) -> String {
     if format == Format::Quiet {
         return out;
     }
+    for service in &planned.services {
+        let ready = service.ready.as_ref().map_or(String::new(), |ready| {
+            format!(", ready once {} ends well, within {}", ready.argv.join(" "), ready.timeout)
+        });
+        let again = match service.restarts {
+            0 => "never started again".to_owned(),
+            1 => "started again once".to_owned(),
+            times => format!("started again {times} times at most"),
+        };
+        let line = format!("service {}: {}{ready}, {again}", service.name, service.argv.join(" "));
+        out.push_str(&format!("{}\n", visible(&line)));
+    }
     for task in &planned.tasks {
         let indent = "  ".repeat(usize::try_from(task.depth).unwrap_or(0).min(32));
         let name = task.path.rsplit('/').next().unwrap_or(&task.path);

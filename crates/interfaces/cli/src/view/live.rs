@@ -222,6 +222,10 @@ impl<W: Write> Live<W> {
                 (Mark::Plain, line(format!("{}; asks {} in its place", fell.error, fell.to)))
             }
             EventBody::ModelFailed(failed) => (Mark::Bad, line(failed.error.to_string())),
+            EventBody::ServiceStarted(it) => (Mark::Plain, it.to_string()),
+            EventBody::ServiceReady(it) => (Mark::Plain, it.to_string()),
+            EventBody::ServiceFailed(it) => (Mark::Bad, it.to_string()),
+            EventBody::ServiceStopped(it) => (Mark::Plain, it.to_string()),
             EventBody::BudgetWarned(crossing) => (Mark::Plain, line(crossing.to_string())),
             EventBody::BudgetExhausted(exhausted) => (Mark::Bad, line(exhausted.detail.clone())),
             EventBody::InstructionsLoaded(loaded) => {

@@ -37,6 +37,8 @@ pub enum Input {
     Rested { task: TaskIndex },
     /// Whoever governs the run has decided about a task that would be given up.
     Overseen { task: TaskIndex, what: Oversight },
+    /// What all tasks need is not to be had, and none of them has begun.
+    Unready { why: Escalation },
     /// A task's time is over.
     TimedOut { task: TaskIndex, why: Escalation },
     /// Somebody ends a task and all below it.
@@ -194,6 +196,15 @@ pub fn decide(state: &mut State, input: Input, out: &mut Vec<Command>) -> Result
                 return Err(state.stale(task));
             }
             state.stop(task, Ending::Escalated { why }, out);
+        }
+        Input::Unready { why } => {
+            let root = State::ROOT;
+            if state.node(root).state != TaskState::Created {
+                return Err(state.stale(root));
+            }
+            // Nothing of it is looked at, and it ends where it would have been.
+            state.shift(root, TaskSignal::Start, None, out);
+            state.stop(root, Ending::Escalated { why }, out);
         }
         Input::Cancel { task } => {
             if state.node(task).state.is_terminal() {

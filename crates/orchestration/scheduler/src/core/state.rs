@@ -321,6 +321,11 @@ impl State {
         node.work == Work::Checks && node.stop.is_none()
     }
 
+    /// Tells whether a task works itself, and waits for nobody outside.
+    pub fn is_leaf(&self, task: TaskIndex) -> bool {
+        self.node(task).kind == Kind::Leaf
+    }
+
     /// Tells whether a task was made to decide a check of the task above.
     pub fn is_deciding(&self, task: TaskIndex) -> bool {
         self.node(task).decides

@@ -9,8 +9,8 @@ use std::{
 };
 
 use formwork_protocols::{
-    Append, Blob, Cancel, EventBody, Ledger as _, NewEvent, Position, Principal, RunId, RunOutcome,
-    Span, StoreError, TaskId, TaskState, Timestamp, Usage,
+    Append, Blob, Cancel, EventBody, Ledger as _, NewEvent, OutcomeCode, Position, Principal,
+    RunId, RunOutcome, Span, StoreError, TaskId, TaskState, Timestamp, Usage,
     check::Phase,
     event::{BudgetSettled, RunFinished, RunResumed, RunStarted, crossed},
     store::{Lease, Selection},
@@ -29,6 +29,7 @@ use super::{
     judge::{Expressions, Question},
     mail::{self, Mail},
     scheduler::{Report, Scheduler, Signals},
+    services::Services,
     tree::{Progress, Tree, one_line},
     waiting::Wait,
     work::{Done, Effect},
@@ -85,6 +86,9 @@ pub(super) struct Drive {
     pub(super) blobs: Vec<Blob>,
     pub(super) effects: Vec<Effect>,
     pub(super) jobs: JoinSet<Done>,
+    pub(super) services: Services,
+    /// Why the run cannot go on that was left, where a service that it needs is not to be had.
+    pub(super) unready: Option<String>,
     pub(super) cancels: IdMap<TaskIndex, Cancel>,
     /// Questions to whoever governs the run, each to be taken back.
     pub(super) overseen: IdMap<TaskIndex, Cancel>,
@@ -123,6 +127,7 @@ impl Drive {
         }
         let state = &folded.tree.state;
         let has_outputs = state.tasks().any(|task| state.spec(task).output.is_some());
+        let services = Services::of(&state.spec(state.root()).services);
         let (sender, requests) = mpsc::channel(WAITING);
         let active = Arc::new(Active::default());
         let control = Control { requests: sender, active: Arc::clone(&active) };
@@ -150,6 +155,8 @@ impl Drive {
             blobs: Vec::new(),
             effects: Vec::new(),
             jobs: JoinSet::new(),
+            services,
+            unready: None,
             cancels: IdMap::default(),
             overseen: IdMap::default(),
             awaited: IdMap::default(),
@@ -177,6 +184,7 @@ impl Drive {
             cancel.cancel();
         }
         self.jobs.shutdown().await;
+        self.services.shutdown().await;
         let outcome = ended?;
         Ok(Report { outcome, tree: self.tree })
     }
@@ -189,6 +197,9 @@ impl Drive {
         }
         self.take_up(signals);
         loop {
+            if self.end.is_some() {
+                self.stop_services().await?;
+            }
             self.flush().await?;
             self.launch();
             match self.end {
@@ -222,6 +233,17 @@ impl Drive {
                 self.record(Some(lapsed.task), crossed(crossing));
             }
         }
+        let (is_abort, is_pause) = (signals.abort.is_cancelled(), signals.pause.is_cancelled());
+        let is_over = self.tree.state.state_of(self.tree.state.root()).is_terminal();
+        if self.services.is_empty() || self.is_aborting || is_abort || is_pause || is_over {
+            self.begin_tasks(is_abort, is_pause);
+        } else {
+            self.start_services();
+        }
+    }
+
+    /// Begins with the tasks, or goes on with them.
+    pub(super) fn begin_tasks(&mut self, is_abort: bool, is_pause: bool) {
         for task in self.tree.state.tasks() {
             let state = self.tree.state.state_of(task);
             if !state.is_terminal() && state != TaskState::Created {
@@ -246,9 +268,9 @@ impl Drive {
         // One that is only to be stopped does not begin anything before.
         if self.tree.state.state_of(root).is_terminal() {
             self.decide_late(Input::Start);
-        } else if self.is_aborting || signals.abort.is_cancelled() {
+        } else if self.is_aborting || is_abort {
             self.abort();
-        } else if signals.pause.is_cancelled() {
+        } else if is_pause {
             self.pause();
         } else {
             self.decide_late(Input::Start);
@@ -261,7 +283,7 @@ impl Drive {
         self.decide_late(Input::Cancel { task });
     }
 
-    fn pause(&mut self) {
+    pub(super) fn pause(&mut self) {
         self.is_pausing = true;
         self.decide_late(Input::Pause);
     }
@@ -313,7 +335,7 @@ impl Drive {
         let executor = Arc::clone(&self.scheduler.executor);
         // Of those that wait for others each is one piece of work.
         let under_way = self.jobs.len().saturating_sub(self.awaited.len());
-        let is_due = due.is_some_and(|due| due <= Instant::now());
+        let is_busy = due.is_some_and(|due| due <= Instant::now()) || self.services.are_awaited();
         tokio::select! {
             biased; // Who stops the run is heard before those who would go on.
             () = signals.abort.cancelled(), if !self.is_aborting => {
@@ -325,6 +347,7 @@ impl Drive {
             () = signals.asked() => self.heed().await?,
             () = accounts.dry() => self.heed_budgets(),
             Some(request) = self.requests.recv() => self.answer(request),
+            Some(news) = self.services.next() => self.heed_service(news),
             Some(done) = self.jobs.join_next() => {
                 if let Ok(done) = done {
                     self.done(done);
@@ -337,7 +360,7 @@ impl Drive {
             }
             () = sleep_until(wake) => {}
             // The last, so that whoever hears it knows that there was nothing else.
-            () = poll_fn(|_| { executor.idle(under_way); Poll::Pending }), if !is_due => {}
+            () = poll_fn(|_| { executor.idle(under_way); Poll::Pending }), if !is_busy => {}
         }
         // Nothing of this step is recorded: what it would begin is not begun any more.
         if let Some(source) = self.lost.take() {
@@ -477,7 +500,7 @@ impl Drive {
     }
 
     /// Shows a sign of life.
-    async fn renew(&mut self) -> Result<(), Error> {
+    pub(super) async fn renew(&mut self) -> Result<(), Error> {
         let store = &self.scheduler.store;
         let renewed = store.renew(&self.lease, self.scheduler.lease).await;
         self.lease = renewed.map_err(|source| Error::Store { run: self.run, source })?;
@@ -486,7 +509,12 @@ impl Drive {
     }
 
     async fn outcome(&self) -> Result<RunOutcome, Error> {
-        let (code, reason) = self.tree.verdict();
+        let (code, reason) = match &self.unready {
+            Some(why) => {
+                (OutcomeCode::Setup, format!("{}, and the run can be resumed", one_line(why)))
+            }
+            None => self.tree.verdict(),
+        };
         let row = self
             .scheduler
             .store

@@ -83,6 +83,20 @@ pub(super) async fn fold(
     Ok(Folded { last: after, ..folded })
 }
 
+/// Tells whether something happens around the work of tasks: of services, and of what was held when a process died.
+const fn opens(body: &EventBody) -> bool {
+    matches!(
+        body,
+        EventBody::ServiceStarted(_)
+            | EventBody::ServiceReady(_)
+            | EventBody::ServiceFailed(_)
+            | EventBody::ServiceStopped(_)
+            | EventBody::BudgetSettled(_)
+            | EventBody::BudgetWarned(_)
+            | EventBody::BudgetExhausted(_)
+    )
+}
+
 /// A run that is being read.
 pub(crate) struct Folding {
     run: RunId,
@@ -98,6 +112,8 @@ pub(crate) struct Folding {
     files: HashSet<(TaskId, String)>,
     is_abort_asked: bool,
     is_paused: bool,
+    /// Whether it was taken up, and nothing of its tasks has happened since.
+    opens: bool,
     mail: Mail,
     /// The exit checks that are about the form of a result.
     outputs: HashSet<(usize, u32)>,
@@ -130,6 +146,7 @@ impl Folding {
             deciding: Vec::new(),
             is_abort_asked: false,
             is_paused: false,
+            opens: false,
         }
     }
 
@@ -150,10 +167,14 @@ impl Folding {
         if !body.needs_lease() || matches!(body, EventBody::RunForked(_)) {
             return Ok(());
         }
-        // Between a pause or a crash and the next start nobody worked on it.
+        // Between a pause or a crash and the next start nobody worked on it, and nobody did before its services were ready.
         let is_start = matches!(body, EventBody::RunStarted(_) | EventBody::RunResumed(_));
+        self.opens |= is_start;
+        self.opens &= is_start || opens(&body);
         if let Some(last) = self.last
             && !is_start
+            && !self.opens
+            && !(self.is_paused && opens(&body))
         {
             self.worked = self.worked.saturating_add(at.since(last));
         }

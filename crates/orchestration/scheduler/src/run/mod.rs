@@ -11,6 +11,7 @@ mod mail; // What was said from outside.
 pub(crate) mod output; // Whether a result has its form.
 mod oversee; // Who governs the run decides about what would be given up.
 mod scheduler; // The front door.
+mod services; // Programs that run while the tasks work.
 mod tree; // The state, with what the record adds to it.
 mod waiting; // Tasks that wait for somebody outside.
 mod work; // What is under way outside the loop.

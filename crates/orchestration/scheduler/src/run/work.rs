@@ -58,8 +58,11 @@ pub(super) enum Done {
 impl Drive {
     pub(super) fn launch(&mut self) {
         let mut effects = std::mem::take(&mut self.effects);
+        // No work begins while a service is started again. What is to be stopped is begun, to hear of it at once.
+        let is_held = self.services.are_awaited() && !self.is_pausing && !self.is_aborting;
         for effect in effects.drain(..) {
             match effect {
+                Effect::Attempt(..) | Effect::Check(..) if is_held => self.effects.push(effect),
                 Effect::Activate(task) => {
                     // It may have ended in the same breath.
                     if self.tree.state.is_acting(task) {
@@ -116,7 +119,9 @@ impl Drive {
             }
         }
         // Kept, so that the next ones need no room of their own.
-        self.effects = effects;
+        if self.effects.is_empty() {
+            self.effects = effects;
+        }
     }
 
     /// Notes how to break off work that begins. Whoever was to be stopped between what was decided and what is begun is

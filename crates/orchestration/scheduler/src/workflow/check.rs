@@ -316,6 +316,13 @@ fn workflow(
         let hint = "give the fix to the check that names the workflow".to_owned();
         faults.push(Diagnostic { hint: Some(hint), ..document.diagnostic(&place, message) });
     }
+    if let Some(service) = plan.root().services.first() {
+        let message = format!(
+            "workflow {name} needs service {}, and a check starts none: name it in this workflow",
+            service.name
+        );
+        faults.push(document.diagnostic(&place, message));
+    }
     let (budget, variables) = (plan.root().budget.clone(), plan.variables().clone());
     let Body::Subtasks { tasks, on_failure } = plan.root().body.clone() else { return None };
     let workflow = plan.name().clone();

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroU32};
 
 use formwork_protocols::{
-    AgentName, Body, Budget, EventName, Span, TaskName, VariableName, WorkflowName,
+    AgentName, Body, Budget, EventName, ServiceName, Span, TaskName, VariableName, WorkflowName,
     check::{Compare, DiffCheck, Expect, GitChange, Parser, Severity},
     document::{DocumentType, Reserved},
     spec::{Isolation, OnFailure, Retries},
@@ -30,6 +30,9 @@ pub struct WorkflowDocument {
     /// The caps of the whole workflow.
     #[serde(default)]
     pub budget: Budget,
+    /// Programs that run while the tasks work: started before the first task, ended after the last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceDocument>,
     /// The tasks.
     #[schemars(length(min = 1))]
     pub tasks: Vec<TaskDocument>,
@@ -46,6 +49,38 @@ pub struct VariableDocument {
     /// What it is where nobody sets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<Value>,
+}
+
+/// A program that the tasks need while they work.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceDocument {
+    /// Its name among the services.
+    pub name: ServiceName,
+    /// A program and its arguments; no shell is involved. `{{name}}` puts a variable in.
+    pub command: Vec<String>,
+    /// How to tell that it is ready; once it is started where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<ReadyDocument>,
+    /// How often it is started again where it ends by itself while the tasks work; once where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 100))]
+    pub restarts: Option<u32>,
+}
+
+/// How to tell that a service is ready.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReadyDocument {
+    /// A program and its arguments, which ends well once the service is ready. It is run again and again until then.
+    pub command: Vec<String>,
+    /// How long that may take; a minute where absent.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "formwork_protocols::time::some_time"
+    )]
+    pub timeout: Option<Span>,
 }
 
 /// A task: exactly one of `agent`, `command`, `native`, `subtasks`, `wait_for` and `decision`, and what surrounds it.
@@ -395,10 +430,7 @@ pub enum ControlWord {
 }
 
 /// The keys of the format whose ability does not exist yet.
-const RESERVED: &[Reserved] = &[
-    Reserved::key("services"),
-    Reserved::key("tasks.**.target"),
-];
+const RESERVED: &[Reserved] = &[Reserved::key("tasks.**.target")];
 
 impl DocumentType for WorkflowDocument {
     const NAME: &'static str = "workflow";

@@ -10,6 +10,7 @@ mod plan; // What can be run.
 mod prompt; // The names that a prompt puts in.
 mod refer; // What prompts and expressions refer to.
 mod scope; // What a task may write, and all below it.
+mod service; // What runs while the tasks work.
 mod wait; // What waits for somebody outside.
 
 #[cfg(test)]
@@ -22,8 +23,8 @@ pub use {
     contract::contract,
     document::{
         CheckDocument, Constraint, ControlDocument, ControlWord, DecisionDocument,
-        ExecutionDocument, FixDocument, OnItemFailure, RetriesDocument, TaskDocument,
-        VariableDocument, WaitForDocument, WorkflowDocument,
+        ExecutionDocument, FixDocument, OnItemFailure, ReadyDocument, RetriesDocument,
+        ServiceDocument, TaskDocument, VariableDocument, WaitForDocument, WorkflowDocument,
     },
     items::output_check,
     plan::{Known, Plan, ProjectCommands, SingleTask, WrittenWorkflow},

@@ -10,7 +10,7 @@ use formwork_protocols::{
     budget::OnExhausted,
     check::{CheckKind, CheckSpec, CommandCheck, Compare, Fix, Phase},
     document::{self, Diagnostic, Diagnostics, Document, Parsed, nearest_hint},
-    spec::{OnFailure, Retries},
+    spec::{OnFailure, Retries, ServiceSpec},
     time::Span,
 };
 use serde_json::{Map, Value};
@@ -105,7 +105,8 @@ impl Plan {
             Ok(parsed) => parsed,
             Err(mut faults) => {
                 let rest = document::salvage(source, text);
-                let more = rest.map(|rest| meaning(&rest, known, values).2).unwrap_or_default();
+                let more = rest.map(|rest| meaning(&rest, known, values).faults);
+                let more = more.unwrap_or_default();
                 // What a task misses it may have under the wrong key.
                 let follows = |fault: &Diagnostic| {
                     faults.iter().any(|shape| shape.key.starts_with(&fault.key))
@@ -115,7 +116,7 @@ impl Plan {
                 return Err(faults);
             }
         };
-        let (variables, tasks, faults) = meaning(&parsed, known, values);
+        let Meaning { variables, services, tasks, faults } = meaning(&parsed, known, values);
         Diagnostics::from_iter(faults).or(())?;
         let workflow = &parsed.value;
         // The names of workflows and of tasks follow one rule.
@@ -124,6 +125,7 @@ impl Plan {
         let root = TaskSpec {
             description: workflow.description.clone(),
             budget: workflow.budget.clone(),
+            services,
             ..TaskSpec::new(name, Body::Subtasks { tasks, on_failure: workflow.on_failure })
         };
         Ok(Self { name: workflow.name.clone(), root: scope::handed_down(root), variables })
@@ -291,12 +293,20 @@ fn stricter(own: &Budget, budget: &Budget) -> Option<OnExhausted> {
     Some(ours.filter(|ours| theirs.laxer_than(*ours)).unwrap_or(theirs))
 }
 
-/// Reads what a workflow means: its variables, its tasks, and what is wrong with them.
+/// What a workflow means, and what is wrong with it.
+struct Meaning {
+    variables: Map<String, Value>,
+    services: Vec<ServiceSpec>,
+    tasks: Vec<TaskSpec>,
+    faults: Vec<Diagnostic>,
+}
+
+/// Reads what a workflow means.
 fn meaning(
     parsed: &Parsed<WorkflowDocument>,
     known: &Known,
     values: &Map<String, Value>,
-) -> (Map<String, Value>, Vec<TaskSpec>, Vec<Diagnostic>) {
+) -> Meaning {
     let (document, workflow) = (&parsed.document, &parsed.value);
     let outputs = BTreeMap::new();
     let mut reader = Reader { document, known, workflow, outputs, faults: Vec::new() };
@@ -307,8 +317,9 @@ fn meaning(
         reader.fault("/on_failure", "a workflow cannot do without its tasks", Some(hint));
     }
     reader.budget("", &workflow.budget, &Budget::default());
+    let services = reader.services(&workflow.services);
     let tasks = reader.tasks("/tasks", &workflow.tasks, &[], &workflow.budget);
-    (variables, tasks, reader.faults)
+    Meaning { variables, services, tasks, faults: reader.faults }
 }
 
 /// Returns the smaller of two caps, or the one that there is.

@@ -371,6 +371,78 @@ depends_on = ["a"]
 }
 
 #[test]
+fn services_are_read_with_every_fault_at_its_place() {
+    let shape = faults(
+        r#"[[services]]
+name = "db"
+command = ["postgres"]
+ready = { command = ["pg_isready"], timeout = "0s" }
+restarts = 101
+[[services]]
+name = "Web"
+comand = ["python3"]
+[[tasks]]
+name = "a"
+command = ["true"]
+"#,
+    );
+    let meaning = faults(
+        r#"variables = { port = { default = 5432 } }
+[[services]]
+name = "db"
+command = ["postgres", "-p", "{{port}}", "{{prt}}"]
+ready = { command = [] }
+[[services]]
+name = "db"
+command = ["redis", "{{tasks.a.text}}", "{{said}}"]
+[[tasks]]
+name = "a"
+command = ["true"]
+output = "said"
+"#,
+    );
+    let sound = plan(
+        "[[services]]\nname = \"db\"\ncommand = [\"postgres\"]\nready = { command = [\"pg_isready\"] }\n\
+         [[services]]\nname = \"web\"\ncommand = [\"serve\"]\nrestarts = 3\n\
+         [[tasks]]\nname = \"a\"\ncommand = [\"true\"]\n",
+        json!({}),
+    );
+
+    insta::assert_snapshot!([shape, meaning].concat().join("\n"));
+    let services: Vec<String> =
+        sound.root().services.iter().map(|one| serde_json::to_string(one).unwrap()).collect();
+    assert_eq!(
+        services,
+        [
+            r#"{"name":"db","argv":["postgres"],"ready":{"argv":["pg_isready"],"timeout":"1m"},"restarts":1}"#,
+            r#"{"name":"web","argv":["serve"],"restarts":3}"#,
+        ]
+    );
+}
+
+#[test]
+fn a_check_starts_no_services() {
+    let text = "format_version = 1\nname = \"smoke\"\n[[services]]\nname = \"db\"\ncommand = [\"postgres\"]\n\
+                [[tasks]]\nname = \"look\"\ncommand = [\"true\"]\n";
+    let smoke = WrittenWorkflow { file: "smoke.toml".to_owned(), text: text.to_owned() };
+    let mut known = known();
+    known.workflows.insert("smoke".parse().unwrap(), smoke);
+    let outer = "format_version = 1\nname = \"w\"\n[[tasks]]\nname = \"b\"\ncommand = [\"true\"]\n\
+                 [[tasks.postchecks]]\nworkflow = \"smoke\"\n";
+
+    let found = Plan::parse("w.toml", outer, &known, &Map::new()).unwrap_err();
+
+    let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with(
+            "w.toml:7:12: tasks[0].postchecks[0].workflow: workflow smoke needs service db"
+        ),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn the_words_of_a_single_task_are_no_template() {
     let task = SingleTask {
         agent: "coder".parse().unwrap(),

@@ -10,6 +10,7 @@ mod made; // Tasks that bodies make while they work.
 mod overseer; // Who governs a run, and what they decide.
 mod property; // What holds whatever happens.
 mod runs; // Driven, broken off, and taken up again.
+mod services; // Programs that run while the tasks work.
 mod stops; // What is to end while something begins, or comes whole.
 mod surroundings; // Commands around attempts, and the end of a run, where a process dies over them.
 mod waits; // Events from outside, and questions to people.

@@ -1,8 +1,8 @@
-//! What was said to a run beside its model: the answers of gates, who did not take what it was told of, and what the
-//! sandbox refused.
+//! What was said to a run beside its model: the answers of gates, who did not take what it was told of, what the
+//! sandbox refused, and what became of services.
 
 use formwork_protocols::{
-    EventBody, Position, RunId, Store, TaskId,
+    BlobHash, Event, EventBody, Position, RunId, ServiceName, Store, TaskId, Timestamp,
     event::{HookFailed, NetworkRefused, ToolGated},
     store::Selection,
 };
@@ -21,17 +21,56 @@ pub struct GateRow {
     pub gated: ToolGated,
 }
 
+/// What happened to a service.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ServiceRow {
+    /// The service.
+    pub service: ServiceName,
+    /// The kind of the event.
+    pub kind: String,
+    /// When.
+    pub at: Timestamp,
+    /// What, in a line.
+    pub told: String,
+    /// The end of its output, where it failed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub excerpt: String,
+    /// Its output by its hash, where it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<BlobHash>,
+}
+
+impl ServiceRow {
+    fn of(event: &Event) -> Option<Self> {
+        let (service, told, excerpt, output) = match &event.body {
+            EventBody::ServiceStarted(it) => (&it.service, it.to_string(), String::new(), None),
+            EventBody::ServiceReady(it) => (&it.service, it.to_string(), String::new(), None),
+            EventBody::ServiceFailed(it) => {
+                (&it.service, it.to_string(), it.excerpt.clone(), it.output)
+            }
+            EventBody::ServiceStopped(it) => {
+                (&it.service, it.to_string(), String::new(), it.output)
+            }
+            _ => return None,
+        };
+        let (service, kind, at) = (service.clone(), event.body.kind().to_owned(), event.at);
+        Some(Self { service, kind, at, told, excerpt, output })
+    }
+}
+
 /// All of these, in the order of the log.
 #[derive(Default)]
 pub(super) struct Answers {
     pub(super) gates: Vec<GateRow>,
     pub(super) hook_failures: Vec<HookFailed>,
     pub(super) refused_connections: Vec<NetworkRefused>,
+    pub(super) services: Vec<ServiceRow>,
 }
 
 /// Reads what was said in a run.
 pub(super) async fn of(store: &dyn Store, run: RunId) -> Result<Answers, Error> {
-    let kinds = ["tool.gated", "hook.failed", "network.refused"].map(str::to_owned).to_vec();
+    let kinds = ["tool.gated", "hook.failed", "network.refused", "service."];
+    let kinds = kinds.map(str::to_owned).to_vec();
     let selection = Selection { run: Some(run), task: None, kinds };
     let (mut found, mut after) = (Answers::default(), Position::default());
     loop {
@@ -39,6 +78,7 @@ pub(super) async fn of(store: &dyn Store, run: RunId) -> Result<Answers, Error> 
         let Some(last) = events.last() else { return Ok(found) };
         after = last.position;
         for event in events {
+            found.services.extend(ServiceRow::of(&event));
             match event.body {
                 EventBody::ToolGated(gated) => {
                     found.gates.push(GateRow { task: event.task, gated: *gated });

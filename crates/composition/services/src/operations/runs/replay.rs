@@ -95,7 +95,10 @@ impl Operation for Replay {
         let row = named(store, run).await?;
         let mut events = course::events(store, run).await?;
         let whole = events.len();
-        if let Some(end) = events.iter().position(|event| is_from_outside(&event.body)) {
+        let is_end = |(at, event): (usize, &Event)| {
+            is_from_outside(&event.body) || ends_by_service(&events[at..])
+        };
+        if let Some(end) = events.iter().enumerate().position(is_end) {
             events.truncate(end);
         }
         let left = events.len() < whole || !row.state.is_terminal();
@@ -134,6 +137,16 @@ fn is_from_outside(body: &EventBody) -> bool {
         },
         _ => false,
     }
+}
+
+/// Tells whether events begin with the last end of a service, for which what needed it was given up: nobody's answer made it
+/// end. A run that was left, and that only was not taken up for it, goes on later.
+fn ends_by_service(events: &[Event]) -> bool {
+    let is_last =
+        |event: &Event| matches!(&event.body, EventBody::ServiceFailed(failed) if !failed.again);
+    let mut after = events.iter().skip(1).map(|event| &event.body);
+    let next = after.find(|body| !body.kind().starts_with("service."));
+    events.first().is_some_and(is_last) && !matches!(next, Some(EventBody::RunPaused(_)))
 }
 
 /// Carries a run out in a log of its own, and returns its events.
