@@ -105,6 +105,10 @@ pub enum CheckKind {
     NoNewDependencies,
     /// The task made no new file but where these patterns match.
     NewFiles(NewFilesCheck),
+    /// Nothing is gone that the files which the task changed exported when it began.
+    NoRemovedExports,
+    /// What they exported then, and export still, has the signature that it had.
+    NoChangedSignatures,
     /// An agent looks at the work, changes nothing, and returns a verdict.
     Agent(AgentCheck),
     /// A function that the embedding program registered under this name decides.

@@ -36,6 +36,7 @@ pub mod outcome; // How tasks and runs end.
 pub mod overseer; // Who decides about what would be given up.
 pub mod rules; // What a conversation has to keep to.
 pub mod seam; // Time, chance, secrets.
+pub mod source; // What source code declares.
 pub mod spec; // What was asked.
 pub mod state; // How things move.
 pub mod store; // The log.
@@ -61,6 +62,7 @@ pub use {
     outcome::{Claim, Ending, OutcomeCode, RunOutcome, TaskOutcome},
     rules::{SessionRules, StuckPattern},
     seam::{Clock, NoSecrets, Rng, Scrub, SeededRng, SystemClock, SystemRng},
+    source::{Language, Symbol, SymbolKind, Symbols, Unreadable},
     spec::{Body, TaskSpec},
     state::{
         Cancellation, Escalation, FailureClass, InboxState, RunSignal, RunState, TaskSignal,

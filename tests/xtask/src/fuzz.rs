@@ -1,4 +1,4 @@
-//! Fuzzing of what comes from a server: every target for a while, and how often it ran.
+//! Fuzzing of what comes from a server or a stranger's repository: every target for a while, and how often it ran.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::process;
 
-/// Where the targets are, from the root of the workspace.
-const HOME: &str = "crates/foundation/transport";
+/// The crates that have targets, from the root of the workspace.
+const HOMES: [&str; 2] = ["crates/foundation/codebase", "crates/foundation/transport"];
 
 /// How long a target may take beyond its time: to read its corpus, and to end.
 const GRACE: Duration = Duration::from_secs(120);
@@ -24,32 +24,32 @@ const SEEDS: [(&str, &str); 2] =
 ///
 /// It needs a nightly compiler and cargo-fuzz, and is no step of the gate.
 pub(crate) fn run(target: Option<&str>, seconds: u64) -> Result<()> {
-    let home = crate::root().join(HOME);
-    let known = targets(&home)?;
-    let chosen: Vec<&String> = match target {
+    let known = targets()?;
+    let chosen: Vec<&(String, &str)> = match target {
         None => known.iter().collect(),
-        Some(name) => known.iter().filter(|known| *known == name).collect(),
+        Some(name) => known.iter().filter(|(known, _)| known == name).collect(),
     };
     if chosen.is_empty() {
-        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        let known: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
         bail!(
             "there is no fuzz target {:?}; there is {}",
             target.unwrap_or_default(),
             known.join(", ")
         );
     }
-    if process::answer(fuzz(&home).arg("--version")).is_none() {
+    if process::answer(fuzz(&crate::root()).arg("--version")).is_none() {
         bail!(
             "fuzzing needs a nightly compiler and cargo-fuzz: \
              `rustup toolchain install nightly` and `cargo install cargo-fuzz`"
         );
     }
-    for name in &chosen {
+    for (name, home) in &chosen {
+        let home = crate::root().join(home);
         process::run(fuzz(&home).args(["build", "--sanitizer", "none", name]))?;
     }
     let mut told = Vec::new();
-    for name in chosen {
-        let runs = once(&home, name, seconds)?;
+    for (name, home) in chosen {
+        let runs = once(home, name, seconds)?;
         println!("{name}: {runs} runs in {seconds} s without a fault");
         told.push(format!("{name} {runs}"));
     }
@@ -58,10 +58,11 @@ pub(crate) fn run(target: Option<&str>, seconds: u64) -> Result<()> {
 }
 
 /// Runs a target and returns how often it ran.
-fn once(home: &Path, name: &str, seconds: u64) -> Result<u64> {
+fn once(crate_of: &str, name: &str, seconds: u64) -> Result<u64> {
+    let home = crate::root().join(crate_of);
     let corpus = format!("fuzz/corpus/{name}");
     fs::create_dir_all(home.join(&corpus)).with_context(|| format!("cannot make {corpus}"))?;
-    let mut command = fuzz(home);
+    let mut command = fuzz(&home);
     command.args(["run", "--sanitizer", "none", name, &corpus]);
     command.args(SEEDS.iter().filter(|(of, _)| *of == name).map(|(_, seeds)| seeds));
     command.arg("--").arg(format!("-max_total_time={seconds}")).arg("-print_final_stats=1");
@@ -69,7 +70,7 @@ fn once(home: &Path, name: &str, seconds: u64) -> Result<u64> {
     let ended = process::capture(&mut command, Duration::from_secs(seconds) + GRACE)?;
     ensure!(
         ended.status.success(),
-        "the fuzz target {name} found a fault; its input is kept in {HOME}/fuzz/artifacts/{name}\n{}",
+        "the fuzz target {name} found a fault; its input is kept in {crate_of}/fuzz/artifacts/{name}\n{}",
         ended
             .stderr
             .lines()
@@ -99,16 +100,21 @@ fn fuzz(home: &Path) -> Command {
     command
 }
 
-fn targets(home: &Path) -> Result<BTreeSet<String>> {
-    let folder: PathBuf = home.join("fuzz/fuzz_targets");
-    let entries =
-        fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    let names = entries.filter_map(|entry| {
-        let path = entry.ok()?.path();
-        let is_rust = path.extension().is_some_and(|extension| extension == "rs");
-        is_rust.then(|| path.file_stem()?.to_str().map(str::to_owned)).flatten()
-    });
-    Ok(names.collect())
+/// Returns each target with the crate that it is of.
+fn targets() -> Result<BTreeSet<(String, &'static str)>> {
+    let mut found = BTreeSet::new();
+    for home in HOMES {
+        let folder: PathBuf = crate::root().join(home).join("fuzz/fuzz_targets");
+        let entries =
+            fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+        let names = entries.filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let is_rust = path.extension().is_some_and(|extension| extension == "rs");
+            is_rust.then(|| path.file_stem()?.to_str().map(str::to_owned)).flatten()
+        });
+        found.extend(names.map(|name| (name, home)));
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -126,8 +132,9 @@ mod tests {
 
     #[test]
     fn every_target_is_found() {
-        let found = targets(&crate::root().join(super::HOME)).unwrap();
+        let found = targets().unwrap();
 
-        assert!(found.contains("sse") && found.contains("assembly"), "{found:?}");
+        let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["anthropic", "arguments", "assembly", "sse", "symbols"]);
     }
 }

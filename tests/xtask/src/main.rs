@@ -7,7 +7,7 @@
 
 #[cfg(test)]
 mod behaviours; // What the tests show.
-mod fuzz; // Everything that a server could send.
+mod fuzz; // Everything that a server or a repository could bring.
 mod gate; // The steps of `cargo xtask test`.
 mod layers; // Who may depend on whom.
 mod newcomer; // README's two commands on an empty machine.
@@ -95,7 +95,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Feeds the fuzz targets with all that a server could send, and tells how often each ran
+    /// Feeds the fuzz targets with all that a server or a repository could bring, and tells how often each ran
     ///
     /// It needs a nightly compiler and cargo-fuzz, and is no step of the gate.
     Fuzz {

@@ -350,6 +350,15 @@ impl Baselines {
         Ok(changes.iter().filter_map(file_change).collect())
     }
 
+    /// Returns a content that [`Baselines::changes`] names.
+    ///
+    /// # Errors
+    /// [`Error::Workspace`] when it is not kept: a file may be too large for that, or may not be read.
+    pub(crate) async fn content(&self, hash: &BlobHash) -> Result<Vec<u8>, Error> {
+        let (snapshots, hash) = (Arc::clone(&self.snapshots), (*hash.as_bytes()).into());
+        blocking(move || snapshots.kept(hash)).await
+    }
+
     /// Tells how the workspace differs from what it held when `task` began, path by path, as far as that can be its doing,
     /// and a hash that is another one once anything in it is.
     ///
@@ -648,6 +657,8 @@ fn compares_all(check: &CheckSpec) -> bool {
     let by_kind = match &check.kind {
         CheckKind::Diff(_)
         | CheckKind::NewFiles(_)
+        | CheckKind::NoRemovedExports
+        | CheckKind::NoChangedSignatures
         | CheckKind::Progress
         | CheckKind::Contract(_) => true,
         // One that looks at what git knows asks git.

@@ -15,8 +15,9 @@ use std::{
 };
 
 use async_trait::async_trait;
+use formwork_codebase::Codebase;
 use formwork_protocols::{
-    Append, Blob, Cancel, EventBody, OutcomeCode, PermissionMode, Position, StoreError,
+    Append, Blob, BlobHash, Cancel, EventBody, OutcomeCode, PermissionMode, Position, StoreError,
     check::{
         CheckKind, CheckSpec, CheckStep, CommandCheck, Expect, Fix, NativeCheck, Phase,
         PlantedFailure, StepKind, Verdict,
@@ -186,6 +187,7 @@ impl Workshop {
 
     pub(crate) fn verifier(&self, root: &std::path::Path, protection: Protection) -> Verifier {
         Verifier::new(Arc::clone(&self.sandbox), root, protection, Arc::clone(&self.scrub))
+            .with_symbols(Arc::new(Codebase))
     }
 
     /// Keeps the output of a check that has decided, and returns its verdict.
@@ -395,6 +397,10 @@ impl Changes for Since<'_> {
             workshop.baselines.changes(within, &job.spec, own).await
         };
         self.told(Box::pin(changes).await)
+    }
+
+    async fn content(&self, hash: &BlobHash) -> Result<Vec<u8>, String> {
+        self.told(self.workshop.baselines.content(hash).await)
     }
 
     async fn calls(&self) -> Result<BTreeMap<String, u64>, String> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use formwork_protocols::{
+    BlobHash,
     check::{DiffCheck, Evidence, NewFilesCheck},
     event::FileChange,
 };
@@ -22,6 +23,12 @@ pub trait Changes: Send + Sync {
     /// Why that cannot be told, in one line.
     async fn since_entry(&self) -> Result<Vec<FileChange>, String>;
 
+    /// Returns the bytes of a file as [`Changes::since_entry`] names them by their hash. Cancel safe.
+    ///
+    /// # Errors
+    /// Why they are not there, in one line.
+    async fn content(&self, hash: &BlobHash) -> Result<Vec<u8>, String>;
+
     /// Returns how many calls of each tool have ended well in the task. Cancel safe.
     ///
     /// # Errors
@@ -34,6 +41,10 @@ pub trait Changes: Send + Sync {
 impl Changes for () {
     async fn since_entry(&self) -> Result<Vec<FileChange>, String> {
         Ok(Vec::new())
+    }
+
+    async fn content(&self, _hash: &BlobHash) -> Result<Vec<u8>, String> {
+        Err("nothing was changed".to_owned())
     }
 
     async fn calls(&self) -> Result<BTreeMap<String, u64>, String> {

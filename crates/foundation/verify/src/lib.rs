@@ -35,6 +35,7 @@ mod parse; // Output, format by format.
 mod baseline; // What must stay as it was.
 mod changes; // What the task changed.
 mod dependencies; // What it depends on.
+mod exports; // What others can use of it.
 mod scripts; // What a package's own scripts say.
 
 mod error;

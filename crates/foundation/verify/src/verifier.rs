@@ -7,7 +7,7 @@ use std::{
 };
 
 use formwork_protocols::{
-    Blob, Cancel, Scrub, Span,
+    Blob, Cancel, Scrub, Span, Symbols,
     check::{CheckKind, CheckSpec, Evidence, Issue, Verdict},
 };
 use formwork_sandbox::{Protection, Sandbox};
@@ -16,6 +16,7 @@ use crate::{
     Baseline, Changes, Error, changes,
     command::{self, Ran, Shop},
     contract,
+    exports::{self, Held},
 };
 
 /// Runs checks over one workspace. Checks may overlap.
@@ -25,6 +26,7 @@ pub struct Verifier {
     root: PathBuf,
     protection: Protection,
     scrub: Arc<dyn Scrub>,
+    symbols: Option<Arc<dyn Symbols>>,
 }
 
 /// What a task stands on: how it found its workspace, and what it made of it.
@@ -89,7 +91,12 @@ impl Verifier {
         protection: Protection,
         scrub: Arc<dyn Scrub>,
     ) -> Self {
-        Self { sandbox, root: root.into(), protection, scrub }
+        Self { sandbox, root: root.into(), protection, scrub, symbols: None }
+    }
+
+    /// Gives it somebody who knows what source code declares, without whom it cannot judge that.
+    pub fn with_symbols(self, symbols: Arc<dyn Symbols>) -> Self {
+        Self { symbols: Some(symbols), ..self }
     }
 
     /// Returns the root of the workspace, as [`Baseline::take`] needs it.
@@ -125,7 +132,7 @@ impl Verifier {
         let (mut steps, mut outputs, mut reached) = (Vec::new(), Vec::new(), Vec::new());
         let (mut decision, output) = match &spec.kind {
             CheckKind::Command(check) => {
-                let Self { sandbox, root, protection, scrub } = self;
+                let Self { sandbox, root, protection, scrub, .. } = self;
                 let shop = Shop { sandbox, root, protection, scrub };
                 let ran = command::run(&shop, check, spec.timeout, cancel).await;
                 let Ran { decision, output, reached: by_command } = ran.ok_or_else(cancelled)?;
@@ -133,7 +140,7 @@ impl Verifier {
                 (decision, output)
             }
             CheckKind::Contract(contract) => {
-                let Self { sandbox, root, protection, scrub } = self;
+                let Self { sandbox, root, protection, scrub, .. } = self;
                 let shop = Shop { sandbox, root, protection, scrub };
                 let held =
                     contract::hold(&shop, contract, ground.changes, spec.timeout, cancel).await;
@@ -158,6 +165,29 @@ impl Verifier {
                     CheckKind::Diff(check) => changes::judge(check, changes),
                     CheckKind::NewFiles(check) => changes::judge_new(check, changes),
                     _ => Decision::fail("this check compares no changes"),
+                };
+                (decision, None)
+            }
+            CheckKind::NoRemovedExports | CheckKind::NoChangedSignatures => {
+                let held = match &spec.kind {
+                    CheckKind::NoRemovedExports => Held::There,
+                    _ => Held::Alike,
+                };
+                let judged = async {
+                    let Some(symbols) = &self.symbols else {
+                        return Decision::not_run("nobody here knows what source code declares");
+                    };
+                    match exports::read(ground.changes, symbols).await {
+                        Ok(read) => exports::judge(held, read),
+                        Err(reason) => {
+                            Decision::fail(format!("cannot tell what was changed: {reason}"))
+                        }
+                    }
+                };
+                let decision = tokio::select! {
+                    biased;
+                    () = cancel.cancelled() => return Err(cancelled()),
+                    decision = judged => decision,
                 };
                 (decision, None)
             }

@@ -30,6 +30,7 @@ mod documents; // Faults of documents, all told and nothing begun.
 mod endpoint; // Endpoints that refuse, break off or fall silent.
 mod escalation; // What nobody was there to be asked.
 mod evidence; // What a run left behind, and what it cost.
+mod exports; // What others can use of the work.
 mod failures; // Outages that pass.
 mod fallback; // Another model in the place of one that gave up.
 mod faults; // What a machine does to the log in the middle of a run.

@@ -951,6 +951,7 @@ async fn each_of_two_tasks_is_judged_by_its_own(world: World) {
     pipe(&world, "go");
     world.repo.write("a/kept.txt", "a\n").unwrap();
     world.repo.write("b/kept.txt", "b\n").unwrap();
+    world.repo.write("b/lib.rs", "pub fn f() {}\n").unwrap();
     world.agent("judge", "two");
     world.server.reply(&World::chat("two"), says(r#"{"verdict": "pass", "issues": []}"#));
     // The first is judged after the second and the person have written.
@@ -959,9 +960,10 @@ async fn each_of_two_tasks_is_judged_by_its_own(world: World) {
          command = [\"sh\", \"-c\", \"echo new > a/new.txt; read go < go; true\"]\n\
          [[tasks.postchecks]]\nno_new_files_outside = [\"a/**\"]\n\
          [[tasks.postchecks]]\ndiff = { max_files = 1 }\n\
+         [[tasks.postchecks]]\nconstraint = \"no_removed_exports\"\n\
          [[tasks.postchecks]]\nagent = \"judge\"\nprompt = \"Judge it.\"\n\
          [[tasks]]\nname = \"b\"\nwrite_paths = [\"b/**\"]\n\
-         command = [\"sh\", \"-c\", \"echo new > b/new.txt\"]\n",
+         command = [\"sh\", \"-c\", \"rm b/lib.rs; echo new > b/new.txt\"]\n",
     );
 
     let program = world.formwork(["run", workflow, "--sandbox", "on"]).spawn().unwrap();

@@ -61,6 +61,7 @@ const fn member(package: &'static str, folder: &'static str, layer: Layer) -> Me
 /// Every package of the workspace, lowest layer first.
 pub(crate) const MEMBERS: &[Member] = &[
     member("formwork-protocols", "crates/protocols", Layer::Protocols),
+    member("formwork-codebase", "crates/foundation/codebase", Layer::Foundation),
     member("formwork-compose", "crates/foundation/compose", Layer::Foundation),
     member("formwork-expression", "crates/foundation/expression", Layer::Foundation),
     member("formwork-secrets", "crates/foundation/secrets", Layer::Foundation),

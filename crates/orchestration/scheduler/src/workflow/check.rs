@@ -96,7 +96,7 @@ fn belongs(
     let asks = agent || workflow || is_mended;
     let is_exit = around.phase == Phase::Exit;
     let compares = written.no_new_files_outside.is_some()
-        || written.constraint == Some(Constraint::NoNewDependencies);
+        || written.constraint.is_some_and(Constraint::compares);
     let misplaced = [
         (
             "parse",
@@ -242,6 +242,12 @@ fn kind(
     let (found, called, example) = match written.constraint? {
         Constraint::NoNewDependencies => {
             return Some((CheckKind::NoNewDependencies, "no new dependencies".to_owned()));
+        }
+        Constraint::NoRemovedExports => {
+            return Some((CheckKind::NoRemovedExports, "no removed exports".to_owned()));
+        }
+        Constraint::NoChangedSignatures => {
+            return Some((CheckKind::NoChangedSignatures, "no changed signatures".to_owned()));
         }
         Constraint::TestsPass => {
             (&around.known.project.tests, "tests pass", "[\"cargo\", \"test\"]")

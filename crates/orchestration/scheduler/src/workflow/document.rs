@@ -393,6 +393,20 @@ pub enum Constraint {
     LintClean,
     /// No manifest names a dependency that it did not name when the task began.
     NoNewDependencies,
+    /// Nothing is gone that the files which the task changed exported when it began.
+    NoRemovedExports,
+    /// What they exported then has the signature that it had.
+    NoChangedSignatures,
+}
+
+impl Constraint {
+    /// Tells whether it is about what became of the workspace since the task began.
+    pub(super) const fn compares(self) -> bool {
+        match self {
+            Self::NoNewDependencies | Self::NoRemovedExports | Self::NoChangedSignatures => true,
+            Self::TestsPass | Self::LintClean => false,
+        }
+    }
 }
 
 /// What is done once where a check fails: exactly one of `command` and `agent`.

@@ -215,6 +215,10 @@ command = ["x"]
   [[tasks.postchecks]]
   constraint = "no_new_dependencies"
   [[tasks.postchecks]]
+  constraint = "no_removed_exports"
+  [[tasks.postchecks]]
+  constraint = "no_changed_signatures"
+  [[tasks.postchecks]]
   command = ["x"]
   control = "revert"
 "#,
@@ -241,6 +245,8 @@ command = ["x"]
   max_rounds = 2
   [[tasks.prechecks]]
   constraint = "no_new_dependencies"
+  [[tasks.prechecks]]
+  constraint = "no_removed_exports"
   [[tasks.postchecks]]
   command = ["x"]
   prompt = "Judge it."
