@@ -49,8 +49,9 @@ pub use self::{
         ToolCompleted, ToolDecided, ToolFailed, ToolGated, ToolRequested,
     },
     wait::{
-        ExternalFired, InboxAnswered, InboxAsked, InboxClosed, InboxExpired, ON_ESCALATION,
-        OverseerAnswered, OverseerAsked, TaskBlocked, WaitMet, inbox_key,
+        ExternalFired, InboxAnswered, InboxAsked, InboxClosed, InboxContradicted, InboxExpired,
+        ON_ESCALATION, OverseerAnswered, OverseerAsked, TaskBlocked, WaitMet, contradiction_key,
+        inbox_key,
     },
     workspace::{CommitMade, FileChange, TOLD_ONE_BY_ONE, WorkspaceSnapshot},
 };
@@ -447,6 +448,8 @@ bodies! {
     InboxRejected(InboxClosed) = "inbox.rejected",
     /// Nobody has answered in time.
     InboxExpired(InboxExpired) = "inbox.expired",
+    /// A person answers otherwise than was assumed, once that was acted on.
+    InboxContradicted(InboxContradicted) = "inbox.contradicted",
     /// Whoever governs the run is asked about a task that would be given up.
     OverseerAsked(OverseerAsked) = "overseer.asked",
     /// They have decided, or nobody has in time.
@@ -486,6 +489,7 @@ impl EventBody {
                 | Self::InboxAnswered(_)
                 | Self::InboxSkipped(_)
                 | Self::InboxRejected(_)
+                | Self::InboxContradicted(_)
                 | Self::HookFailed(_)
                 | Self::NetworkRefused(_)
                 | Self::ToolAnswered(_)
@@ -562,6 +566,7 @@ impl EventBody {
             | Self::InboxSkipped(_)
             | Self::InboxRejected(_)
             | Self::InboxExpired(_)
+            | Self::InboxContradicted(_)
             | Self::OverseerAsked(_)
             | Self::OverseerAnswered(_)
             | Self::TaskBlocked(_)

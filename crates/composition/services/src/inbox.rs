@@ -6,6 +6,18 @@ use async_trait::async_trait;
 use formwork_protocols::{EventBody, Position, RunId, Store, StoreError, store::Selection};
 use formwork_session::{Inbox, Steering};
 
+/// Returns what an event says to the conversations of its run: what somebody tells them, and what was assumed wrongly, which
+/// they may build on.
+pub(crate) fn said(body: &EventBody) -> Option<String> {
+    match body {
+        EventBody::RunSteered(steered) => Some(steered.text.clone()),
+        EventBody::InboxContradicted(said) => Some(format!(
+            "What was assumed is wrong: {said}. What rests on it may have to be other."
+        )),
+        _ => None,
+    }
+}
+
 /// How many are taken at once; the rest comes at the next turn.
 const AT_ONCE: usize = 32;
 
@@ -26,7 +38,7 @@ impl FromLog {
 #[async_trait]
 impl Inbox for FromLog {
     async fn take(&self, after: u64, _: u32) -> Result<Vec<Steering>, StoreError> {
-        let kinds = vec!["run.steered".to_owned()];
+        let kinds = ["run.steered", "inbox.contradicted"].map(str::to_owned).to_vec();
         let selection = Selection { run: Some(self.run), task: None, kinds };
         let mut position = *self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -35,11 +47,9 @@ impl Inbox for FromLog {
             let said: Vec<Steering> = page
                 .into_iter()
                 .filter(|event| event.seq > after)
-                .filter_map(|event| match event.body {
-                    EventBody::RunSteered(steered) => {
-                        Some(Steering { seq: event.seq, by: event.principal, text: steered.text })
-                    }
-                    _ => None,
+                .filter_map(|event| {
+                    let text = said(&event.body)?;
+                    Some(Steering { seq: event.seq, by: event.principal, text })
                 })
                 .collect();
             if !said.is_empty() {

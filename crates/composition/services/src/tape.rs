@@ -220,8 +220,8 @@ impl Tape {
                     reading.insert(started.session, of);
                     order.push(started.session);
                 }
-                EventBody::RunSteered(said) => {
-                    heard::word(&mut words, event.seq, &event.principal, said);
+                EventBody::RunSteered(_) | EventBody::InboxContradicted(_) => {
+                    heard::word(&mut words, event);
                 }
                 EventBody::InstructionsLoaded(InstructionsLoaded { session, .. })
                 | EventBody::SessionSteered(SessionSteered { session, .. }) => {

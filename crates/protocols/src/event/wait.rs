@@ -92,6 +92,25 @@ pub struct InboxExpired {
     pub assumed: Option<String>,
 }
 
+/// Data of `inbox.contradicted`: what was assumed was acted on, and the answer is another one. It changes nothing of what was
+/// done. The event's principal is who answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InboxContradicted {
+    /// What was asked.
+    pub question: String,
+    /// What was taken for the answer.
+    pub assumed: String,
+    /// One of the other options.
+    pub answer: String,
+}
+
+impl std::fmt::Display for InboxContradicted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { question, assumed, answer } = self;
+        write!(f, "to {question:?} the answer is {answer:?}, and {assumed:?} was assumed")
+    }
+}
+
 /// Data of `overseer.asked`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OverseerAsked {
@@ -114,4 +133,9 @@ pub struct OverseerAnswered {
 /// The key under which an item of the inbox is resolved: whatever comes second returns the first.
 pub fn inbox_key(task: TaskId) -> String {
     format!("inbox/{task}")
+}
+
+/// The key under which what was assumed of an item is contradicted, once.
+pub fn contradiction_key(task: TaskId) -> String {
+    format!("inbox/{task}/contradicted")
 }

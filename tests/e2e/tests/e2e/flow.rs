@@ -1,8 +1,12 @@
 //! Control flow from a workflow's text to what the program says, without any model.
 
-use serde_json::Value;
+use formwork_testkit::http::Gate;
+use serde_json::{Value, json};
 
-use crate::world::{World, end_of, on_postgres};
+use crate::{
+    answers::{calling, ends, held},
+    world::{World, end_of, on_postgres},
+};
 
 /// A list that a program makes, something done for each of it, and something only on a condition.
 const FLOW: &str = r#"
@@ -152,6 +156,153 @@ async fn other_processes_answer_and_fire(world: World) {
     let shown = world.run(["inbox", "get", item]).await.stdout;
     assert!(shown.contains("state    answered by user:ada: green"), "{shown}");
     world.assert_sound().await;
+}
+
+async fn everybody_is_named(world: World) {
+    let workflow = world.workflow(OUTSIDE);
+    let program = world.formwork(["run", workflow]).spawn().unwrap();
+    let item = &asked(&world).await;
+    world.run(["inbox", "answer", item, "green"]).await;
+    suspended(&world, "review").await;
+    world.run(["events", "fire", "review", "--data", r#"{"ok": true, "by": "ada"}"#]).await;
+    end_of(program).await;
+
+    let page = world.json(["events", "--limit", "1000"]).await;
+
+    let events = page["events"].as_array().unwrap();
+    let by = |kind: &str| {
+        let event = events.iter().find(|event| event["kind"] == kind).unwrap();
+        event["principal"].as_str().unwrap().to_owned()
+    };
+    assert!(events.len() > 10, "{page:#}");
+    for event in events {
+        let principal = event["principal"].as_str().unwrap();
+        assert!(principal.split_once(':').is_some_and(|(_, name)| !name.is_empty()), "{event:#}");
+    }
+    for kind in ["run.created", "inbox.answered", "external.fired"] {
+        assert_eq!(by(kind), "user:ada", "{kind}");
+    }
+    assert_eq!(by("task.completed"), "system:scheduler");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn behaviour_17_every_event_names_a_principal() {
+    everybody_is_named(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_behaviour_17_every_event_names_a_principal() {
+    on_postgres(everybody_is_named).await;
+}
+
+/// A question whose answer is assumed, and an agent that goes by it.
+const ASSUMED: &str = r#"
+[[tasks]]
+name = "ask"
+decision = { question = "Deploy?", options = ["yes", "no"], timeout = "1s", assume = "no" }
+
+[[tasks]]
+name = "work"
+depends_on = ["ask"]
+agent = "left"
+prompt = "Do it for {{tasks.ask.text}}."
+"#;
+
+/// Returns the item of the last run's question.
+async fn item_of(world: &World) -> String {
+    let shown = world.shown().await;
+    let tasks = shown["tasks"].as_array().unwrap();
+    let task = tasks.iter().find(|task| task["name"] == "ask").unwrap();
+    task["task"].as_str().unwrap().to_owned()
+}
+
+async fn what_was_assumed_is_contradicted(world: World) {
+    world.agent("left", "one");
+    let workflow = world.workflow(ASSUMED);
+    let (chat, working) = (World::chat("one"), Gate::new());
+    let read = [("fs.read", json!({ "path": "README.md" }))];
+    world.server.reply(&chat, held(&working, &calling(&read)));
+    world.server.reply(&chat, ends("Done."));
+    let program = world.formwork(["run", workflow]).spawn().unwrap();
+    working.reached().await;
+    let item = &item_of(&world).await;
+
+    let wrong = world.run(["inbox", "answer", item, "perhaps"]).await;
+    let same = world.run(["inbox", "answer", item, "no"]).await;
+    let other = world.run(["inbox", "answer", item, "yes"]).await;
+    let again = world.run(["inbox", "answer", item, "yes"]).await;
+    working.open();
+    let ended = end_of(program).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert!(wrong.stderr.contains("has no option \"perhaps\""), "{wrong:#?}");
+    assert_eq!(same.stdout, "expired: no\n", "{same:#?}");
+    assert_eq!(
+        other.stdout,
+        "contradicted: yes, and no was assumed; the conversations of its run that still go on are told\n",
+        "{other:#?}"
+    );
+    assert!(again.stderr.contains("is contradicted by user:ada already"), "{again:#?}");
+    // The agent that went by it has heard it.
+    let heard = world.server.requests()[1].text();
+    assert!(heard.contains("What was assumed is wrong: to "), "{heard}");
+    let told = world.events("inbox.contradicted").await;
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0]["data"], json!({ "question": "Deploy?", "assumed": "no", "answer": "yes" }));
+    let said = "\"yes\", and \"no\" was assumed";
+    let shown = world.run(["runs", "show"]).await.stdout;
+    assert!(
+        shown.contains(&format!("contradicted by user:ada: to \"Deploy?\" the answer is {said}")),
+        "{shown}"
+    );
+    let kept = world.run(["inbox", "get", item]).await.stdout;
+    assert!(kept.contains("later    contradicted by user:ada: yes"), "{kept}");
+    let replayed = world.json(["replay"]).await;
+    assert_eq!(replayed["divergence"], json!(null), "{replayed:#}");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn behaviour_35_an_assumption_that_is_contradicted_later_is_reported_and_told() {
+    what_was_assumed_is_contradicted(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_behaviour_35_an_assumption_that_is_contradicted_later_is_reported_and_told() {
+    on_postgres(what_was_assumed_is_contradicted).await;
+}
+
+async fn what_was_assumed_at_once_is_contradicted(world: World) {
+    world.agent("left", "one");
+    let workflow = world.workflow(ASSUMED);
+    world.server.reply(&World::chat("one"), ends("Done."));
+    let ended = world.run(["run", workflow, "--headless"]).await;
+    let item = &item_of(&world).await;
+
+    let other = world.run(["inbox", "answer", item, "yes"]).await;
+    let skipped = world.run(["inbox", "skip", item]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert_eq!(
+        other.stdout, "contradicted: yes, and no was assumed; its run has ended\n",
+        "{other:#?}"
+    );
+    assert_ne!(skipped.code, Some(0), "{skipped:#?}");
+    let shown = world.shown().await;
+    assert_eq!(shown["contradictions"][0]["answer"], "yes", "{shown:#}");
+    assert_eq!(shown["contradictions"][0]["by"], "user:ada", "{shown:#}");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn behaviour_35_what_nobody_was_asked_may_be_contradicted_once_the_run_has_ended() {
+    what_was_assumed_at_once_is_contradicted(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_behaviour_35_what_nobody_was_asked_may_be_contradicted_once_the_run_has_ended() {
+    on_postgres(what_was_assumed_at_once_is_contradicted).await;
 }
 
 #[tokio::test]

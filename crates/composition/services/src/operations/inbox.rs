@@ -9,7 +9,7 @@ use formwork_protocols::{
     Append, CallId, Event, EventBody, InboxState, ItemId, NewEvent, Position, Principal, RunId,
     RunState, Store, TaskId, TaskState, Timestamp, WorkflowName,
     document::nearest_hint,
-    event::{InboxAnswered, InboxClosed, inbox_key},
+    event::{InboxAnswered, InboxClosed, InboxContradicted, contradiction_key, inbox_key},
     store::{RunRow, Selection},
 };
 use schemars::JsonSchema;
@@ -58,9 +58,21 @@ pub struct Item {
     /// Why it was skipped or rejected, in their words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// What was answered otherwise, once what was assumed had been acted on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contradiction: Option<Contradiction>,
     /// Whether it is about a task that was given up. Its run has gone on by what is assumed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub escalation: bool,
+}
+
+/// An answer that came too late, and is not what was assumed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Contradiction {
+    /// The answer.
+    pub answer: String,
+    /// Who gives it.
+    pub by: Principal,
 }
 
 /// Lists the runs that have not ended.
@@ -138,8 +150,13 @@ async fn folded(
                     answer: None,
                     by: None,
                     reason: String::new(),
+                    contradiction: None,
                     escalation: asked.escalation,
                 });
+            }
+            (EventBody::InboxContradicted(said), Some(item)) => {
+                let (answer, by) = (said.answer, event.principal);
+                item.contradiction.get_or_insert(Contradiction { answer, by });
             }
             (body, Some(item)) if item.state == InboxState::Pending => {
                 match body {
@@ -324,6 +341,13 @@ impl Operation for Resolve {
             let by = item.by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
             Error::Inbox { item: id, reason: format!("is {}{by} already", item.state) }
         };
+        if let Resolution::Answer { answer } = &params.resolution
+            && let Some(assumed) = assumed(&*inner.store, &item).await?
+        {
+            is_option(&item, answer).map_err(refused)?;
+            let item = contradict(formwork, caller, item, (assumed, answer.clone())).await?;
+            return Ok(Resolved { item, run_state: row.state });
+        }
         if item.state != InboxState::Pending {
             return Err(over(&item));
         }
@@ -335,12 +359,7 @@ impl Operation for Resolve {
             |reason: String| formwork_protocols::text::head(reason.trim(), MAX_REASON).to_owned();
         let body = match params.resolution {
             Resolution::Answer { answer } => {
-                if !item.options.contains(&answer) {
-                    let hint = nearest_hint(&answer, item.options.iter().map(String::as_str));
-                    let hint = hint
-                        .unwrap_or_else(|| format!("choose one of {}", item.options.join(", ")));
-                    return Err(refused(format!("has no option {answer:?}; {hint}")));
-                }
+                is_option(&item, &answer).map_err(refused)?;
                 EventBody::InboxAnswered(InboxAnswered { answer })
             }
             Resolution::Skip { reason } => {
@@ -373,5 +392,66 @@ impl Operation for Resolve {
             return Err(over(&item));
         }
         Ok(Resolved { item, run_state: row.state })
+    }
+}
+
+/// Tells whether an answer is one of those that can be given, or why not.
+fn is_option(item: &Item, answer: &str) -> Result<(), String> {
+    if item.options.iter().any(|option| option == answer) {
+        return Ok(());
+    }
+    let hint = nearest_hint(answer, item.options.iter().map(String::as_str));
+    let hint = hint.unwrap_or_else(|| format!("choose one of {}", item.options.join(", ")));
+    Err(format!("has no option {answer:?}; {hint}"))
+}
+
+/// Returns what was assumed of a question and acted on: at its deadline, or at once in a run where nobody is asked. What
+/// somebody left open, they have decided.
+async fn assumed(store: &dyn Store, item: &Item) -> Result<Option<String>, Error> {
+    match item.state {
+        InboxState::Expired => Ok(item.answer.clone()),
+        InboxState::Pending if !item.escalation && item.assume.is_some() => {
+            let tasks = store.tasks(item.run).await?;
+            let mut own = tasks.iter().filter(|task| ItemId::from(task.task) == item.item);
+            let is_done = own.any(|task| task.state == TaskState::Completed);
+            Ok(item.assume.clone().filter(|_| is_done))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Records that the answer to a question is not what was assumed, whatever has become of its run. One that was assumed
+/// rightly is as it was.
+async fn contradict(
+    formwork: &Formwork,
+    caller: &Caller,
+    item: Item,
+    (assumed, answer): (String, String),
+) -> Result<Item, Error> {
+    let (inner, id) = (&formwork.inner, TaskId::from_uuid(item.item.as_uuid()));
+    let over = |item: &Item| {
+        let by = item.contradiction.as_ref().map_or(String::new(), |it| format!(" by {}", it.by));
+        Error::Inbox { item: item.item, reason: format!("is contradicted{by} already") }
+    };
+    if item.contradiction.is_some() {
+        return Err(over(&item));
+    }
+    if answer == assumed {
+        return Ok(item);
+    }
+    let question = item.question.clone();
+    let event = NewEvent {
+        task: Some(id),
+        principal: caller.principal().clone(),
+        at: inner.clock.now(),
+        body: EventBody::InboxContradicted(InboxContradicted { question, assumed, answer }),
+        idempotency_key: Some(contradiction_key(id)),
+    };
+    let batch = Append { run: item.run, token: None, events: vec![event], blobs: Vec::new() };
+    let recorded = inner.store.append(batch).await?;
+    let item = named(&*inner.store, item.item).await?;
+    match recorded.iter().any(|recorded| recorded.duplicate) {
+        true => Err(over(&item)),
+        false => Ok(item),
     }
 }

@@ -68,7 +68,7 @@ use crate::{
 pub use crate::setup::Kind;
 use carry::Carried;
 pub use {
-    answers::{GateRow, ServiceRow},
+    answers::{ContradictionRow, GateRow, ServiceRow},
     call::Call,
     control::{Abort, Pause, Steer, SteerParams, Steered, StopParams, Stopped},
     diff::{Compared, Diff, DiffParams, FilePair, Spent, Stands, TaskPair},
@@ -982,6 +982,9 @@ pub struct RunDetail {
     /// What happened to the programs that the tasks needed while they worked, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceRow>,
+    /// What was assumed of questions and contradicted later, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contradictions: Vec<ContradictionRow>,
 }
 
 /// `runs.get`
@@ -1008,7 +1011,7 @@ impl Operation for Get {
         let checks = store.checks(run).await?;
         let calls = store.calls(run).await?;
         let waits = super::tasks::waits(&**store, run, &tasks).await?.into_iter().collect();
-        let answers::Answers { gates, hook_failures, refused_connections, services } =
+        let answers::Answers { gates, hook_failures, refused_connections, services, contradictions } =
             answers::of(&**store, run).await?;
         let imported = formwork.trace().imported(run..=run).await?;
         let is_left = !left(formwork, std::slice::from_ref(&row), &imported).await?.is_empty();
@@ -1024,6 +1027,7 @@ impl Operation for Get {
             hook_failures,
             refused_connections,
             services,
+            contradictions,
         })
     }
 }

@@ -8,8 +8,8 @@ use std::{
 use async_trait::async_trait;
 use formwork_context::{Instruction, folders};
 use formwork_protocols::{
-    EventBody, Message, Principal, Role, SessionId, StoreError,
-    event::{InstructionsLoaded, RunSteered, SessionMessage, SessionStarted},
+    Event, EventBody, Message, Principal, Role, SessionId, StoreError,
+    event::{InstructionsLoaded, SessionMessage, SessionStarted},
 };
 use formwork_session::{Carried, Guide, Heard, Inbox, Steering};
 
@@ -83,8 +83,10 @@ impl Hearing {
 }
 
 /// Remembers what people said to a run.
-pub(super) fn word(words: &mut Words, seq: u64, by: &Principal, said: &RunSteered) {
-    words.insert(seq, (by.clone(), said.text.clone()));
+pub(super) fn word(words: &mut Words, event: &Event) {
+    if let Some(text) = crate::inbox::said(&event.body) {
+        words.insert(event.seq, (event.principal.clone(), text));
+    }
 }
 
 impl Talk {

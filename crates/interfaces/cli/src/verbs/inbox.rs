@@ -92,6 +92,19 @@ fn option(item: &Item, answer: String) -> String {
 
 fn told(resolved: &Resolved) -> String {
     let item = &resolved.item;
+    if let (Some(said), Some(assumed)) =
+        (&item.contradiction, item.answer.as_ref().or(item.assume.as_ref()))
+    {
+        let then = match resolved.run_state.is_terminal() {
+            true => "its run has ended".to_owned(),
+            false => "the conversations of its run that still go on are told".to_owned(),
+        };
+        return format!(
+            "contradicted: {}, and {} was assumed; {then}\n",
+            visible(&said.answer),
+            visible(assumed)
+        );
+    }
     let answer =
         item.answer.as_ref().map_or(String::new(), |answer| format!(": {}", visible(answer)));
     let next = match resolved.run_state {
@@ -129,5 +142,12 @@ fn shown(item: &Item) -> String {
     let reason =
         if item.reason.is_empty() { String::new() } else { format!(", {}", visible(&item.reason)) };
     text.push_str(&format!("  state    {}{by}{answer}{reason}\n", item.state));
+    if let Some(said) = &item.contradiction {
+        text.push_str(&format!(
+            "  later    contradicted by {}: {}\n",
+            said.by,
+            visible(&said.answer)
+        ));
+    }
     text
 }

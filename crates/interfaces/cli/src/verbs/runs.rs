@@ -12,9 +12,9 @@ use formwork_services::{
     Formwork,
     capability::Caller,
     operations::runs::{
-        Abort, Compared, Diff, DiffParams, Fork, ForkParams, Forked, GateRow, Get, GetParams, List,
-        ListParams, Listed, Pause, Replay, ReplayParams, Rewind, RewindParams, RunDetail, Stands,
-        Steer, SteerParams, StopParams, Stopped,
+        Abort, Compared, ContradictionRow, Diff, DiffParams, Fork, ForkParams, Forked, GateRow,
+        Get, GetParams, List, ListParams, Listed, Pause, Replay, ReplayParams, Rewind,
+        RewindParams, RunDetail, Stands, Steer, SteerParams, StopParams, Stopped,
     },
 };
 
@@ -387,6 +387,9 @@ pub(super) fn show(detail: &RunDetail) -> String {
     }
     for refused in &detail.refused_connections {
         text.push_str(&format!("\nnetwork: {}\n", visible(&refused.to_string())));
+    }
+    for ContradictionRow { by, said, .. } in &detail.contradictions {
+        text.push_str(&format!("\ncontradicted by {by}: {}\n", visible(&said.to_string())));
     }
     text
 }

@@ -262,6 +262,9 @@ impl<W: Write> Live<W> {
                 );
                 (Mark::Plain, line(then))
             }
+            EventBody::InboxContradicted(said) => {
+                (Mark::Bad, line(format!("{} says otherwise: {said}", event.principal)))
+            }
             EventBody::OverseerAnswered(answered) => {
                 (Mark::Plain, line(format!("{} {}", event.principal, answered.action)))
             }

@@ -58,6 +58,7 @@ fn take(
                 answer: None,
                 by: None,
                 reason: String::new(),
+                contradiction: None,
                 escalation: false,
             };
             items.insert(asked.call, item);

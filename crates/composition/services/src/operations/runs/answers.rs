@@ -1,9 +1,9 @@
 //! What was said to a run beside its model: the answers of gates, who did not take what it was told of, what the
-//! sandbox refused, and what became of services.
+//! sandbox refused, what became of services, and what was assumed wrongly.
 
 use formwork_protocols::{
-    BlobHash, Event, EventBody, Position, RunId, ServiceName, Store, TaskId, Timestamp,
-    event::{HookFailed, NetworkRefused, ToolGated},
+    BlobHash, Event, EventBody, Position, Principal, RunId, ServiceName, Store, TaskId, Timestamp,
+    event::{HookFailed, InboxContradicted, NetworkRefused, ToolGated},
     store::Selection,
 };
 use schemars::JsonSchema;
@@ -58,6 +58,18 @@ impl ServiceRow {
     }
 }
 
+/// An assumption that somebody has contradicted once it was acted on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ContradictionRow {
+    /// The task that asked.
+    pub task: Option<TaskId>,
+    /// Who says otherwise.
+    pub by: Principal,
+    /// What was assumed and what is answered.
+    #[serde(flatten)]
+    pub said: InboxContradicted,
+}
+
 /// All of these, in the order of the log.
 #[derive(Default)]
 pub(super) struct Answers {
@@ -65,11 +77,13 @@ pub(super) struct Answers {
     pub(super) hook_failures: Vec<HookFailed>,
     pub(super) refused_connections: Vec<NetworkRefused>,
     pub(super) services: Vec<ServiceRow>,
+    pub(super) contradictions: Vec<ContradictionRow>,
 }
 
 /// Reads what was said in a run.
 pub(super) async fn of(store: &dyn Store, run: RunId) -> Result<Answers, Error> {
-    let kinds = ["tool.gated", "hook.failed", "network.refused", "service."];
+    let kinds =
+        ["tool.gated", "hook.failed", "network.refused", "service.", "inbox.contradicted"];
     let kinds = kinds.map(str::to_owned).to_vec();
     let selection = Selection { run: Some(run), task: None, kinds };
     let (mut found, mut after) = (Answers::default(), Position::default());
@@ -82,6 +96,10 @@ pub(super) async fn of(store: &dyn Store, run: RunId) -> Result<Answers, Error> 
             match event.body {
                 EventBody::ToolGated(gated) => {
                     found.gates.push(GateRow { task: event.task, gated: *gated });
+                }
+                EventBody::InboxContradicted(said) => {
+                    let (task, by) = (event.task, event.principal);
+                    found.contradictions.push(ContradictionRow { task, by, said });
                 }
                 EventBody::HookFailed(failed) => found.hook_failures.push(failed),
                 EventBody::NetworkRefused(refused) => found.refused_connections.push(refused),
