@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_capability_has_a_name_of_its_own_and_two_schemas() {
+    fn behaviour_37_every_capability_has_a_name_of_its_own_and_two_schemas() {
         let names: BTreeSet<_> = CAPABILITIES.iter().map(|capability| capability.name).collect();
 
         assert_eq!(names.len(), CAPABILITIES.len());

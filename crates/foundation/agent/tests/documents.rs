@@ -29,7 +29,7 @@ fn a_document_is_written_as_it_was_read() {
 }
 
 #[test]
-fn a_record_cannot_hold_both_a_category_and_a_model_or_neither() {
+fn behaviour_30_a_record_cannot_hold_both_a_category_and_a_model_or_neither() {
     let both = json!({ "name": "a", "prompt": "a.md", "category": "c", "model": "p/m" });
     let neither = json!({ "name": "a", "prompt": "a.md" });
 

@@ -90,7 +90,7 @@ fn a_whole_document_is_read() {
 }
 
 #[test]
-fn every_fault_of_every_file_is_reported_at_once_with_its_place() {
+fn behaviour_30_every_fault_of_every_file_is_reported_at_once_with_its_place() {
     let both = "format_version = 1\nname = 'both'\ncategory = 'default'\nmodel = 'local/m'\n\
         prompt = 'absnt.md'\ntemprature = 0.2\n\n[tools]\nallow = ['fs.*', 'shel']\ndeferred = ['git', 'gitt']\n";
     let neither = "format_version = 1\nname = 'Neither'\nprompt = '../secrets.md'\n\

@@ -105,7 +105,7 @@ fn placeholders_of_secrets_and_escaped_braces_are_handed_on() {
 }
 
 #[test]
-fn every_unresolved_and_every_unused_variable_is_named_with_its_place() {
+fn behaviour_31_every_unresolved_and_every_unused_variable_is_named_with_its_place() {
     let shown = faults(
         "a {{spce}}\n{{#if missing}}{{also}}{{/if}}\n{{> part}}",
         &[("part", "\n\n  {{third}}")],
@@ -253,7 +253,7 @@ fn the_variables_of_a_template_are_known_without_rendering() {
 }
 
 #[test]
-fn fragments_compose_by_kind_then_priority_then_name() {
+fn behaviour_31_fragments_compose_by_kind_then_priority_then_name() {
     let prompt = compose([
         Fragment::volatile("turn", Priority::PREAMBLE, "left: 3"),
         Fragment::stable("b", Priority::PROMPT, "b {{x}}\n\n"),

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn each_form_names_its_tools() {
+    fn behaviour_28_each_form_names_its_tools() {
         let names = |patterns: &[&str]| resolve(patterns).unwrap().join(" ");
 
         assert_eq!(names(&["exec"]), "exec");
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn every_unknown_pattern_is_named_with_the_nearest() {
+    fn behaviour_28_every_unknown_pattern_is_named_with_the_nearest() {
         let error = resolve(&["exce", "fz.*", "#readonyl", "git"]).unwrap_err();
 
         assert_eq!(

@@ -374,7 +374,7 @@ async fn output_beyond_the_cap_does_not_fill_the_disk() {
 }
 
 #[tokio::test]
-async fn binary_output_is_kept_byte_for_byte() {
+async fn behaviour_24_binary_output_is_kept_byte_for_byte() {
     let dir = folder();
     let bytes: Vec<u8> = (0..=255).cycle().take(200_000).collect();
     std::fs::write(dir.path().join("it"), &bytes).unwrap();

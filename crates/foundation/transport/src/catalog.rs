@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_without_a_price_is_refused_before_any_call() {
+    fn behaviour_14_a_model_without_a_price_is_refused_before_any_call() {
         let error = catalog().model(&model("local/qwen3")).unwrap_err();
 
         assert_eq!(

@@ -123,7 +123,7 @@ async fn a_server_that_asks_for_longer_than_the_cap_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn overloaded_late_and_failing_servers_are_asked_again_and_then_given_up() {
+async fn behaviour_32_overloaded_late_and_failing_servers_are_asked_again_and_then_given_up() {
     for (status, fault) in [
         (503, ProviderFault::Overloaded),
         (529, ProviderFault::Overloaded),
@@ -139,7 +139,7 @@ async fn overloaded_late_and_failing_servers_are_asked_again_and_then_given_up()
 }
 
 #[tokio::test]
-async fn what_cannot_pass_is_not_asked_again() {
+async fn behaviour_32_what_cannot_pass_is_not_asked_again() {
     for (status, body, fault) in [
         (429, r#"{"error":{"code":"insufficient_quota"}}"#, ProviderFault::Quota),
         (402, "{}", ProviderFault::Quota),

@@ -83,7 +83,7 @@ fn edit_with_others() {
 }
 
 #[test]
-fn a_kill_at_any_moment_leaves_whole_files_that_can_be_written_again() {
+fn behaviour_22_a_kill_at_any_moment_leaves_whole_files_that_can_be_written_again() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("f");
     std::fs::write(&file, vec![b'-'; LEN]).unwrap();

@@ -122,7 +122,7 @@ async fn a_run_that_did_not_complete_commits_nothing() {
 }
 
 #[tokio::test]
-async fn an_agent_commits_step_by_step_and_from_a_subdirectory() {
+async fn behaviour_26_an_agent_commits_step_by_step_and_from_a_subdirectory() {
     let world = in_the_midst().await;
     world.agent("worker", "one");
     let edit =

@@ -87,22 +87,22 @@ async fn aborted_after_a_kill(world: World) {
 }
 
 #[tokio::test]
-async fn a_run_is_paused_by_another_process_and_goes_on_later() {
+async fn behaviour_40_a_run_is_paused_by_another_process_and_goes_on_later() {
     paused_from_elsewhere(World::new().await).await;
 }
 
 #[tokio::test]
-async fn pg_a_run_is_paused_by_another_process_and_goes_on_later() {
+async fn pg_behaviour_40_a_run_is_paused_by_another_process_and_goes_on_later() {
     on_postgres(paused_from_elsewhere).await;
 }
 
 #[tokio::test]
-async fn a_run_is_ended_by_another_process_for_good() {
+async fn behaviour_40_a_run_is_ended_by_another_process_for_good() {
     aborted_from_elsewhere(World::new().await).await;
 }
 
 #[tokio::test]
-async fn pg_a_run_is_ended_by_another_process_for_good() {
+async fn pg_behaviour_40_a_run_is_ended_by_another_process_for_good() {
     on_postgres(aborted_from_elsewhere).await;
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     answers::{calls, captured, says},
-    world::{Ended, World},
+    world::{Ended, World, on_postgres},
 };
 
 /// A world whose only provider is a server that answers as Ollama does.
@@ -256,4 +256,31 @@ async fn the_doctor_says_how_to_come_to_a_model_that_is_not_there() {
     let told = "local/llama9 is not among the models that local holds";
     assert!(ended.stdout.contains(told), "{ended:#?}");
     assert!(ended.stdout.contains("`formwork models pull local/llama9` fetches it"), "{ended:#?}");
+}
+
+async fn what_has_no_price_is_not_begun(world: World) {
+    world.agent("left", "one");
+    let document = world.repo.read(".formwork/agents/left.toml").unwrap();
+    let document = document.replace("\"one/m\"", "\"one/other\"");
+    world.repo.write(".formwork/agents/left.toml", document).unwrap();
+    let workflow =
+        world.workflow("[[tasks]]\nname = \"a\"\nagent = \"left\"\nprompt = \"Do it.\"\n");
+
+    let ended = world.run(["run", workflow]).await;
+
+    assert_eq!(ended.code, Some(3), "{ended:#?}");
+    assert!(ended.stderr.contains("model one/other has no price"), "{ended:#?}");
+    assert!(world.server.requests().is_empty());
+    let listed = world.json(["runs", "list"]).await;
+    assert_eq!(listed["runs"], json!([]), "{listed:#}");
+}
+
+#[tokio::test]
+async fn behaviour_14_a_run_with_a_model_without_a_price_is_not_begun() {
+    what_has_no_price_is_not_begun(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_behaviour_14_a_run_with_a_model_without_a_price_is_not_begun() {
+    on_postgres(what_has_no_price_is_not_begun).await;
 }

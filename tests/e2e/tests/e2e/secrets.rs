@@ -160,11 +160,11 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn a_key_and_a_secret_reach_their_use_and_nothing_that_is_kept_or_said() {
+async fn behaviour_23_a_key_and_a_secret_reach_their_use_and_nothing_that_is_kept_or_said() {
     secrets_stay_where_they_belong(World::new().await).await;
 }
 
 #[tokio::test]
-async fn pg_a_key_and_a_secret_reach_their_use_and_nothing_that_is_kept_or_said() {
+async fn pg_behaviour_23_a_key_and_a_secret_reach_their_use_and_nothing_that_is_kept_or_said() {
     on_postgres(secrets_stay_where_they_belong).await;
 }

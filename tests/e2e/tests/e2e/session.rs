@@ -408,7 +408,7 @@ async fn a_turn_waits_for_the_log_twice_however_much_it_has_to_say() {
 }
 
 #[tokio::test]
-async fn a_failed_check_answers_the_open_call_and_the_conversation_goes_on() {
+async fn behaviour_3_a_failed_check_answers_the_open_call_and_the_conversation_goes_on() {
     let answers =
         [calls([call("1", "read", json!({ "path": "a" }))]), ends("done"), ends("now it is")];
     let world = World::new(answers, vec![read(), end_task()]).await;

@@ -449,7 +449,7 @@ async fn a_run_that_somebody_works_on_is_not_taken_back() {
 }
 
 #[tokio::test]
-async fn what_was_deleted_is_listed_restored_and_removed_for_good() {
+async fn behaviour_27_what_was_deleted_is_listed_restored_and_removed_for_good() {
     let world = World::new().await;
     let delete = |path: &str| ("fs.delete", json!({ "path": path, "reason": "it is old" }));
     world.repo.write("a.txt", "a\n").unwrap();

@@ -316,7 +316,7 @@ fn fit(history: &mut History, meter: &Meter, room: Room) -> (Vec<ContextEdit>, b
 
 proptest! {
     #[test]
-    fn whatever_is_left_out_no_call_is_orphaned_and_the_first_and_last_groups_stand(
+    fn behaviour_33_whatever_is_left_out_no_call_is_orphaned_and_the_first_and_last_groups_stand(
         happening in prop::collection::vec(happens(), 1..60),
     ) {
         let mut history = begun();

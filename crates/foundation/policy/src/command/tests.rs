@@ -232,7 +232,7 @@ fn text(patterns: &[&str], text: &str) -> Result<(), String> {
 }
 
 #[test]
-fn each_part_of_shell_text_must_be_allowed() {
+fn behaviour_25_each_part_of_shell_text_must_be_allowed() {
     let patterns = ["cargo test *", "ls *", "grep *", "tail *", "cat *", "find *"];
 
     for allowed in [

@@ -96,7 +96,7 @@ async fn an_approval_for_the_session_covers_the_very_call_or_those_alike() {
 }
 
 #[tokio::test]
-async fn the_record_says_who_decided_and_holds_no_secret() {
+async fn behaviour_17_the_record_says_who_decided_and_holds_no_secret() {
     let (world, person) = asking(&[Says::Once], Some("hunter2-hunter2"));
 
     world.done("exec", run(&["echo", "hunter2-hunter2"])).await;

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::world::{Setup, World};
 
 #[tokio::test]
-async fn a_call_outside_an_active_task_has_no_effect() {
+async fn behaviour_1_a_call_outside_an_active_task_has_no_effect() {
     let world = World::new();
     world.tasks.active.store(false, Ordering::SeqCst);
 

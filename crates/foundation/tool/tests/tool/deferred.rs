@@ -13,7 +13,7 @@ fn offered(world: &World) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_deferred_tool_is_listed_by_name_and_usable_once_it_is_loaded() {
+async fn behaviour_29_a_deferred_tool_is_listed_by_name_and_usable_once_it_is_loaded() {
     let world = World::with(Setup { deferred: DEFERRED, ..Setup::default() });
     world.put("a.txt", "a\n");
     let before = offered(&world);

@@ -126,7 +126,7 @@ async fn a_file_that_exists_is_overwritten_only_once_it_was_read() {
 }
 
 #[tokio::test]
-async fn a_file_that_somebody_changed_meanwhile_is_not_overwritten() {
+async fn behaviour_21_a_file_that_somebody_changed_meanwhile_is_not_overwritten() {
     let world = World::new();
     world.put("a.txt", "old\n");
     world.done("fs.read", json!({ "path": "a.txt" })).await;
@@ -203,7 +203,7 @@ async fn a_deleted_file_is_in_the_trash_with_the_reason() {
 }
 
 #[tokio::test]
-async fn nothing_is_deleted_without_a_reason() {
+async fn behaviour_27_nothing_is_deleted_without_a_reason() {
     let world = World::new();
     world.put("a.txt", "a\n");
 

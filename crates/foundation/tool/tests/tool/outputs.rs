@@ -15,7 +15,7 @@ fn keeper() -> World {
 }
 
 #[tokio::test]
-async fn a_long_output_is_read_whole_part_by_part() {
+async fn behaviour_24_a_long_output_is_read_whole_part_by_part() {
     let world = World::new();
     let mut text = String::new();
     for line in 0..4_000 {

@@ -78,7 +78,7 @@ async fn a_program_starts_in_a_folder_of_the_workspace_only() {
 }
 
 #[tokio::test]
-async fn a_program_that_takes_too_long_is_ended_with_all_that_it_started() {
+async fn behaviour_25_a_program_that_takes_too_long_is_ended_with_all_that_it_started() {
     let world = World::new();
     let mut arguments = script(&world, "echo begun; sh -c 'echo $$ > child; sleep 300' & wait");
     // A machine may be so busy that nothing has begun before the first of these is over.
@@ -202,7 +202,7 @@ async fn git_that_fails_says_why() {
 }
 
 #[tokio::test]
-async fn git_refuses_whatever_writes_or_runs() {
+async fn behaviour_26_git_refuses_whatever_writes_or_runs() {
     let world = repository(|_| {});
     let hostile = [
         json!(["commit", "-m", "x"]),

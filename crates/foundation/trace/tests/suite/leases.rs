@@ -81,7 +81,7 @@ pub(crate) async fn a_clock_that_is_set_takes_no_run_from_its_owner(place: &Plac
     two.close().await;
 }
 
-pub(crate) async fn only_one_of_many_gets_the_lease(place: &Place) {
+pub(crate) async fn behaviour_19_only_one_of_many_gets_the_lease(place: &Place) {
     let handles = [place.open().await, place.open().await, place.open().await];
     let run = run_at(1);
 

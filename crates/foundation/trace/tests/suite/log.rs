@@ -38,7 +38,7 @@ pub(crate) async fn what_is_appended_is_read_in_order(place: &Place) {
     trace.close().await;
 }
 
-pub(crate) async fn an_append_is_recorded_whole_or_not_at_all(place: &Place) {
+pub(crate) async fn behaviour_15_an_append_is_recorded_whole_or_not_at_all(place: &Place) {
     let trace = place.open().await;
     let mut deep = json!(1);
     for _ in 0..127 {
@@ -105,7 +105,7 @@ pub(crate) async fn an_amount_below_nothing_is_not_recorded(place: &Place) {
     trace.close().await;
 }
 
-pub(crate) async fn a_second_write_with_a_key_returns_the_first_event(place: &Place) {
+pub(crate) async fn behaviour_18_a_second_write_with_a_key_returns_the_first_event(place: &Place) {
     let trace = place.open().await;
     let (run, other) = (run_at(1), run_at(2));
     let keyed = |key: &str, n: u32| NewEvent {
@@ -229,7 +229,7 @@ pub(crate) async fn many_producers_leave_a_gapless_sound_log(place: &Place) {
     trace.close().await;
 }
 
-pub(crate) async fn the_log_refuses_to_be_changed(place: &Place) {
+pub(crate) async fn behaviour_16_the_log_refuses_to_be_changed(place: &Place) {
     let trace = place.open().await;
     let run = run_at(1);
     let blob = Blob::new(b"bytes".to_vec());
@@ -242,24 +242,69 @@ pub(crate) async fn the_log_refuses_to_be_changed(place: &Place) {
         "UPDATE blobs SET bytes = hash",
         "DELETE FROM blobs",
     ] {
-        let refused = match place {
-            Place::Sqlite(_) => {
-                let mut connection = sqlx::SqliteConnection::connect(&place.url()).await.unwrap();
-                sqlx::raw_sql(sql).execute(&mut connection).await.map(drop)
-            }
-            Place::Postgres(_) => {
-                let mut connection = sqlx::PgConnection::connect(&place.url()).await.unwrap();
-                sqlx::raw_sql("SET search_path = formwork").execute(&mut connection).await.unwrap();
-                sqlx::raw_sql(sql).execute(&mut connection).await.map(drop)
-            }
-        };
-        let said = refused.unwrap_err().to_string();
+        let said = refusal(place, sql).await;
         assert!(said.contains("append-only"), "{sql}: {said}");
     }
     trace.close().await;
 }
 
-pub(crate) async fn secrets_reach_neither_events_nor_keys_nor_blobs(place: &Place) {
+/// What was said and what was noted are events and blobs as all else, so there is nothing beside the log to be changed.
+pub(crate) async fn behaviour_16_transcripts_and_the_notepad_are_append_only(place: &Place) {
+    let trace = place.open().await;
+    let (run, session) = (run_at(1), SessionId::from_uuid(run_at(2).as_uuid()));
+    let message = Blob::new(br#"{"role":"user","parts":[{"text":"Hello."}]}"#.to_vec());
+    let said = EventBody::SessionMessage(SessionMessage {
+        session,
+        index: 0,
+        role: Role::User,
+        message: message.hash(),
+        attached: Vec::new(),
+    });
+    let (call, text) = (CallId::from_uuid(run_at(3).as_uuid()), "Mind the tabs.".to_owned());
+    let noted = EventBody::NoteAdded(NoteAdded { call, text });
+    let append = Append { blobs: vec![message], ..of(run, vec![event(said), event(noted)]) };
+    trace.append(append).await.unwrap();
+
+    for (table, of) in [
+        ("events", "kind = 'session.message'"),
+        ("events", "kind = 'note.added'"),
+        ("blobs", "true"),
+    ] {
+        for sql in [
+            format!("DELETE FROM {table} WHERE {of}"),
+            match table {
+                "events" => format!("UPDATE events SET data = '{{}}' WHERE {of}"),
+                _ => format!("UPDATE blobs SET bytes = hash WHERE {of}"),
+            },
+        ] {
+            let said = refusal(place, &sql).await;
+            assert!(said.contains("append-only"), "{sql}: {said}");
+        }
+    }
+    let selection = Selection { run: Some(run), ..Selection::default() };
+    let kept = trace.read(Position::default(), &selection, 10).await.unwrap();
+    assert_eq!(kept.len(), 2);
+    trace.close().await;
+}
+
+/// Returns why the storage does not carry a statement out.
+async fn refusal(place: &Place, sql: &str) -> String {
+    let sql = sql.to_owned();
+    let refused = match place {
+        Place::Sqlite(_) => {
+            let mut connection = sqlx::SqliteConnection::connect(&place.url()).await.unwrap();
+            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.map(drop)
+        }
+        Place::Postgres(_) => {
+            let mut connection = sqlx::PgConnection::connect(&place.url()).await.unwrap();
+            sqlx::raw_sql("SET search_path = formwork").execute(&mut connection).await.unwrap();
+            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.map(drop)
+        }
+    };
+    refused.unwrap_err().to_string()
+}
+
+pub(crate) async fn behaviour_23_secrets_reach_neither_events_nor_keys_nor_blobs(place: &Place) {
     let options = Options { scrub: Arc::new(Hide("hunter2")), ..Options::default() };
     let trace = Trace::open(&place.url(), options).await.unwrap();
     let run = run_at(1);

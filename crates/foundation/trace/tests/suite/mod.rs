@@ -17,7 +17,7 @@ use formwork_protocols::{
     check::{Evidence, Phase, Verdict},
     event::{
         AttemptEnded, AttemptStarted, CheckFinished, Delta, DeltaKind, FileChange, ModelCompleted,
-        RunCreated, RunFinished, RunStarted, SessionMessage, TaskCreated, TaskMoved,
+        NoteAdded, RunCreated, RunFinished, RunStarted, SessionMessage, TaskCreated, TaskMoved,
     },
     message::Role,
     model::{ServedBy, StopReason},
@@ -66,16 +66,20 @@ pub(crate) use {
     leases::{
         a_clock_that_is_set_takes_no_run_from_its_owner, a_lease_is_renewed_and_given_back,
         a_lease_is_taken_over_from_the_named_owner_alone,
-        an_owner_writes_on_until_another_takes_the_run, only_one_of_many_gets_the_lease,
+        an_owner_writes_on_until_another_takes_the_run,
+        behaviour_19_only_one_of_many_gets_the_lease,
     },
     log::{
         a_cursor_goes_on_past_what_it_does_not_look_for,
-        a_second_write_with_a_key_returns_the_first_event,
         a_selection_reads_a_run_a_task_and_kinds_by_prefix,
-        an_amount_below_nothing_is_not_recorded, an_append_is_recorded_whole_or_not_at_all,
+        an_amount_below_nothing_is_not_recorded,
+        behaviour_15_an_append_is_recorded_whole_or_not_at_all,
+        behaviour_16_the_log_refuses_to_be_changed,
+        behaviour_16_transcripts_and_the_notepad_are_append_only,
+        behaviour_18_a_second_write_with_a_key_returns_the_first_event,
+        behaviour_23_secrets_reach_neither_events_nor_keys_nor_blobs,
         data_of_a_known_kind_that_does_not_fit_is_refused,
-        many_producers_leave_a_gapless_sound_log, secrets_reach_neither_events_nor_keys_nor_blobs,
-        text_of_every_kind_survives, the_log_refuses_to_be_changed,
+        many_producers_leave_a_gapless_sound_log, text_of_every_kind_survives,
         what_is_appended_is_read_in_order,
     },
     opening::{
@@ -112,8 +116,8 @@ pub(crate) use {
     },
     watch::{
         a_slow_watcher_is_told_where_to_read_on,
+        behaviour_33_words_reach_watchers_and_are_not_stored,
         two_processes_share_one_log_and_each_watcher_sees_every_event_once_in_order,
-        words_reach_watchers_and_are_not_stored,
     },
 };
 

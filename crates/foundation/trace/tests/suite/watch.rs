@@ -70,7 +70,7 @@ pub(crate) async fn a_slow_watcher_is_told_where_to_read_on(place: &Place) {
     trace.close().await;
 }
 
-pub(crate) async fn words_reach_watchers_and_are_not_stored(place: &Place) {
+pub(crate) async fn behaviour_33_words_reach_watchers_and_are_not_stored(place: &Place) {
     let options = Options { scrub: Arc::new(Hide("hunter2")), ..Options::default() };
     let trace = Trace::open(&place.url(), options).await.unwrap();
     let delta = |text: &str| Delta {

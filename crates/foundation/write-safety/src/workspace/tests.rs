@@ -79,7 +79,7 @@ fn a_new_file_is_written_with_its_folders() {
 }
 
 #[test]
-fn overwriting_needs_a_read_of_the_content_that_is_there_now() {
+fn behaviour_21_overwriting_needs_a_read_of_the_content_that_is_there_now() {
     let place = Place::new().with("ws/f", "one\n");
     let workspace = place.workspace();
 
@@ -415,7 +415,7 @@ fn many_files_are_edited_together_or_not_at_all() {
 }
 
 #[test]
-fn two_hundred_parallel_edits_of_several_sessions_lose_none() {
+fn behaviour_22_two_hundred_parallel_edits_of_several_sessions_lose_none() {
     let lines: String = (0..200).map(|i| format!("line {i};\n")).collect();
     let place = Place::new().with("ws/f", &lines);
 

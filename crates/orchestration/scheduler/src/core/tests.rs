@@ -202,7 +202,7 @@ fn no_more_leaves_are_at_work_than_the_width_allows() {
 }
 
 #[test]
-fn a_failed_entry_check_prevents_entry() {
+fn behaviour_2_a_failed_entry_check_prevents_entry() {
     let guarded = TaskSpec { prechecks: vec![check("clean")], ..leaf("guarded") };
     let mut tree = Tree::begin(guarded, 1);
 
@@ -650,7 +650,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_tree_ends_whole_by_legal_moves_in_order_and_within_its_width(
+    fn behaviour_15_every_tree_ends_whole_by_legal_moves_in_order_and_within_its_width(
         shape in shapes(), width in 1_usize..5, seed in any::<u64>(), hostile in any::<bool>(),
     ) {
         drive(&shape, width, seed, hostile)?;

@@ -25,9 +25,9 @@ use crate::world::{World, done, ending, fail, hang, on_both, pass, plan, setup, 
 on_both! {
     a_pair_side_by_side_and_one_after_both_that_sees_their_results,
     what_one_decision_leads_to_happens_at_one_time,
-    a_failed_exit_check_reaches_the_next_attempt_as_evidence,
+    behaviour_3_a_failed_exit_check_reaches_the_next_attempt_as_evidence,
     a_paused_run_goes_on_in_the_same_attempt,
-    a_live_run_is_not_taken_over_and_a_dead_one_goes_on_once_its_lease_has_lapsed,
+    behaviour_19_a_live_run_is_not_taken_over_and_a_dead_one_goes_on_once_its_lease_has_lapsed,
     a_run_whose_lease_has_lapsed_goes_on_unless_another_took_it,
     a_reservation_of_a_dead_process_counts_as_spent_in_full,
     two_children_under_a_budget_for_one_spend_no_more_than_it,
@@ -38,8 +38,8 @@ on_both! {
     a_request_is_found_with_the_next_sign_of_life_where_nobody_tells_of_it,
     a_run_that_is_to_end_begins_nothing_more,
     why_a_body_failed_is_known_after_a_crash_as_well,
-    a_part_of_a_conversation_is_recorded_and_may_act_only_while_it_is_open,
-    a_check_that_fails_first_stops_its_phase,
+    behaviour_1_a_part_of_a_conversation_is_recorded_and_may_act_only_while_it_is_open,
+    behaviour_2_a_check_that_fails_first_stops_its_phase,
     no_more_bodies_are_at_work_than_the_width_allows,
 }
 
@@ -112,7 +112,7 @@ retries = { max = 1 }
   command = ["true"]
 "#;
 
-async fn a_failed_exit_check_reaches_the_next_attempt_as_evidence(world: World) {
+async fn behaviour_3_a_failed_exit_check_reaches_the_next_attempt_as_evidence(world: World) {
     let natives = Natives::new().with("fix", |job: AttemptJob, _| async move {
         let shown: Vec<_> = job.evidence.iter().map(|verdict| verdict.check.as_str()).collect();
         assert_eq!(shown, if job.number == 1 { vec![] } else { vec!["tests"] });
@@ -160,7 +160,7 @@ async fn a_paused_run_goes_on_in_the_same_attempt(world: World) {
     assert!(matches!(again, Err(Error::Ended { .. })), "{again:?}");
 }
 
-async fn a_live_run_is_not_taken_over_and_a_dead_one_goes_on_once_its_lease_has_lapsed(
+async fn behaviour_19_a_live_run_is_not_taken_over_and_a_dead_one_goes_on_once_its_lease_has_lapsed(
     world: World,
 ) {
     let (begun, wait) = tokio::sync::oneshot::channel();
@@ -461,7 +461,9 @@ async fn an_aborted_run_ends_for_good(world: World) {
     assert_eq!(world.kinds(run).await.last().unwrap(), "run.finished");
 }
 
-async fn a_part_of_a_conversation_is_recorded_and_may_act_only_while_it_is_open(world: World) {
+async fn behaviour_1_a_part_of_a_conversation_is_recorded_and_may_act_only_while_it_is_open(
+    world: World,
+) {
     let natives = Natives::new().with("only", |job: AttemptJob, _| async move {
         assert!(job.control.is_active(job.task));
         let part =
@@ -483,7 +485,7 @@ async fn a_part_of_a_conversation_is_recorded_and_may_act_only_while_it_is_open(
     assert_eq!(look.claim.unwrap().summary, "seen");
 }
 
-async fn a_check_that_fails_first_stops_its_phase(world: World) {
+async fn behaviour_2_a_check_that_fails_first_stops_its_phase(world: World) {
     let ran = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&ran);
     let text = r#"
