@@ -7,17 +7,18 @@ use tree_sitter::{ParseOptions, ParseState, Parser, Tree};
 
 use crate::{grammar::Grammar, languages, reader::Reader};
 
-/// Of a longer text nothing is told: what people write by hand is a tenth of it.
-pub const MAX_BYTES: usize = 1024 * 1024;
+/// Of a longer text nothing is told: what people write by hand is a fifth of it.
+pub const MAX_BYTES: usize = 512 * 1024;
 
-/// How often the parser may report before it is stopped, which it does every hundred steps: a mebibyte of Rust takes 8,300
-/// reports. A count, unlike a time, gives the same answer on every machine.
-const MAX_REPORTS: usize = 30_000;
+/// How often the parser may report before it is stopped, which it does every hundred steps: the largest text of Rust takes
+/// 4,200 reports. A count, unlike a time, gives the same answer on every machine. Each may cost 30 KB of memory, where a text is
+/// made so that it can be read in many ways.
+const MAX_REPORTS: usize = 12_000;
 
 /// How many bytes the parser is handed at once.
 const PIECE: usize = 4 * 1024;
 
-/// How many pieces it is handed, where a mebibyte of Rust takes 400: a text may be made so that each of its words is looked
+/// How many pieces it is handed, where the largest text of Rust takes 200: a text may be made so that each of its words is looked
 /// for up to the end.
 const MAX_PIECES: usize = 16 * 1024;
 

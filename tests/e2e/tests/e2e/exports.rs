@@ -217,7 +217,7 @@ async fn what_cannot_be_read_any_more_does_not_pass_and_what_never_could_is_name
     let cannot = "src/a.rs: what it exports cannot be told any more: ";
     assert_eq!(broken, (false, format!("{cannot}line 8 is not understood as Rust")));
     assert_eq!(
-        (large.0, large.1.contains(" bytes, and 1048576 are read")),
+        (large.0, large.1.contains(" bytes, and 524288 are read")),
         (false, true),
         "{large:?}"
     );
