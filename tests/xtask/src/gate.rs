@@ -142,7 +142,11 @@ fn tests() -> Result<()> {
     if std::env::var_os("CI").is_some() {
         nextest.args(["--profile", "ci"]);
     }
-    process::run(&mut nextest)
+    process::run(&mut nextest)?;
+    // The languages that the program has only where they are asked for.
+    let mut languages = tools::NEXTEST.command()?;
+    languages.args(["nextest", "run", "--package", "formwork-codebase", "--all-features"]);
+    process::run(&mut languages)
 }
 
 /// Simulates whole runs from a seed, which is told with whatever breaks.

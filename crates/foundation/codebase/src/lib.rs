@@ -1,4 +1,4 @@
-//! What a source file declares: symbols with their signatures, in nine languages.
+//! What a source file declares: symbols with their signatures, in up to nine languages.
 //!
 //! Start at [`Codebase`], which is the seam [`Symbols`]: it tells the [language](Symbols::language) of a file by its
 //! path and lists [what it declares](Symbols::symbols), each with its qualified name, its signature without body,
@@ -8,7 +8,7 @@
 //! declarations nest and how much is told of them. Beyond a bound, and where a text does not follow its grammar, it is
 //! [`Unreadable`], never a hang, a panic or half a list. Nothing here reads a file.
 //!
-//! Each grammar is a feature, and all are on by default: what they add to a program is told in the manifest.
+//! Each grammar is a feature; all but `cpp` and `ruby` are on by default. What each adds to a program is told in the manifest.
 //!
 //! ```
 //! use formwork_codebase::Codebase;
