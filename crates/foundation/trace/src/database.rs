@@ -353,7 +353,12 @@ impl Database {
     }
 
     pub(crate) fn failed(&self, error: &sqlx::Error) -> StoreError {
-        error::failed(&self.at, error)
+        match error::failed(&self.at, error) {
+            // What was beside it goes with the last who closes.
+            StoreError::Closed => StoreError::Closed,
+            // What a file that is gone, or another one in its place, answers says nothing of that.
+            told => self.look().err().unwrap_or(told),
+        }
     }
 
     pub(crate) fn corrupt(&self, detail: impl Into<String>) -> StoreError {

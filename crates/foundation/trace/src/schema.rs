@@ -288,7 +288,6 @@ fn sqlite_options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
 /// Names a SQLite database. Nothing is opened yet.
 fn sqlite(url: &str, wait: Duration, mode: Mode) -> Result<Database, StoreError> {
     let options = sqlite_options(url)?
-        .create_if_missing(mode == Mode::Make)
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(wait)
         .statement_cache_capacity(STATEMENTS)
@@ -306,6 +305,8 @@ fn sqlite(url: &str, wait: Duration, mode: Mode) -> Result<Database, StoreError>
             make_private(&file);
         }
     }
+    // A connection that comes later shall not make a file anew that was removed meanwhile.
+    let options = options.create_if_missing(single);
     // A file that is only read keeps the mode it has.
     let options = match mode {
         Mode::Make if !single && !read_only => options.journal_mode(SqliteJournalMode::Wal),
