@@ -1011,8 +1011,13 @@ impl Operation for Get {
         let checks = store.checks(run).await?;
         let calls = store.calls(run).await?;
         let waits = super::tasks::waits(&**store, run, &tasks).await?.into_iter().collect();
-        let answers::Answers { gates, hook_failures, refused_connections, services, contradictions } =
-            answers::of(&**store, run).await?;
+        let answers::Answers {
+            gates,
+            hook_failures,
+            refused_connections,
+            services,
+            contradictions,
+        } = answers::of(&**store, run).await?;
         let imported = formwork.trace().imported(run..=run).await?;
         let is_left = !left(formwork, std::slice::from_ref(&row), &imported).await?.is_empty();
         Ok(RunDetail {

@@ -82,8 +82,7 @@ pub(super) struct Answers {
 
 /// Reads what was said in a run.
 pub(super) async fn of(store: &dyn Store, run: RunId) -> Result<Answers, Error> {
-    let kinds =
-        ["tool.gated", "hook.failed", "network.refused", "service.", "inbox.contradicted"];
+    let kinds = ["tool.gated", "hook.failed", "network.refused", "service.", "inbox.contradicted"];
     let kinds = kinds.map(str::to_owned).to_vec();
     let selection = Selection { run: Some(run), task: None, kinds };
     let (mut found, mut after) = (Answers::default(), Position::default());
