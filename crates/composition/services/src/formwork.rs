@@ -343,7 +343,7 @@ impl Builder {
             running: Arc::default(),
             runs: Mutex::default(),
             requests: OnceLock::new(),
-            away: watch::Sender::new(None),
+            away: watch::Sender::default(),
         };
         Ok(Formwork { inner: Arc::new(inner) })
     }
@@ -416,7 +416,7 @@ pub(crate) struct Inner {
     /// Passes on what is asked of the runs, from the first of them on.
     requests: OnceLock<Mutex<JoinSet<()>>>,
     /// Why the log is away that runs wait for.
-    pub(crate) away: watch::Sender<Option<String>>,
+    pub(crate) away: watch::Sender<BTreeMap<RunId, String>>,
 }
 
 impl Inner {
@@ -534,8 +534,8 @@ impl Formwork {
         done.await.unwrap_or_else(|_| Err(stopped("its task ended without a word")))
     }
 
-    /// Returns what tells that runs of this process wait for a log that is away, and why; nothing while none does.
-    pub fn away(&self) -> watch::Receiver<Option<String>> {
+    /// Returns what tells which runs of this process wait for a log that is away, and why; nothing while none does.
+    pub fn away(&self) -> watch::Receiver<BTreeMap<RunId, String>> {
         self.inner.away.subscribe()
     }
 

@@ -87,7 +87,7 @@ impl Grammar {
             Self::Ruby => Some(tree_sitter_ruby::LANGUAGE.into()),
             #[cfg(feature = "rust")]
             Self::Rust => Some(tree_sitter_rust::LANGUAGE.into()),
-            #[cfg(feature = "typescript")]
+            #[cfg(feature = "tsx")]
             Self::Tsx => Some(tree_sitter_typescript::LANGUAGE_TSX.into()),
             #[cfg(feature = "typescript")]
             Self::TypeScript => Some(tree_sitter_typescript::LANGUAGE_TYPESCRIPT.into()),

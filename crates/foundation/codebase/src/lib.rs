@@ -8,7 +8,7 @@
 //! declarations nest and how much is told of them. Beyond a bound, and where a text does not follow its grammar, it is
 //! [`Unreadable`], never a hang, a panic or half a list. Nothing here reads a file.
 //!
-//! Each grammar is a feature; all but `cpp` and `ruby` are on by default. What each adds to a program is told in the manifest.
+//! Each grammar is a feature; all but `cpp`, `ruby` and `tsx` are on by default. What each adds to a program is told in the manifest.
 //!
 //! ```
 //! use formwork_codebase::Codebase;

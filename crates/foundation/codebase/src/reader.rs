@@ -129,6 +129,11 @@ impl<'t> Reader<'t> {
         !self.is_over
     }
 
+    /// Gives up: it is more than is looked at.
+    pub(crate) fn give_up(&mut self) {
+        self.is_over = true;
+    }
+
     /// Returns what was found so far, to say who may use it.
     pub(crate) fn found(&mut self) -> &mut Vec<Symbol> {
         &mut self.found

@@ -7,9 +7,18 @@ pub(crate) fn failed(at: &str, error: &sqlx::Error) -> StoreError {
     match classify(error) {
         Class::Corrupt(detail) => StoreError::Corrupt { at: at.to_owned(), detail },
         Class::Closed => StoreError::Closed,
-        Class::Passing(reason) | Class::Other(reason) => {
-            StoreError::Unavailable { at: at.to_owned(), reason }
+        Class::Passing(reason) => StoreError::Unavailable { at: at.to_owned(), reason },
+        Class::Other(reason) => {
+            StoreError::Unavailable { at: at.to_owned(), reason: refused(at, reason) }
         }
+    }
+}
+
+/// Says that a server is there, and refuses what it was asked.
+fn refused(at: &str, reason: String) -> String {
+    match at.starts_with("postgres:") {
+        true => format!("{REFUSES}{reason}"),
+        false => reason,
     }
 }
 
@@ -18,9 +27,8 @@ pub(crate) fn not_opened(at: &str, error: &sqlx::Error) -> StoreError {
     match classify(error) {
         Class::Corrupt(detail) => StoreError::Corrupt { at: at.to_owned(), detail },
         Class::Closed => StoreError::Closed,
-        Class::Passing(reason) | Class::Other(reason) => {
-            StoreError::Open { at: at.to_owned(), reason }
-        }
+        Class::Passing(reason) => StoreError::Open { at: at.to_owned(), reason },
+        Class::Other(reason) => StoreError::Open { at: at.to_owned(), reason: refused(at, reason) },
     }
 }
 
@@ -87,6 +95,9 @@ fn of_the_system(cause: &std::io::Error) -> String {
 
 /// What is said of a database that another connection holds.
 pub const LOCKED: &str = "it is locked by another process";
+
+/// How what a server says begins that is there and refuses what it was asked: to ask again is of no use.
+pub const REFUSES: &str = "it refuses: ";
 
 /// What is said of a store whose disk is full. It passes once there is room.
 pub const FULL: &str = "the disk is full";

@@ -76,7 +76,7 @@ pub use {
     audit::{CheckpointFault, Compared, StoreAudit},
     bundle::{BundleError, Counts, Form},
     checkpoint::{Checkpoint, KeyError, PublicKey, SigningKey},
-    error::{FULL, LOCKED},
+    error::{FULL, LOCKED, REFUSES},
     keep::{CheckpointError, Departure, digest},
     mirror::ViewFault,
     plan::NOBODY,

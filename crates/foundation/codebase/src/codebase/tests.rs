@@ -1,3 +1,4 @@
+#![cfg(all(feature = "cpp", feature = "ruby", feature = "tsx"))] // Every language: `--all-features` has them.
 use proptest::strategy::Strategy as _;
 
 use super::*;
@@ -380,6 +381,8 @@ fn what_is_made_to_take_long_is_given_up() {
         ("a.rs", format!("impl<{bounds}> A {{ {methods} }}")),
         ("a.js", format!("class A {{ {members} }} export {{ {names} }};")),
         ("a.rb", fill("%q(")),
+        ("a.c", format!("int a{};", ",a".repeat(2_000))),
+        ("a.h", format!("typedef int a{};", ",*a".repeat(2_000))),
     ] {
         let found = Codebase.symbols(path, text.as_bytes());
         assert_eq!(found, Err(Unreadable::TooIntricate), "{path}");

@@ -43,13 +43,11 @@ fn item(reader: &mut Reader<'_>, item: Node<'_>, scope: Scope<'_>) {
             if let Some(of) = item.child_by_field_name("type") {
                 type_of(reader, of, item, scope);
             }
-            for (called, declarator) in reader.children(item) {
-                if called == "declarator" {
-                    let mut words = before(reader, item, declarator);
-                    signature::write(declarator, reader.source(), reader.grammar, &mut words);
-                    let own = own_name(reader, declarator);
-                    add(reader, SymbolKind::Type, own, &words.end(), scope, item);
-                }
+            for declarator in declarators(reader, item) {
+                let mut words = before(reader, item, declarator);
+                signature::write(declarator, reader.source(), reader.grammar, &mut words);
+                let own = own_name(reader, declarator);
+                add(reader, SymbolKind::Type, own, &words.end(), scope, item);
             }
         }
         "struct_specifier" | "union_specifier" | "class_specifier" | "enum_specifier" => {
@@ -135,6 +133,21 @@ fn add(
     }
 }
 
+/// How many names one declaration may declare. What each says is put together anew, from all that is beside it.
+const MOST_DECLARED: usize = 1_024;
+
+/// Lists what one declaration declares; nothing where that is too much to be looked at.
+fn declarators<'n>(reader: &mut Reader<'_>, item: Node<'n>) -> Vec<Node<'n>> {
+    let children = reader.children(item).into_iter();
+    let found: Vec<Node<'n>> =
+        children.filter(|(called, _)| *called == "declarator").map(|(_, it)| it).collect();
+    if found.len() > MOST_DECLARED {
+        reader.give_up();
+        return Vec::new();
+    }
+    found
+}
+
 /// Reads functions, variables and fields, and the type that they are declared with.
 fn declared(reader: &mut Reader<'_>, item: Node<'_>, scope: Scope<'_>) {
     if let Some(of) = item.child_by_field_name("type") {
@@ -147,13 +160,7 @@ fn declared(reader: &mut Reader<'_>, item: Node<'_>, scope: Scope<'_>) {
         };
         children.any(own)
     };
-    let declarators: Vec<Node<'_>> = reader
-        .children(item)
-        .into_iter()
-        .filter(|(called, _)| *called == "declarator")
-        .map(|(_, it)| it)
-        .collect();
-    for declarator in declarators {
+    for declarator in declarators(reader, item) {
         let bare = match declarator.kind() {
             "init_declarator" => declarator.child_by_field_name("declarator").unwrap_or(declarator),
             _ => declarator,

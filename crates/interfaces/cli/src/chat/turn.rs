@@ -112,6 +112,8 @@ impl Chat {
         let finished = formwork.wait(run);
         tokio::pin!(finished);
         let mut away = self.formwork.away();
+        away.mark_changed();
+        let mut waits = false;
         let mut tick = tokio::time::interval(TICK);
         let outcome = loop {
             self.draw(&shown)?;
@@ -121,9 +123,11 @@ impl Chat {
                 Some(next) = happening.next() => self.happened(&mut shown, next).await?,
                 outcome = &mut finished => break outcome?,
                 Ok(()) = away.changed() => {
-                    let told = told_of_the_log(away.borrow_and_update().as_deref());
-                    self.finish_line(&mut shown)?;
-                    self.say(&dim(told.trim_end(), self.color))?;
+                    let why = away.borrow_and_update().get(&run).cloned();
+                    if std::mem::replace(&mut waits, why.is_some()) || waits {
+                        self.finish_line(&mut shown)?;
+                        self.say(&dim(told_of_the_log(why.as_deref()).trim_end(), self.color))?;
+                    }
                 }
                 () = taken_back(&mut shown.open) => shown.open = None,
                 Some(open) = self.questions.recv(), if !is_asked => {
@@ -140,7 +144,10 @@ impl Chat {
                     Typed::Interrupt => {
                         shown.interrupted = true;
                         let params = StopParams { run, reason: Some("the person ended the turn".to_owned()), wait: None };
-                        self.formwork.call::<Abort>(&self.caller, params).await?;
+                        if self.formwork.call::<Abort>(&self.caller, params).await.is_err() {
+                            // What cannot be recorded is at least broken off, and can be resumed.
+                            self.formwork.interrupt(run);
+                        }
                     }
                     _ => {}
                 },
@@ -163,8 +170,12 @@ impl Chat {
                     .say(&dim("commands wait until the turn is over; Ctrl-C ends it", self.color));
             }
             let params = SteerParams { run: shown.run, text: text.to_owned() };
-            self.formwork.call::<Steer>(&self.caller, params).await?;
             let echoed = visible(text.lines().next().unwrap_or_default());
+            if let Err(error) = self.formwork.call::<Steer>(&self.caller, params).await {
+                // The turn goes on, and is not left for that.
+                let told = format!("> {echoed} (it was not heard: {error}; say it again)");
+                return self.say(&dim(&told, self.color));
+            }
             return self
                 .say(&dim(&format!("> {echoed} (it hears it at its next step)"), self.color));
         };

@@ -257,6 +257,9 @@ async fn follow(
     let finished = formwork.wait(run);
     tokio::pin!(finished);
     let mut away = formwork.away();
+    // It may be away by now.
+    away.mark_changed();
+    let mut waits = false;
     let outcome = loop {
         tokio::select! {
             biased;
@@ -265,9 +268,11 @@ async fn follow(
             }
             outcome = &mut finished => break outcome?,
             Ok(()) = away.changed() => {
-                let told = told_of_the_log(away.borrow_and_update().as_deref());
-                shown.view.hold()?;
-                complain(&told);
+                let why = away.borrow_and_update().get(&run).cloned();
+                if std::mem::replace(&mut waits, why.is_some()) || waits {
+                    shown.view.hold()?;
+                    complain(&told_of_the_log(why.as_deref()));
+                }
             }
             heard = heard(&mut desk, &mut open) => match heard {
                 Heard::Asked(question) => {

@@ -3,7 +3,7 @@
 //! Nothing of the tasks is decided before all of them are ready. Where one ends by itself it is started again, as often as it
 //! says, and no work begins meanwhile; then every task that is under way fails for it.
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use formwork_protocols::{
     Blob, Cancel, Escalation, EventBody, Span, TaskState,
@@ -11,13 +11,14 @@ use formwork_protocols::{
     spec::ServiceSpec,
     text,
 };
+use futures::FutureExt as _;
 use tokio::{
     sync::mpsc,
     task::JoinSet,
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-use super::{drive::Drive, tree::one_line};
+use super::{drive::Drive, tree::one_line, work::Effect};
 use crate::{
     core::Input,
     error::Error,
@@ -51,6 +52,15 @@ enum What {
         was_ready: bool,
         unready: Option<String>,
     },
+}
+
+/// A start of a service.
+pub(super) struct Serve {
+    at: usize,
+    number: u32,
+    /// Why its command stands for nothing.
+    filled: Result<(), String>,
+    job: ServiceJob,
 }
 
 /// A service, and where it stands.
@@ -144,39 +154,25 @@ impl Drive {
         let started = ServiceStarted { service: service.name.clone(), number, argv };
         self.record(Some(task), EventBody::ServiceStarted(started));
         let job = ServiceJob { run: self.run, task, spec, service };
+        // It is begun once it is recorded that it is.
+        self.effects.push(Effect::Serve(Box::new(Serve { at, number, filled, job })));
+    }
+
+    /// Begins a service, and looks whether it is ready.
+    pub(super) fn serve(&mut self, serve: Serve) {
+        let Serve { at, number, filled, job } = serve;
         let (executor, sender) =
             (Arc::clone(&self.scheduler.executor), self.services.sender.clone());
         // One that is not ready in time is ended alone.
         let stop = self.services.stop.child();
+        let teller = Teller { at, number, sender };
         self.services.jobs.spawn(async move {
-            let tell = async |what| {
-                // Nobody listens any more where the run is over.
-                drop(sender.send(News { at, number, what }).await);
-            };
             if let Err(how) = filled {
-                let end = ServiceEnd { how, excerpt: String::new(), output: None };
-                return tell(What::Ended { end, was_ready: false, unready: None }).await;
+                return teller.tell(ended_by(how)).await;
             }
-            let served = executor.serve(job.clone(), &stop);
-            tokio::pin!(served);
-            let looked = tokio::select! {
-                biased;
-                end = &mut served => {
-                    return tell(What::Ended { end, was_ready: false, unready: None }).await;
-                }
-                looked = until_ready(&*executor, &job) => looked,
-            };
-            match looked {
-                Ok(elapsed) => {
-                    tell(What::Ready { elapsed }).await;
-                    let end = served.await;
-                    tell(What::Ended { end, was_ready: true, unready: None }).await;
-                }
-                Err(found) => {
-                    stop.cancel();
-                    let end = served.await;
-                    tell(What::Ended { end, was_ready: false, unready: Some(found) }).await;
-                }
+            let work = AssertUnwindSafe(served(&*executor, &job, &stop, &teller)).catch_unwind();
+            if work.await.is_err() {
+                teller.tell(ended_by("it panicked".to_owned())).await;
             }
         });
     }
@@ -284,23 +280,70 @@ impl Drive {
     pub(super) async fn stop_services(&mut self) -> Result<(), Error> {
         self.services.is_over = true;
         self.services.stop.cancel();
+        // One that was not begun yet is not begun any more.
+        self.effects.retain(|effect| !matches!(effect, Effect::Serve(_)));
         while self.services.all.iter().any(|one| one.standing != Standing::Off) {
+            if self.services.jobs.is_empty() {
+                while let Ok(news) = self.services.news.try_recv() {
+                    self.heed_service(news);
+                }
+                // Of what has told nothing by now nothing runs.
+                self.services.all.iter_mut().for_each(|one| one.standing = Standing::Off);
+                break;
+            }
             tokio::select! {
                 biased;
                 Some(news) = self.services.news.recv() => self.heed_service(news),
-                Some(_) = self.services.jobs.join_next() => {
-                    // What one that has panicked had to tell is lost, and nothing of it runs.
-                    if self.services.jobs.is_empty() {
-                        while let Ok(news) = self.services.news.try_recv() {
-                            self.heed_service(news);
-                        }
-                        self.services.all.iter_mut().for_each(|one| one.standing = Standing::Off);
-                    }
-                }
+                Some(_) = self.services.jobs.join_next() => {}
                 () = sleep_until(self.renewal) => self.renew().await?,
             }
         }
         Ok(())
+    }
+}
+
+/// Tells the run what comes of a start of a service.
+struct Teller {
+    at: usize,
+    number: u32,
+    sender: mpsc::Sender<News>,
+}
+
+impl Teller {
+    async fn tell(&self, what: What) {
+        // Nobody listens any more where the run is over.
+        drop(self.sender.send(News { at: self.at, number: self.number, what }).await);
+    }
+}
+
+/// Says that a service has ended of which nothing ran, or nobody knows what did.
+fn ended_by(how: String) -> What {
+    let end = ServiceEnd { how, excerpt: String::new(), output: None };
+    What::Ended { end, was_ready: false, unready: None }
+}
+
+/// Runs a service until it ends, and tells when it is ready and how it ended.
+async fn served(executor: &dyn Executor, job: &ServiceJob, stop: &Cancel, teller: &Teller) {
+    let served = executor.serve(job.clone(), stop);
+    tokio::pin!(served);
+    let looked = tokio::select! {
+        biased;
+        end = &mut served => {
+            return teller.tell(What::Ended { end, was_ready: false, unready: None }).await;
+        }
+        looked = until_ready(executor, job) => looked,
+    };
+    match looked {
+        Ok(elapsed) => {
+            teller.tell(What::Ready { elapsed }).await;
+            let end = served.await;
+            teller.tell(What::Ended { end, was_ready: true, unready: None }).await;
+        }
+        Err(found) => {
+            stop.cancel();
+            let end = served.await;
+            teller.tell(What::Ended { end, was_ready: false, unready: Some(found) }).await;
+        }
     }
 }
 

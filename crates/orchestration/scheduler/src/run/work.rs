@@ -12,7 +12,7 @@ use formwork_protocols::{
 use futures::FutureExt as _;
 use tokio::time::sleep;
 
-use super::{control::Reply, drive::Drive, tree::one_line};
+use super::{control::Reply, drive::Drive, services::Serve, tree::one_line};
 use crate::{
     core::{BodyEnd, Input, TaskIndex},
     executor::{AttemptEnd, AttemptJob, CheckJob},
@@ -32,6 +32,8 @@ pub(super) enum Effect {
     Activate(TaskIndex),
     Answer(Reply, Result<TaskId, String>),
     Told(Reply<Vec<TaskOutcome>>, Result<Vec<TaskOutcome>, String>),
+    /// To begin a service that was recorded as begun.
+    Serve(Box<Serve>),
     Oversee(TaskIndex, Box<Escalated>),
 }
 
@@ -62,7 +64,12 @@ impl Drive {
         let is_held = self.services.are_awaited() && !self.is_pausing && !self.is_aborting;
         for effect in effects.drain(..) {
             match effect {
-                Effect::Attempt(..) | Effect::Check(..) if is_held => self.effects.push(effect),
+                Effect::Attempt(task, _) | Effect::Check(task, _)
+                    if is_held && !self.tree.state.is_stopping(task) =>
+                {
+                    self.effects.push(effect);
+                }
+                Effect::Serve(job) => self.serve(*job),
                 Effect::Activate(task) => {
                     // It may have ended in the same breath.
                     if self.tree.state.is_acting(task) {

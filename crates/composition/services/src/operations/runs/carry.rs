@@ -1,12 +1,17 @@
 //! A run that is carried out, and taken up again where its log was away for a while.
 
 use std::{
+    io::ErrorKind,
     sync::{Arc, Weak},
     time::Duration,
 };
 
-use formwork_protocols::{RunId, RunOutcome, StoreError};
+use formwork_protocols::{
+    EventBody, Live, Position, RunId, RunOutcome, StoreError, store::Selection,
+};
 use formwork_scheduler::{NewRun, Scheduler, Signals};
+use futures::{StreamExt as _, stream::BoxStream};
+use tokio::time::Instant;
 
 use super::{Ending, ended, kept, leftover, named, own, recorded, scheduler, workshop};
 use crate::{
@@ -22,6 +27,12 @@ use crate::{
 /// How long it is waited before the log is tried again: at first, and at the most.
 const FIRST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(5);
+
+/// For how long a run has to have gone on before its log counts as back for good.
+const CALM: Duration = Duration::from_secs(60);
+
+/// How often in a row a run may be taken up, go on for a moment and lose its log again.
+const FALLS: u32 = 3;
 
 /// All that a run goes on with in this process.
 pub(super) struct Carried {
@@ -107,43 +118,91 @@ pub(super) fn carry(
     // A run does not keep open what it is a part of.
     let weak = Arc::downgrade(&formwork.inner);
     formwork.spawn(run, signals, async move {
-        let mut done = carried.go(run, new, &watched).await;
-        let mut left = weak.upgrade().map_or(Duration::ZERO, |inner| inner.log_wait());
-        let mut pause = FIRST;
-        while let Err(error) = &done
-            && is_away(error)
-            && !left.is_zero()
-        {
-            let told = error.to_string();
-            tell(&weak, Some(told));
-            let wait = pause.min(left);
-            tokio::select! {
-                biased;
-                () = watched.pause.cancelled() => break,
-                () = watched.abort.cancelled() => break,
-                () = tokio::time::sleep(wait) => {}
-            }
-            left -= wait;
-            let Some(inner) = weak.upgrade() else { break };
-            let formwork = Formwork { inner };
-            match Box::pin(taken_up(&formwork, &caller, run)).await {
-                Ok(carried) => {
-                    drop(formwork);
-                    tell(&weak, None);
-                    done = carried.go(run, None, &watched).await;
-                    pause = FIRST;
-                }
-                // It ended before the log went away: what was left to do is told by what it failed with.
-                Err(Error::NotResumable { .. }) => break,
-                Err(error) => {
-                    done = Err(error);
-                    pause = (pause * 2).min(LONGEST);
-                }
-            }
-        }
-        tell(&weak, None);
+        let done = carried.go(run, new, &watched).await;
+        let done = Box::pin(while_away(&weak, &caller, run, &watched, done)).await;
+        tell(&weak, run, None);
         done
     });
+}
+
+/// Takes a run up again and again whose log was away, until it ends by something else or the time to wait is over.
+async fn while_away(
+    weak: &Weak<Inner>,
+    caller: &Caller,
+    run: RunId,
+    signals: &Signals,
+    mut done: Result<RunOutcome, Error>,
+) -> Result<RunOutcome, Error> {
+    let mut left = weak.upgrade().map_or(Duration::ZERO, |inner| inner.log_wait());
+    let (mut pause, mut falls) = (FIRST, 0);
+    while let Err(error) = &done
+        && is_away(error)
+        && !left.is_zero()
+        && falls < FALLS
+    {
+        tell(weak, run, Some(error.to_string()));
+        let began = Instant::now();
+        tokio::select! {
+            biased;
+            () = signals.pause.cancelled() => break,
+            () = signals.abort.cancelled() => break,
+            () = tokio::time::sleep(pause.min(left)) => {}
+        }
+        let Some(inner) = weak.upgrade() else { break };
+        let formwork = Formwork { inner };
+        let (mut happening, mut went_on) = (formwork.inner.store.watch(), false);
+        done = match Box::pin(taken_up(&formwork, caller, run)).await {
+            Ok(carried) => {
+                drop(formwork);
+                let going = carried.go(run, None, signals);
+                tokio::pin!(going);
+                tokio::select! {
+                    biased;
+                    done = &mut going => done,
+                    () = recorded_of(&mut happening, run) => {
+                        went_on = true;
+                        tell(weak, run, None);
+                        going.await
+                    }
+                }
+            }
+            // It ended as the log went away, and whoever ended it was not told.
+            Err(Error::NotResumable { .. }) => match outcome(&formwork, run).await {
+                Some(outcome) => return Ok(outcome),
+                None => break,
+            },
+            Err(error) => Err(error),
+        };
+        // To try takes time too, as where somebody else holds the log.
+        let took = began.elapsed();
+        let is_calm = went_on && took > CALM;
+        left = if is_calm { left } else { left.saturating_sub(took) };
+        pause = if is_calm { FIRST } else { (pause * 2).min(LONGEST) };
+        // What fails whenever it has gone on for a moment is paid anew each time.
+        falls = if is_calm || !went_on { 0 } else { falls + 1 };
+    }
+    done
+}
+
+/// Waits until something of a run is recorded.
+async fn recorded_of(happening: &mut BoxStream<'static, Live>, run: RunId) {
+    while let Some(happened) = happening.next().await {
+        if matches!(happened, Live::Event(event) if event.run == run && event.body.needs_lease()) {
+            return;
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Returns how a run ended, from the log.
+async fn outcome(formwork: &Formwork, run: RunId) -> Option<RunOutcome> {
+    let kinds = vec!["run.finished".to_owned()];
+    let selection = Selection { run: Some(run), task: None, kinds };
+    let events = formwork.inner.store.read(Position::default(), &selection, 1).await.ok()?;
+    events.into_iter().find_map(|event| match event.body {
+        EventBody::RunFinished(finished) => Some(finished.outcome),
+        _ => None,
+    })
 }
 
 /// Tells whether something failed because the log is away for a while: somebody else holds it, its disk is full, its server is
@@ -152,19 +211,21 @@ fn is_away(error: &Error) -> bool {
     match error {
         Error::Store(StoreError::Unavailable { at, reason } | StoreError::Open { at, reason }) => {
             let passes = [formwork_trace::LOCKED, formwork_trace::FULL];
-            at.starts_with("postgres:") || passes.contains(&reason.as_str())
+            let is_there = reason.starts_with(formwork_trace::REFUSES);
+            (at.starts_with("postgres:") && !is_there) || passes.contains(&reason.as_str())
         }
-        Error::State { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
+        Error::State { source, .. } => {
+            matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+        }
         _ => false,
     }
 }
 
-fn tell(formwork: &Weak<Inner>, away: Option<String>) {
+fn tell(formwork: &Weak<Inner>, run: RunId, away: Option<String>) {
     if let Some(inner) = formwork.upgrade() {
-        inner.away.send_if_modified(|told| {
-            let is_new = *told != away;
-            *told = away;
-            is_new
+        inner.away.send_if_modified(|told| match away {
+            Some(why) => told.insert(run, why.clone()) != Some(why),
+            None => told.remove(&run).is_some(),
         });
     }
 }
