@@ -64,11 +64,14 @@ fn a_tree() -> impl Strategy<Value = Vec<(PathBuf, &'static str, Thing)>> {
     prop::collection::vec((a_folder(), name, a_thing()), 0..24)
 }
 
-/// Makes what can be made: where something else stands by then, nothing.
-fn made(things: &[(PathBuf, &'static str, Thing)]) -> TempDir {
+/// Makes what can be made: where something else stands by then, nothing. It stands so deep in its folder that no row of links
+/// leads out of that, into what all tests share.
+fn made(things: &[(PathBuf, &'static str, Thing)]) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
+    let top = folder.path().join("one/two/three/four/five/six");
+    fs::create_dir_all(&top).unwrap();
     for (below, name, thing) in things {
-        let at = folder.path().join(below);
+        let at = top.join(below);
         let _ = fs::create_dir_all(&at);
         match thing {
             Thing::File => drop(fs::write(at.join(name), "")),
@@ -87,7 +90,7 @@ fn made(things: &[(PathBuf, &'static str, Thing)]) -> TempDir {
             Thing::Link(to) => drop(symlink(to, at.join(name))),
         }
     }
-    folder
+    (folder, top)
 }
 
 /// What the `ignore` crate finds in one thread.
@@ -121,8 +124,8 @@ proptest! {
 
     #[test]
     fn many_find_what_one_finds_and_in_its_order(things in a_tree(), below in a_folder()) {
-        let folder = made(&things);
-        let top = folder.path().canonicalize().unwrap();
+        let (_folder, top) = made(&things);
+        let top = top.canonicalize().unwrap();
         let root = Root::open(&top).unwrap();
         for from in [top.clone(), top.join(below)] {
             let Ok(from) = from.canonicalize() else { continue };
@@ -137,8 +140,8 @@ proptest! {
 
     #[test]
     fn enough_is_the_first_of_all(things in a_tree(), wanted in 1_usize..12) {
-        let folder = made(&things);
-        let top = folder.path().canonicalize().unwrap();
+        let (_folder, top) = made(&things);
+        let top = top.canonicalize().unwrap();
         let root = Root::open(&top).unwrap();
         let look = |met: &Met<'_>| {
             let path = met.path();
