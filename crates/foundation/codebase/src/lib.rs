@@ -1,7 +1,7 @@
 //! What a source file declares: symbols with their signatures, in up to nine languages.
 //!
-//! Start at [`Codebase`], which is the seam [`Symbols`]: it tells the [language](Symbols::language) of a file by its
-//! path and lists [what it declares](Symbols::symbols), each with its qualified name, its signature without body,
+//! Start at [`Codebase`], which is the seam [`Symbols`]: it tells the [language][`Symbols::language`] of a file by its
+//! path and lists [what it declares][`Symbols::symbols`], each with its qualified name, its signature without body,
 //! comments and layout, its line, and whether code elsewhere may use it.
 //!
 //! A text may come from a stranger, so everything is bounded: its size, the steps that parsing takes, how deep
