@@ -248,8 +248,10 @@ async fn an_agent_has_a_workflow_done(world: World) {
     for refused in [circle, stray, blank, alien] {
         world.server.reply(&chat, calls(&[("create_workflow", refused)]));
     }
-    world.server.reply(&chat, calls(&[("create_workflow", flow(&[&["test", "-e", "src/a.txt"]]))]));
-    world.server.reply(&chat, calls(&[("await_tasks", json!({ "names": ["feature"] }))]));
+    // In one answer: nothing is asked of the leader's model while the part is killed.
+    let made = ("create_workflow", flow(&[&["test", "-e", "src/a.txt"]]));
+    let awaited = ("await_tasks", json!({ "names": ["feature"] }));
+    world.server.reply(&chat, calls(&[made, awaited]));
     world.server.reply(&chat, ends("Led."));
     world.server.reply(&helped, held(&gate, &calling(&[write("src/never.txt")])));
     world.server.reply(&helped, calls(&[write("src/a.txt")]));
