@@ -621,7 +621,6 @@ async fn recorded(
     }
 }
 
-/// Says what was there after a piece of work.
 /// Counts the files that are not told one by one.
 fn untold(differing: &[Differing]) -> u64 {
     let files = differing.iter().filter(|it| is_file([it.before, it.after])).count();

@@ -187,6 +187,12 @@ pub(crate) const OUTSIDE: &[Outside] = &[
         "its interface changes often",
     ),
     outside(
+        "tree-sitter",
+        Home::Packages(&["formwork-codebase", "formwork-policy"]),
+        InTests::AtHome,
+        "one crate reads languages, one the command lines of a shell",
+    ),
+    outside(
         "cel",
         Home::Alone(&["formwork-expression"]),
         InTests::AtHome,
