@@ -21,6 +21,12 @@ const SIMULATED: u64 = 1_000_000;
 /// The events at which the gate kills a run, on each store: some twenty seconds.
 const BOUNDARIES: u64 = 20;
 
+/// What all steps take of a disk, from nothing: 9.1 GB as measured, and some room for one more crate.
+const ROOM: u64 = 10 << 30;
+
+/// Below this a disk counts as full: a linker that maps its output then ends by a signal, and says nothing of disks.
+const FULL: u64 = 512 << 20;
+
 /// One step of the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Step {
@@ -99,18 +105,37 @@ pub(crate) fn run(steps: &[Step]) -> Result<()> {
             bail!("{}", summary(0, Some("set-up"), &[], began.elapsed()));
         }
     };
+    if let Some(short) = short_of(ROOM) {
+        println!("note: {short}; from nothing, all steps take {} GB", ROOM >> 30);
+    }
     for (passed, step) in steps.iter().enumerate() {
         let name = step.name();
         println!("\n== {name} ==");
         let step_began = Instant::now();
         if let Err(error) = step.run() {
             println!("\nfailed: {error:#}\nagain: cargo xtask test {name}");
+            if let Some(short) = short_of(FULL) {
+                println!(
+                    "hint: {short}: make room, or set CARGO_TARGET_DIR to a folder on a larger disk"
+                );
+            }
             bail!("{}", summary(passed, Some(&name), &skipped, began.elapsed()));
         }
         println!("== {name} passed in {:.1} s ==", step_began.elapsed().as_secs_f32());
     }
     println!("\n{}", summary(steps.len(), None, &skipped, began.elapsed()));
     Ok(())
+}
+
+/// Says how much is free where cargo builds, where that is less than `needed` bytes.
+fn short_of(needed: u64) -> Option<String> {
+    let program = std::env::current_exe().ok()?;
+    let disk = rustix::fs::statvfs(&program).ok()?;
+    told_short(disk.f_bavail.saturating_mul(disk.f_frsize), needed)
+}
+
+fn told_short(free: u64, needed: u64) -> Option<String> {
+    (free < needed).then(|| format!("{} MB are free on the disk where cargo builds", free >> 20))
 }
 
 /// Writes the last line: what passed, what failed, and whose tests were skipped for want of it.
@@ -311,7 +336,7 @@ mod tests {
 
     use cargo_metadata::PackageId;
 
-    use super::{package_name, summary};
+    use super::{FULL, package_name, summary, told_short};
 
     #[test]
     fn the_last_line_counts_what_passed_and_names_what_did_not() {
@@ -325,6 +350,14 @@ mod tests {
             summary(3, Some("clippy"), &["postgres"], took),
             "xtask test: 3 steps passed, 1 failed (clippy), 1 skipped (postgres) in 812 s"
         );
+    }
+
+    #[test]
+    fn a_disk_that_has_room_is_not_spoken_of() {
+        let told = told_short(300 << 20, FULL);
+
+        assert_eq!(told.unwrap(), "300 MB are free on the disk where cargo builds");
+        assert_eq!(told_short(FULL, FULL), None);
     }
 
     #[test]

@@ -137,7 +137,9 @@ pub(crate) mod paths {
 
 #[cfg(target_os = "linux")]
 fn exactly(from: &mut impl io::Read, length: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+    // Most orders come whole at the first call; nobody has room made for what is only announced.
+    let room = usize::try_from(length).unwrap_or(usize::MAX).min(64 * 1024);
+    let mut bytes = Vec::with_capacity(room);
     let mut limited = io::Read::take(from, length);
     io::Read::read_to_end(&mut limited, &mut bytes)?;
     match u64::try_from(bytes.len()) {
