@@ -106,7 +106,11 @@ enum Command {
         seconds: u64,
     },
     /// Checks that each crate can be published alone
-    Package,
+    Package {
+        /// Bring the README of each crate up to its manifest and its examples
+        #[arg(long)]
+        write: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -141,7 +145,8 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Escape { filter, json } => gate::escape(filter.as_deref(), json),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
-        Command::Package => package::run(),
+        Command::Package { write: true } => package::write(),
+        Command::Package { write: false } => package::run(),
     }
 }
 
