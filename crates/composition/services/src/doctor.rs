@@ -168,7 +168,11 @@ fn tools(formwork: &Formwork) -> Vec<Finding> {
 }
 
 async fn store(formwork: &Formwork) -> Finding {
-    match formwork.store().head().await {
+    let asked = async {
+        let head = formwork.store().head().await?;
+        formwork.trace().may_append().await.map(|()| head)
+    };
+    match asked.await {
         Ok(head) => {
             let found = format!("the log is open and holds {head} events");
             Finding::new("store", Grade::Sound, found, None)

@@ -77,6 +77,10 @@ fn classify(error: &sqlx::Error) -> Class {
             Some(code) => sqlite(code, cause.message()),
             None => postgres(postgres_code(error).as_deref().unwrap_or(""), cause.message()),
         },
+        // Each layer of it says once more that it is about the configuration.
+        sqlx::Error::Configuration(cause) => Class::Passing(
+            cause.to_string().trim_start_matches("error with configuration: ").to_owned(),
+        ),
         other => Class::Other(other.to_string()),
     }
 }

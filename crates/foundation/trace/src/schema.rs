@@ -2,7 +2,7 @@
 
 use std::{path::Path, str::FromStr as _, sync::Arc, time::Duration};
 
-use formwork_protocols::StoreError;
+use formwork_protocols::{StoreError, text};
 use sqlx::{
     ConnectOptions as _, PgPool, SqlitePool,
     pool::PoolOptions,
@@ -138,7 +138,11 @@ async fn version(database: &Database) -> Result<i64, StoreError> {
 /// is read-only or in a folder of somebody else, by less.
 pub(crate) async fn open_to_read(url: &str, wait: Duration) -> Result<Database, StoreError> {
     if !url.starts_with("sqlite:") {
-        return open(url, wait).await;
+        let named = postgres(url, wait)?;
+        return match version(&named).await? {
+            0 => nothing(named.at, wait).await,
+            found => brought(named, found).await,
+        };
     }
     let named = sqlite(url, wait, Mode::Find)?;
     if named.single {
@@ -147,8 +151,7 @@ pub(crate) async fn open_to_read(url: &str, wait: Duration) -> Result<Database, 
     has_folder(&named.at, Path::new(&*named.at))?;
     let is_empty = |at: &str| std::fs::metadata(at).is_ok_and(|found| found.len() == 0);
     if !is_there(&named.at)? || is_empty(&named.at) {
-        let nothing = prepare(sqlite("sqlite::memory:", wait, Mode::Make)?).await?;
-        return Ok(Database { at: named.at, ..nothing });
+        return nothing(named.at, wait).await;
     }
     let refused = match open(url, wait).await {
         Err(error) if is_about_the_place(&error) => error,
@@ -168,6 +171,12 @@ pub(crate) async fn open_to_read(url: &str, wait: Duration) -> Result<Database, 
             Err(StoreError::Open { at, reason })
         }
     }
+}
+
+/// Returns a store that holds nothing, and stands for the one that is not there.
+async fn nothing(at: Arc<str>, wait: Duration) -> Result<Database, StoreError> {
+    let nothing = prepare(sqlite("sqlite::memory:", wait, Mode::Make)?).await?;
+    Ok(Database { at, ..nothing })
 }
 
 /// Says whether there is a file, and that it is one.
@@ -368,7 +377,14 @@ fn postgres_options(url: &str) -> Result<PgConnectOptions, StoreError> {
             reason: "the address of a store begins with sqlite: or postgres:".to_owned(),
         });
     }
-    PgConnectOptions::from_str(url).map_err(|error| not_opened("postgres", &error))
+    let shown = text::address(url);
+    let options = PgConnectOptions::from_str(url).map_err(|error| not_opened(&shown, &error))?;
+    // An IPv6 address stands in brackets in a URL, and nowhere else.
+    let host = options.get_host().strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    Ok(match host.map(str::to_owned) {
+        Some(host) => options.host(&host),
+        None => options,
+    })
 }
 
 /// Names a PostgreSQL database. Nothing is opened yet.
@@ -420,15 +436,15 @@ fn lasting<DB: sqlx::Database>(connections: u32, wait: Duration) -> PoolOptions<
 
 /// Compares the version, and migrates only on difference.
 async fn prepare(database: Database) -> Result<Database, StoreError> {
+    // Most who open a store only read it, and a connection more is a third of what a start costs.
+    let found = version(&database).await?;
+    brought(database, found).await
+}
+
+/// Brings a store from the version that was found to the one that is known.
+async fn brought(database: Database, found: i64) -> Result<Database, StoreError> {
     let failed = |error: sqlx::Error| not_opened(&database.at, &error);
     let known = known(database.engine);
-    // Most who open a store only read it, and a connection more is a third of what a start costs.
-    let mut connection = first(&database).await?;
-    let found = match database.engine {
-        Engine::Sqlite => sqlite_version(&database, &mut connection).await?,
-        Engine::Postgres => postgres_version(&database, &mut connection).await?,
-    };
-    connection.give_back().await;
     if found > known {
         return Err(StoreError::TooNew { at: database.at.to_string(), found, known });
     }

@@ -31,6 +31,7 @@ use crate::{
     prepare::{Prepared, prepare},
     read, schema,
     tables::Statements,
+    upkeep,
     wal::Wal,
     writer::{Command, Reply, Writer},
 };
@@ -254,6 +255,14 @@ impl Trace {
     /// [`StoreError::Unavailable`] when the store cannot be read.
     pub async fn audit_all(&self) -> Result<Vec<Audit>, StoreError> {
         Ok(audit::store(&self.inner.database, Vec::new()).await?.audits)
+    }
+
+    /// Asks whether this user may append, of a server that decides on it, and changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] with what the server says: no rights, or a database that is only read.
+    pub async fn may_append(&self) -> Result<(), StoreError> {
+        upkeep::may_append(&self.inner.database).await
     }
 
     /// Returns where the store is, without credentials.

@@ -487,3 +487,86 @@ async fn pg_a_server_that_stops_is_told_and_one_that_comes_back_is_written_on() 
     again.close().await;
     trace.close().await;
 }
+
+#[tokio::test]
+async fn pg_whoever_reads_where_there_is_no_store_finds_nothing_and_makes_none() {
+    let Some(postgres) = Postgres::shared() else { return };
+    let database = postgres.database().unwrap();
+
+    let trace = Trace::open_to_read(database.url(), Options::default()).await.unwrap();
+    let events = trace.read(Position(0), &Selection::default(), 9).await.unwrap();
+    trace.close().await;
+
+    assert_eq!(events, []);
+    let mut other = sqlx::PgConnection::connect(database.url()).await.unwrap();
+    let schemas = "SELECT COUNT(*) FROM pg_catalog.pg_namespace WHERE nspname = 'formwork'";
+    let made: i64 = sqlx::query_scalar(schemas).fetch_one(&mut other).await.unwrap();
+    assert_eq!(made, 0);
+}
+
+#[tokio::test]
+async fn pg_a_database_that_is_only_read_is_told_before_anything_is_appended() {
+    let Some(postgres) = Postgres::shared() else { return };
+    let database = postgres.database().unwrap();
+    let trace = Trace::open(database.url(), Options::default()).await.unwrap();
+    trace.append(note(1)).await.unwrap();
+    trace.may_append().await.unwrap();
+    trace.close().await;
+
+    let only_read = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', \
+        current_database()); END $$";
+    let mut other = sqlx::PgConnection::connect(database.url()).await.unwrap();
+    sqlx::raw_sql(only_read).execute(&mut other).await.unwrap();
+    let trace = Trace::open_to_read(database.url(), Options::default()).await.unwrap();
+    let told = trace.may_append().await.unwrap_err();
+
+    assert!(
+        told.to_string().contains("cannot execute INSERT in a read-only transaction"),
+        "{told}"
+    );
+    assert_eq!(trace.head().await.unwrap(), Position(1));
+    trace.close().await;
+}
+
+#[tokio::test]
+async fn pg_who_may_only_read_is_told_so_and_who_may_not_vacuum_too() {
+    let Some(postgres) = Postgres::shared() else { return };
+    let database = postgres.database().unwrap();
+    let trace = Trace::open(database.url(), Options::default()).await.unwrap();
+    trace.append(note(1)).await.unwrap();
+    trace.close().await;
+    let mut owner = sqlx::PgConnection::connect(database.url()).await.unwrap();
+    let reader = format!("reader_{}", uuid::Uuid::new_v4().simple());
+    let made = format!(
+        "CREATE ROLE {reader} LOGIN; GRANT USAGE ON SCHEMA formwork TO {reader}; \
+         GRANT SELECT ON ALL TABLES IN SCHEMA formwork TO {reader}"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(made)).execute(&mut owner).await.unwrap();
+
+    let (_, place) = database.url().split_once('@').unwrap();
+    let trace = Trace::open_to_read(&format!("postgres://{reader}@{place}"), Options::default())
+        .await
+        .unwrap();
+    let append = trace.may_append().await.unwrap_err();
+    let vacuum = trace.vacuum().await.unwrap_err();
+    trace.close().await;
+    let gone = format!("DROP OWNED BY {reader}; DROP ROLE {reader}");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(gone)).execute(&mut owner).await.unwrap();
+
+    assert!(append.to_string().contains("it refuses: permission denied for table"), "{append}");
+    let whose = format!("who owns its tables, may vacuum them, and this is {reader}");
+    assert!(vacuum.to_string().ends_with(&whose), "{vacuum}");
+}
+
+#[test]
+fn pg_an_address_that_is_none_is_told_without_what_is_secret_in_it() {
+    let told = |url| Trace::address(url).unwrap_err().to_string();
+
+    let port = told("postgres://ada:s3cret@db:99999/fw");
+    let mode = told("postgres://ada:s3cret@db/fw?sslmode=bogus");
+
+    assert!(port.contains("postgres://…@db:99999/fw") && port.contains("invalid port"), "{port}");
+    assert!(mode.contains("bogus") && !mode.contains("error with configuration"), "{mode}");
+    assert!(!port.contains("s3cret") && !mode.contains("s3cret"), "{port} {mode}");
+    assert_eq!(Trace::address("postgres://ada@[::1]:5432/fw"), Ok(()));
+}
