@@ -16,7 +16,16 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     while let Some(character) = characters.next() {
         let next = characters.peek().copied();
         if hides(character, before, next) {
-            shown.push_str(&format!("[U+{:04X}]", u32::from(character)));
+            // A run of one is told once, with its length: each would cost as much as a word.
+            let mut length = 1_usize;
+            // The last of several returns may end its line.
+            while character != '\r' && characters.next_if_eq(&character).is_some() {
+                length += 1;
+            }
+            shown.push_str(&match length {
+                1 => format!("[U+{:04X}]", u32::from(character)),
+                _ => format!("[U+{:04X} {length} times]", u32::from(character)),
+            });
         } else {
             shown.push(character);
         }
@@ -92,6 +101,7 @@ mod tests {
         let hidden = "a\u{200B}b\u{202E}c\u{E0041}\u{FEFF} x\u{200D}y \u{7}";
         let shown = "a[U+200B]b[U+202E]c[U+E0041][U+FEFF] x[U+200D]y [U+0007]";
         assert_eq!(visible(hidden), shown);
+        assert_eq!(visible("a\0\0\0b\0\r\r\n"), "a[U+0000 3 times]b[U+0000][U+000D]\r\n");
         // A message in variation selectors behind one emoji.
         assert_eq!(
             visible("\u{1F600}\u{FE0F}\u{FE01}\u{FE02}"),

@@ -169,15 +169,24 @@ pub(crate) async fn run(
     };
     let mut finished =
         finished.map_err(|error| ToolError::new(ToolErrorKind::Failed, chain(&error)))?;
-    let text = match &mut finished.combined.whole {
-        Whole::Missing(_) => finished.combined.preview(),
-        whole => match whole.read() {
-            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Err(_) => finished.combined.preview(),
-        },
+    let all = match &mut finished.combined.whole {
+        Whole::Missing(_) => None,
+        whole => whole.read().ok(),
+    };
+    let text = match &all {
+        Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        None => finished.combined.preview(),
     };
     let text = if has_terminal { text::screen(&text) } else { text };
     let mut told = if text.is_empty() { "[no output]".to_owned() } else { text };
+    if all.is_none() {
+        // What is shown of it is cut again, and whoever goes on reading comes to the end of what is kept.
+        let (total, kept) = (finished.combined.total_bytes, finished.combined.left_out());
+        let kept = total.saturating_sub(kept);
+        told.push_str(&format!(
+            "\n[it wrote {total} bytes, of which the first and the last are kept, {kept} in all]"
+        ));
+    }
     match finished.stragglers {
         0 => {}
         1 => told.push_str("\n[a process that it left running was ended]"),

@@ -52,6 +52,18 @@ async fn a_program_is_told_by_its_exit_code_first() {
 }
 
 #[tokio::test]
+async fn of_an_output_that_is_too_long_to_be_kept_the_true_length_is_told() {
+    let world = World::new();
+    let command = json!(["head", "-c", "17000000", "/dev/zero"]);
+
+    let told = world.done("exec", json!({ "command": command })).await;
+
+    let kept =
+        "\n[it wrote 17000000 bytes, of which the first and the last are kept, 65536 in all]\n";
+    assert!(told.contains(kept), "{}", told.escape_debug());
+}
+
+#[tokio::test]
 async fn arguments_reach_a_program_as_they_are() {
     let world = World::new();
     let command = json!(["printf", "%s\\n", "a b", "*", "$HOME", "; rm -rf /", "'"]);
