@@ -708,9 +708,10 @@ pub struct Notepad {
 pub struct Undo {
     /// The run.
     pub run: RunId,
-    /// Only what came after this position of the log, as `formwork events --kind file.changed` shows it.
-    #[arg(long, value_name = "POSITION", value_parser = position)]
-    pub to: Option<Position>,
+    /// Only what came after this event: its place in the run, as 57, or in the log, as @1042, both as `formwork events RUN`
+    /// shows them.
+    #[arg(long, value_name = "SEQ|@POSITION")]
+    pub to: Option<Point>,
     /// Take back also what was changed since; those later changes are lost.
     #[arg(long)]
     pub force: bool,

@@ -346,6 +346,9 @@ async fn what_somebody_changed_since_is_not_taken_back_unless_told() {
 #[tokio::test]
 async fn a_run_is_taken_back_to_one_of_its_steps() {
     let world = World::new().await;
+    // A run before it, so that the places in the run and in the log differ.
+    world.server.reply(&World::chat("one"), ends("Nothing to do."));
+    world.run(["ask", "What is there to count?"]).await;
     world.repo.write("a.txt", "1\n").unwrap();
     let edit =
         |old: &str, new: &str| ("fs.edit", json!({ "path": "a.txt", "old": old, "new": new }));
@@ -356,12 +359,20 @@ async fn a_run_is_taken_back_to_one_of_its_steps() {
     world.run(["run", "-m", "Count."]).await;
     let run = run_of(&world).await;
     let changes = world.events("file.changed").await;
-    let to = changes[0]["position"].as_u64().unwrap().to_string();
+    let beyond = world.run(["undo", &run, "--to", "9999"]).await;
+    let foreign = world.run(["undo", &run, "--to", "@1"]).await;
+    let to = changes[1]["seq"].to_string();
+    let first = world.run(["undo", &run, "--to", &to]).await;
+    let third = world.repo.read("a.txt").unwrap();
+    let to = format!("@{}", changes[0]["position"]);
     let undone = world.run(["undo", &run, "--to", &to]).await;
     let step = world.repo.read("a.txt").unwrap();
     let listed = world.run(["events", &run, "--kind", "file.changed"]).await;
     world.run(["undo", &run]).await;
 
+    assert!(beyond.stderr.contains("events, and no event 9999"), "{beyond:#?}");
+    assert!(foreign.stderr.contains("no event of it is at @1 of the log"), "{foreign:#?}");
+    assert_eq!((first.code, third.as_str()), (Some(0), "3\n"), "{first:#?}");
     assert_eq!(undone.code, Some(0), "{undone:#?}");
     assert_eq!(step, "2\n");
     // Of one run each event is shown with its place there, which fork and rewind take, and with that in the log.

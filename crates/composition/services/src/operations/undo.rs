@@ -24,6 +24,7 @@ use crate::{
     baseline::{Baselines, blocking},
     capability::{Caller, Effect, Operation, Scope},
     changes::{self, Change, Changes, Ground, Known, Net, is_alike},
+    operations::runs::Point,
     presence::{self, Presence},
 };
 
@@ -42,9 +43,9 @@ const TOO_LARGE: &str = "what is or was larger than 256 MiB, or could not be rea
 pub struct UndoParams {
     /// The run.
     pub run: RunId,
-    /// Only what came after this position of the log; all of the run where absent.
+    /// Only what came after this event; all of the run where absent.
     #[serde(default)]
-    pub to: Option<Position>,
+    pub to: Option<Point>,
     /// Take back also what somebody changed since, whose changes are lost by it.
     #[serde(default)]
     pub force: bool,
@@ -113,16 +114,20 @@ impl Operation for Undo {
         if Path::new(&row.workspace) != formwork.workspace() {
             return Err(Error::elsewhere(run, row.workspace));
         }
+        let to = match to {
+            Some(point) => point.in_log(&*formwork.inner.store, (run, "taken back")).await?,
+            None => Position::default(),
+        };
         if dry_run {
             // Nothing is written for it, not even that somebody looks.
             super::runs::at_rest(formwork, run).await?;
             let (by, how) = ((run, None), (force, dry_run));
-            return undo(formwork, caller, by, to.unwrap_or_default(), how).await;
+            return undo(formwork, caller, by, to, how).await;
         }
         // Whoever works on it would go on changing what is being taken back.
         let held = Held::acquire(&*formwork.inner.store, &formwork.inner.state, run).await?;
         let by = (run, Some(held.token()));
-        let undone = undo(formwork, caller, by, to.unwrap_or_default(), (force, dry_run)).await;
+        let undone = undo(formwork, caller, by, to, (force, dry_run)).await;
         held.give_back(&*formwork.inner.store).await?;
         undone
     }

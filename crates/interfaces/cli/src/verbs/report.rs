@@ -160,7 +160,7 @@ fn in_rounds(found: &Loop) -> String {
     match found.taken_back.as_slice() {
         [] if best == last => {}
         [] => text.push_str(&format!(
-            "round {best} was the best; `formwork undo {} --to {}` takes back what came after it\n",
+            "round {best} was the best; `formwork undo {} --to @{}` takes back what came after it\n",
             found.run,
             found.rounds.iter().find(|round| round.number == best).map_or(0, |round| round.at.0)
         )),

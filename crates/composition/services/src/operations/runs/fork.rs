@@ -36,6 +36,45 @@ pub enum Point {
     Position(Position),
 }
 
+impl Point {
+    /// Finds where it lies in the log; 0 is before all of them.
+    ///
+    /// # Errors
+    /// [`Error::NotForkable`] when the run, of which something is `wanted`, has no such event.
+    pub(crate) async fn in_log(
+        self,
+        store: &dyn Store,
+        (run, wanted): (RunId, &'static str),
+    ) -> Result<Position, Error> {
+        let row = named(store, run).await?;
+        let selection = Selection { run: Some(run), ..Selection::default() };
+        let not = |reason: String| Error::NotForkable { run, wanted, reason };
+        match self {
+            Self::Seq(0) | Self::Position(Position(0)) => Ok(Position::default()),
+            Self::Seq(seq) => {
+                let mut after = Position::default();
+                loop {
+                    let page = store.read(after, &selection, PAGE).await?;
+                    if let Some(event) = page.iter().find(|event| event.seq == seq) {
+                        return Ok(event.position);
+                    }
+                    let Some(last) = page.last() else { break };
+                    after = last.position;
+                }
+                Err(not(format!("it has {} events, and no event {seq}", row.events)))
+            }
+            Self::Position(at) => {
+                let before = Position(at.0.saturating_sub(1));
+                let found = store.read(before, &selection, 1).await?;
+                match found.first() {
+                    Some(event) if event.position == at => Ok(at),
+                    _ => Err(not(format!("no event of it is at @{at} of the log"))),
+                }
+            }
+        }
+    }
+}
+
 impl FromStr for Point {
     type Err = String;
 
@@ -150,7 +189,8 @@ impl Operation for Rewind {
         own(formwork, run, "rewound").await?;
         let kept = Kept::read(&*formwork.inner.store, (run, "rewound"), Some(to)).await?;
         // It holds the run meanwhile, so that nobody works on it.
-        let undo = UndoParams { run, to: Some(kept.position), force, dry_run: false };
+        let undo =
+            UndoParams { run, to: Some(Point::Position(kept.position)), force, dry_run: false };
         let undone = <Undo as Operation>::run(formwork, caller, undo).await?;
         kept.record(formwork, caller, Some(undone)).await
     }
