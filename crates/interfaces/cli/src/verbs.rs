@@ -183,10 +183,21 @@ fn block_on<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault>
         .enable_all()
         .build()
         .map_err(|error| Fault::failed(anyhow::Error::from(error).context("cannot start")))?;
-    let done = runtime.block_on(work);
+    let done = runtime.block_on(async {
+        outlives_its_files();
+        work.await
+    });
     // What was given up may still hold a thread, and changes nothing any more.
     runtime.shutdown_timeout(LEAVE);
     done
+}
+
+/// Has a write that would make a file larger than this process may (`ulimit -f`) fail as one to a full disk does, in place of ending
+/// the process without a word. It is heard and not ignored: what is ignored would be so in every program that is started.
+fn outlives_its_files() {
+    use tokio::signal::unix::{SignalKind, signal};
+    // Where it cannot be heard, it is as it was.
+    let _ = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()));
 }
 
 /// How many files a process has to be allowed to open: a log, its readers, and a few programs with their pipes. Whoever has

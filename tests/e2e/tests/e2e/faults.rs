@@ -304,3 +304,27 @@ async fn a_server_that_is_away_is_one_clear_message_without_the_password() {
     );
     assert_eq!(list.stderr, told);
 }
+
+#[tokio::test]
+async fn a_bound_on_the_size_of_files_is_told_and_ends_no_process_without_a_word() {
+    let world = World::new().await;
+    world.agent("worker", "one");
+    world.server.reply(&World::chat("one"), ends("Done."));
+    let workflow =
+        world.workflow("[[tasks]]\nname = \"work\"\nagent = \"worker\"\nprompt = \"Work.\"\n");
+
+    let formwork = world.formwork(["run", workflow]);
+    let mut command = Command::new("sh");
+    // Of 512 bytes each, or of 1024: no log fits.
+    command.args(["-c", "ulimit -f 8; \"$@\"", "sh"]);
+    command.arg(formwork.as_std().get_program()).args(formwork.as_std().get_args());
+    command
+        .current_dir(world.repo.path())
+        .env_clear()
+        .envs(formwork.as_std().get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let ended = end_of(command.spawn().unwrap()).await;
+
+    assert_eq!(ended.code, Some(3), "{ended:#?}");
+    assert!(ended.stderr.contains("formwork.db"), "{ended:#?}");
+}

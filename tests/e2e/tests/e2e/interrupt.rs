@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use formwork_testkit::http::Gate;
+use formwork_testkit::{http::Gate, postgres::Postgres};
 use rustix::process::Signal;
 use serde_json::json;
+use sqlx::Connection as _;
 
 use crate::{
-    answers::{ends, halted, saying},
+    answers::{calling, ends, halted, held, saying},
     crash::{is_running, marked, stuck},
     world::{Ended, World, end_of, on_postgres, signal},
 };
@@ -140,4 +141,39 @@ async fn an_end_by_terminate_is_an_interrupt_and_says_so_to_machines() {
 
     assert_eq!(ended.code, Some(130), "{ended:#?}");
     assert_eq!(ended.json()["outcome"]["code"], json!("interrupted"));
+}
+
+#[tokio::test]
+async fn pg_a_log_that_does_not_answer_keeps_nobody_from_leaving() {
+    let Some(postgres) = Postgres::shared() else { return };
+    let database = postgres.database().unwrap();
+    let world = World::new().await.on(database.url());
+    let gate = Gate::new();
+    world.server.reply(
+        &World::chat("one"),
+        held(&gate, &calling(&[("exec", json!({ "command": ["true"] }))])),
+    );
+    // Whether or not the first was recorded.
+    for _ in 0..2 {
+        world.server.reply(&World::chat("one"), ends("Done."));
+    }
+
+    let program = world.formwork(["run", "-m", "Say so."]).spawn().unwrap();
+    gate.reached().await;
+    let mut holder = sqlx::PgConnection::connect(database.url()).await.unwrap();
+    let hold = "BEGIN; LOCK TABLE formwork.events IN ACCESS EXCLUSIVE MODE";
+    sqlx::raw_sql(hold).execute(&mut holder).await.unwrap();
+    gate.open();
+    let waits = "SELECT COUNT(*) FROM pg_catalog.pg_stat_activity \
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    while sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut holder).await.unwrap() == 0 {}
+    signal(&program, Signal::INT);
+    signal(&program, Signal::TERM);
+    let ended = end_of(program).await;
+    sqlx::raw_sql("ROLLBACK").execute(&mut holder).await.unwrap();
+    let resumed = world.run(["runs", "resume"]).await;
+
+    assert_eq!(ended.code, Some(130), "{ended:#?}");
+    assert!(ended.stderr.contains("interrupted twice"), "{ended:#?}");
+    assert_eq!(resumed.code, Some(0), "{resumed:#?}");
 }

@@ -24,6 +24,7 @@ use tokio::{
     runtime::Handle,
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
+    task::AbortHandle,
 };
 
 use super::report::{self, Report};
@@ -256,6 +257,7 @@ async fn follow(
     let mut open: Option<Open> = None;
     let finished = formwork.wait(run);
     tokio::pin!(finished);
+    let leaver = leaves(formwork, run)?;
     let mut away = formwork.away();
     // It may be away by now.
     away.mark_changed();
@@ -284,8 +286,7 @@ async fn follow(
             () = interrupts.next() => {
                 if interrupted {
                     // The second time means now; the log has all that was recorded until here.
-                    return Err(Fault { code: OutcomeCode::Interrupted, ..Fault::failed(anyhow!("interrupted twice")) }
-                        .hint(format!("take it up again with `formwork runs resume {run}`")));
+                    return Err(interrupted_twice(run));
                 }
                 interrupted = true;
                 formwork.interrupt(run);
@@ -295,6 +296,7 @@ async fn follow(
             }
         }
     };
+    leaver.abort();
     // What was recorded last may not have been shown yet.
     while let Some(Some(next)) = futures::FutureExt::now_or_never(happening.next()) {
         match shown.happened(formwork, next).await {
@@ -485,6 +487,27 @@ fn conclude(
     }
     io::stdout().flush()?;
     Ok(())
+}
+
+fn interrupted_twice(run: RunId) -> Fault {
+    let fault = Fault::failed(anyhow!("interrupted twice"));
+    Fault { code: OutcomeCode::Interrupted, ..fault }
+        .hint(format!("take it up again with `formwork runs resume {run}`"))
+}
+
+/// Hears Ctrl-C beside whoever shows a run, who may himself be waiting for a log that does not answer. The first ends the run, and
+/// the second the process, where that has not ended by itself a moment later.
+fn leaves(formwork: &Formwork, run: RunId) -> Result<AbortHandle, Fault> {
+    let (mut interrupts, formwork) = (Interrupts::listen()?, formwork.clone());
+    let leaves = async move {
+        interrupts.next().await;
+        formwork.interrupt(run);
+        interrupts.next().await;
+        tokio::time::sleep(super::LEAVE).await;
+        complain(&interrupted_twice(run).render(false));
+        std::process::exit(i32::from(OutcomeCode::Interrupted.exit_code()));
+    };
+    Ok(tokio::spawn(leaves).abort_handle())
 }
 
 /// Ctrl-C, being told to end, and a terminal that was closed. It listens from its making on: one that came while nobody waited
