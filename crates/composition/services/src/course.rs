@@ -15,6 +15,10 @@ use serde_json::{Value, json};
 
 use crate::Error;
 
+mod stops; // What ended tasks that was nobody's answer.
+
+pub(crate) use stops::{Stopped, Stops};
+
 /// How many events are read at once.
 const PAGE: usize = 1_000;
 
@@ -60,10 +64,15 @@ struct Fact {
     order: Option<String>,
 }
 
+/// A task, by the names from the root to it, and which one of those that bear them.
+type Place = (String, usize);
+
 /// The facts of each task, in their order.
 #[derive(Debug, Default)]
 pub(crate) struct Course {
-    tasks: BTreeMap<String, Vec<Fact>>,
+    tasks: BTreeMap<Place, Vec<Fact>>,
+    /// The tasks that were broken off by what was nobody's answer: they are compared up to there.
+    broken_off: HashSet<Place>,
     /// How many facts there are.
     pub(crate) facts: usize,
 }
@@ -99,10 +108,32 @@ pub(crate) fn paths(events: &[Event]) -> HashMap<TaskId, String> {
     paths
 }
 
+/// Returns which task is which: one that was made again bears the names of the one before.
+fn places(events: &[Event], paths: &HashMap<TaskId, String>) -> HashMap<TaskId, Place> {
+    let mut counted: HashMap<&String, usize> = HashMap::new();
+    let mut places = HashMap::new();
+    for event in events {
+        if let (EventBody::TaskCreated(_), Some(task)) = (&event.body, event.task)
+            && let Some(path) = paths.get(&task)
+        {
+            let number = counted.entry(path).or_default();
+            places.insert(task, (path.clone(), *number));
+            *number += 1;
+        }
+    }
+    places
+}
+
 impl Course {
-    /// Takes a run's events.
+    /// Takes a run's events, whatever they came of.
     pub(crate) fn of(events: &[Event]) -> Self {
+        Self::without(events, &Stops::default())
+    }
+
+    /// Takes a run's events, without what came of ends that were nobody's answer.
+    pub(crate) fn without(events: &[Event], stops: &Stops) -> Self {
         let (paths, void) = (paths(events), void(events));
+        let places = places(events, &paths);
         let mut again = void_checks(events);
         again.extend(farewells(events));
         let asides = asides(events);
@@ -127,9 +158,15 @@ impl Course {
         for event in events {
             // What counts of tasks that decide a check is its verdict.
             let counts = |task: &TaskId| !deciding.contains(task);
-            let Some(path) = event.task.filter(counts).and_then(|task| paths.get(&task)) else {
+            let Some(place) = event.task.filter(counts).and_then(|task| places.get(&task)) else {
                 continue;
             };
+            if event.task.is_some_and(|task| stops.broke_off(task)) {
+                course.broken_off.insert(place.clone());
+            }
+            if stops.is_of_one(event) {
+                continue;
+            }
             let Some((mut data, call)) = comparable(&event.body) else { continue };
             // Why something ended may name a task, which has another id in each run.
             if matches!(event.body, EventBody::AttemptEnded(_) | EventBody::TaskMoved(_)) {
@@ -163,7 +200,7 @@ impl Course {
                 _ => None,
             };
             let kind = event.body.kind().to_owned();
-            let facts = course.tasks.entry(path.clone()).or_default();
+            let facts = course.tasks.entry(place.clone()).or_default();
             facts.push(Fact { seq: event.seq, kind, data, message, order });
         }
         for facts in course.tasks.values_mut() {
@@ -189,7 +226,7 @@ impl Course {
         left: bool,
         stores: (&dyn Store, &dyn Store),
     ) -> Result<Option<Divergence>, Error> {
-        let mut found: Option<(u64, &String, Option<&Fact>, Option<&Fact>)> = None;
+        let mut found: Option<(u64, &Place, Option<&Fact>, Option<&Fact>)> = None;
         let names = self.tasks.keys().chain(other.tasks.keys());
         let none = Vec::new();
         for name in names {
@@ -198,7 +235,8 @@ impl Course {
             let same =
                 first.iter().zip(second).take_while(|(one, other)| is_same(one, other)).count();
             let (one, two) = (first.get(same), second.get(same));
-            if (one.is_none() && two.is_none()) || (one.is_none() && left) {
+            let is_cut = left || self.broken_off.contains(name) || other.broken_off.contains(name);
+            if one.is_none() && (two.is_none() || is_cut) {
                 continue;
             }
             let at = one.or(two).map_or(u64::MAX, |fact| fact.seq);
@@ -206,7 +244,7 @@ impl Course {
                 found = Some((at, name, one, two));
             }
         }
-        let Some((_, task, first, second)) = found else { return Ok(None) };
+        let Some((_, (task, _), first, second)) = found else { return Ok(None) };
         let what = match (first, second) {
             (Some(first), Some(second)) => told(first, second, stores).await?,
             (Some(first), None) => format!("only the first run has {}", named(first)),

@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -12,18 +12,22 @@ use async_trait::async_trait;
 use formwork_policy::Decision;
 use formwork_protocols::{
     Attachment, CallId, Cancel, Completion, Ending, Escalation, Event, EventBody, FailureClass,
-    Journal, Message, Model, ModelEvent, ModelName, ModelRequest, Price, Provider, ProviderError,
-    ProviderName, Role, SessionId, Span, Store, TaskId, Tool, ToolCall, ToolClass, ToolError,
-    ToolErrorKind, ToolOutput, ToolSpec, Toolbox,
+    Journal, Message, Model, ModelEvent, ModelName, ModelRequest, Part, Price, Provider,
+    ProviderError, ProviderName, Role, SessionId, Span, Store, TaskId, Tool, ToolCall, ToolClass,
+    ToolError, ToolErrorKind, ToolOutput, ToolResult, ToolSpec, Toolbox,
     check::{Phase, Verdict},
     event::{
         FileChange, GateAnswer, InstructionsLoaded, ModelCompleted, SessionMessage, SessionSteered,
     },
     model::{ModelInfo, ModelStream},
-    tool::{CallContext, ToolReply},
+    tool::{CallContext, Control, ToolReply},
 };
 use formwork_scheduler::AttemptEnd;
-use futures::{StreamExt as _, stream};
+use futures::{
+    StreamExt as _,
+    future::{Either, select},
+    stream,
+};
 use serde_json::Value;
 
 use crate::{Error, course};
@@ -34,7 +38,7 @@ mod played; // When there is nothing more to play.
 
 use heard::{Hearing, Words};
 use played::Playing;
-pub(crate) use {heard::heard, overseen::PlayedOverseer};
+pub(crate) use {heard::heard, overseen::PlayedOverseer, played::Next};
 
 /// The record of a run, as answers.
 #[derive(Default)]
@@ -69,6 +73,9 @@ pub(crate) struct Talk {
     hearing: Mutex<Hearing>,
     /// Whether it was told of images in words alone.
     is_blind: AtomicBool,
+    /// The turn that goes on, and the calls of each turn that were answered and not made, as a stop came before them.
+    turn: AtomicUsize,
+    unmade: Mutex<HashMap<(usize, String), String>>,
 }
 
 /// What the gates answered about one call, all together.
@@ -101,6 +108,12 @@ impl Talk {
         }
     }
 
+    /// Returns what was told of a call of the turn that goes on, where it was not made: the run was stopped before it.
+    fn unmade(&self, pair: &str) -> Option<String> {
+        let turn = self.turn.load(Ordering::Relaxed);
+        lock(&self.unmade).get(&(turn, pair.to_owned())).cloned()
+    }
+
     /// Returns how the next call of a pair failed, if it did.
     pub(crate) fn failed(&self, pair: &str) -> Option<(ToolErrorKind, String)> {
         let calls = lock(&self.calls);
@@ -112,6 +125,8 @@ impl Talk {
 struct Answer {
     lost: Vec<ModelEvent>,
     end: Result<Box<Completion>, ProviderError>,
+    /// The turn that it begins, where it begins one.
+    turn: Option<usize>,
 }
 
 /// The tries of calls that used something in vain, until their end is read.
@@ -133,15 +148,16 @@ impl Tries {
 
     /// Returns what was answered to a call.
     fn end(&mut self, call: CallId, end: Result<Box<Completion>, ProviderError>) -> Answer {
-        Answer { lost: self.0.remove(&call).unwrap_or_default(), end }
+        Answer { lost: self.0.remove(&call).unwrap_or_default(), end, turn: None }
     }
 }
 
 #[derive(Clone)]
 struct Outcome {
-    /// The call that ended so, and the turn that it was made in.
+    /// The call that ended so, the turn that it was made in, and the place of its end in the record.
     call: CallId,
     turn: usize,
+    at: u64,
     result: Result<String, (ToolErrorKind, String)>,
     changes: Vec<FileChange>,
     notes: Vec<String>,
@@ -159,6 +175,22 @@ struct Reading {
     /// The answer whose words are to come.
     answered: Option<ModelCompleted>,
     turn: usize,
+    /// The calls of the last answer that were not made yet.
+    open: Vec<String>,
+}
+
+impl Reading {
+    /// Takes what was told of the calls of a turn that were not made.
+    fn close(&mut self, results: &Message) {
+        let open = std::mem::take(&mut self.open);
+        let told = results.parts.iter().filter_map(|part| match part {
+            Part::ToolResult(result) if open.contains(&result.call_id) => Some(result),
+            _ => None,
+        });
+        let turn = self.turn;
+        let unmade = told.map(|result| ((turn, result.call_id.clone()), result.content.clone()));
+        lock(&self.talk.unmade).extend(unmade);
+    }
 }
 
 /// Conversations that go on in others of the same run, because the window was full.
@@ -280,14 +312,31 @@ impl Tape {
                     of.turn += 1;
                     let Some(done) = of.answered.take() else { continue };
                     let bytes = store.blob(&said.message).await?.unwrap_or_default();
-                    let Ok(message) = serde_json::from_slice(&bytes) else { continue };
+                    let Ok(message) = serde_json::from_slice::<Message>(&bytes) else { continue };
                     let call = done.call;
+                    of.open = message.tool_calls().map(|call| call.id.clone()).collect();
                     let answer = tries.end(call, Ok(Box::new(completion(done, message))));
+                    let answer = Answer { turn: Some(of.turn), ..answer };
                     lock(&of.talk.answers).push_back(answer);
                 }
-                // One that only repeats others is refused by the conversation itself.
-                EventBody::ToolRequested(call) if !call.arguments.is_null() => {
-                    made.insert(call.call, (same.of(call.session), call.pair.clone()));
+                EventBody::SessionMessage(said) if said.role == Role::Tool => {
+                    let Some(of) = reading.get_mut(&same.of(said.session)) else { continue };
+                    if of.open.is_empty() {
+                        continue;
+                    }
+                    let bytes = store.blob(&said.message).await?.unwrap_or_default();
+                    let Ok(message) = serde_json::from_slice::<Message>(&bytes) else { continue };
+                    of.close(&message);
+                }
+                EventBody::ToolRequested(call) => {
+                    let session = same.of(call.session);
+                    if let Some(of) = reading.get_mut(&session) {
+                        of.open.retain(|pair| *pair != call.pair);
+                    }
+                    // One that only repeats others is refused by the conversation itself.
+                    if !call.arguments.is_null() {
+                        made.insert(call.call, (session, call.pair.clone()));
+                    }
                 }
                 EventBody::ToolGated(gated) => {
                     let said = said(store, &gated.answer).await?;
@@ -299,7 +348,8 @@ impl Tape {
                     let bytes = store.blob(&done.output).await?;
                     let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
                     let text = text.unwrap_or_else(|| done.preview.clone());
-                    ended(&mut reading, &made, done.call, Ok(text), done.outside.clone());
+                    let outside = done.outside.clone();
+                    ended(&mut reading, &made, (done.call, event.seq), Ok(text), outside);
                 }
                 EventBody::ToolFailed(failed) => {
                     // What is told of where it came from is told anew.
@@ -307,7 +357,7 @@ impl Tape {
                     let bare = told.and_then(|told| failed.message.strip_prefix(&told));
                     let failure = (failed.error, bare.unwrap_or(&failed.message).to_owned());
                     let outside = failed.outside.clone();
-                    ended(&mut reading, &made, failed.call, Err(failure), outside);
+                    ended(&mut reading, &made, (failed.call, event.seq), Err(failure), outside);
                 }
                 EventBody::CheckFinished(done) if !void.contains(&event.seq) => {
                     let Some(path) = path else { continue };
@@ -471,7 +521,7 @@ async fn said(store: &dyn Store, answer: &GateAnswer) -> Result<Gated, Error> {
 fn ended(
     reading: &mut HashMap<SessionId, Reading>,
     made: &HashMap<CallId, (SessionId, String)>,
-    call: CallId,
+    (call, at): (CallId, u64),
     result: Result<String, (ToolErrorKind, String)>,
     outside: Option<String>,
 ) {
@@ -480,7 +530,7 @@ fn ended(
     {
         let (changes, notes) = (Vec::new(), Vec::new());
         let (turn, attached) = (of.turn, Vec::new());
-        let outcome = Outcome { call, turn, result, changes, notes, outside, attached };
+        let outcome = Outcome { call, turn, at, result, changes, notes, outside, attached };
         let mut calls = lock(&of.talk.calls);
         let outcomes = calls.entry(pair.clone()).or_default();
         if outcomes.back().is_some_and(|before| before.turn == outcome.turn) {
@@ -567,7 +617,10 @@ impl Provider for Player {
 
     fn stream(&self, _: ModelRequest, cancel: Cancel) -> ModelStream {
         match lock(&self.talk.answers).pop_front() {
-            Some(Answer { lost, end }) => {
+            Some(Answer { lost, end, turn }) => {
+                if let Some(turn) = turn {
+                    self.talk.turn.store(turn, Ordering::Relaxed);
+                }
                 let end = end.map(ModelEvent::Done);
                 stream::iter(lost.into_iter().map(Ok).chain([end])).boxed()
             }
@@ -606,6 +659,16 @@ impl Toolbox for Played {
         cancel: &Cancel,
     ) -> ToolReply {
         let _call = self.tape.playing.call(&self.talk.path);
+        if let Some(told) = self.talk.unmade(&call.id) {
+            let result = ToolResult {
+                call_id: call.id.clone(),
+                name: call.name.clone(),
+                content: told,
+                is_error: true,
+                attached: Vec::new(),
+            };
+            return ToolReply { result, control: Control::Continue };
+        }
         lock(&self.pairs).insert(context.call, call.id.clone());
         let mut reply = self.tools.call(context, call, journal, cancel).await;
         let outcome = lock(&self.talk.calls).get_mut(&call.id).and_then(VecDeque::pop_front);
@@ -627,7 +690,7 @@ pub(crate) fn played(
     let play = |tool: Arc<dyn Tool>| -> Arc<dyn Tool> {
         let (tape, talk, pairs) = (Arc::clone(tape), Arc::clone(talk), Arc::clone(pairs));
         if tool.spec().class == ToolClass::Lifecycle {
-            return Arc::new(PlayedTask { tool, talk, pairs });
+            return Arc::new(PlayedTask { tool, tape, talk, pairs });
         }
         Arc::new(PlayedTool { tool, tape, talk, pairs })
     };
@@ -638,6 +701,7 @@ pub(crate) fn played(
 /// may have hung on what others did at that moment. What it told is told again.
 struct PlayedTask {
     tool: Arc<dyn Tool>,
+    tape: Arc<Tape>,
     talk: Arc<Talk>,
     pairs: Pairs,
 }
@@ -656,7 +720,12 @@ impl Tool for PlayedTask {
     ) -> Result<ToolOutput, ToolError> {
         let pair = lock(&self.pairs).get(&context.call).cloned().unwrap_or_default();
         let next = lock(&self.talk.calls).get(&pair).and_then(VecDeque::front).cloned();
+        let at = next.as_ref().map_or(u64::MAX, |outcome| outcome.at);
         match next.map(|outcome| outcome.result) {
+            Some(Err((ToolErrorKind::Cancelled, message))) => {
+                self.broken_off(context, arguments, at, cancel).await;
+                Err(ToolError::new(ToolErrorKind::Cancelled, message))
+            }
             Some(Err((kind, message)))
                 if matches!(kind, ToolErrorKind::Denied | ToolErrorKind::InvalidArguments) =>
             {
@@ -667,6 +736,34 @@ impl Tool for PlayedTask {
                 Ok(ToolOutput { text, ..output })
             }
             _ => self.tool.call(context, arguments, cancel).await,
+        }
+    }
+}
+
+impl PlayedTask {
+    /// Does what a call did that was broken off, until the place in the record at which it was: somebody stopped the run, and
+    /// what the call waited for may be there by now. Where the conversation was left with it, it is left here as well.
+    async fn broken_off(&self, context: &CallContext, arguments: Value, at: u64, cancel: &Cancel) {
+        let (playing, path) = (&self.tape.playing, self.talk.path.as_str());
+        let goes_on = !lock(&self.talk.answers).is_empty();
+        let call = self.tool.call(context, arguments, cancel);
+        let stopped = async {
+            match goes_on {
+                true => Some(playing.come(at).await),
+                false => std::future::pending().await,
+            }
+        };
+        let (call, stopped) = (Box::pin(call), Box::pin(stopped));
+        match select(call, stopped).await {
+            // It listens no longer before anything else comes.
+            Either::Right((_come, call)) => drop(call),
+            Either::Left((_, stopped)) => {
+                drop(stopped);
+                match goes_on {
+                    true => playing.turn(path, Some(at), cancel).await,
+                    false => playing.wait(path, cancel).await,
+                }
+            }
         }
     }
 }

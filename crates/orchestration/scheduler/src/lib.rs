@@ -53,5 +53,5 @@ pub use {
     native::{NativeExecutor, Natives},
     path::TaskPath,
     results::Results,
-    run::{NewRun, Report, Scheduler, Setup, Signals},
+    run::{NewRun, Report, Scheduler, Setup, Signals, Stop},
 };

@@ -292,3 +292,84 @@ async fn behaviour_12_an_agent_has_a_workflow_done_and_a_kill_repeats_none_of_it
 async fn pg_behaviour_12_an_agent_has_a_workflow_done_and_a_kill_repeats_none_of_it() {
     on_postgres(an_agent_has_a_workflow_done).await;
 }
+
+/// Two parts that a leader has made, the second of which needs the first.
+fn in_time(timeout: &str) -> Value {
+    let mut made = flow(&[]);
+    made["timeout"] = json!(timeout);
+    made
+}
+
+async fn a_workflow_runs_out_of_time(world: World) {
+    world.agent("lead", "one");
+    world.agent("helper", "two");
+    let workflow = world.workflow(WIDE_LEAD);
+    let (chat, gate) = (World::chat("one"), Gate::new());
+    let made = ("create_workflow", in_time("400ms"));
+    world.server.reply(&chat, calls(&[made, ("await_tasks", json!({}))]));
+    world.server.reply(&chat, calls(&[("fs.read", json!({ "path": "README.md" }))]));
+    world.server.reply(&chat, ends("Led, without it."));
+    world.server.reply(&World::chat("two"), held(&gate, &calling(&[write("src/never.txt")])));
+
+    let ended = world.run(["run", workflow]).await;
+
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let replayed = world.json(["replay"]).await;
+    assert_eq!(replayed["divergence"], json!(null), "{replayed:#}");
+    // The leader went on, and so it does.
+    assert!(replayed["left"] == true && replayed["facts"].as_u64().unwrap() > 20, "{replayed:#}");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_workflow_that_a_leader_has_made_and_that_ran_out_of_time_does_so_again() {
+    a_workflow_runs_out_of_time(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_workflow_that_a_leader_has_made_and_that_ran_out_of_time_does_so_again() {
+    on_postgres(a_workflow_runs_out_of_time).await;
+}
+
+async fn a_wait_is_broken_off_by_hand(world: World) {
+    world.agent("lead", "one");
+    world.agent("helper", "two");
+    let (chat, helped) = (World::chat("one"), World::chat("two"));
+    let read = ("fs.read", json!({ "path": "README.md" }));
+    for made in [("create_task", part()), ("create_workflow", flow(&[]))] {
+        let workflow = world.workflow(WIDE_LEAD);
+        let gate = Gate::new();
+        // What comes behind the wait is not begun before the run is stopped, and so not at all.
+        world.server.reply(&chat, calls(&[made, ("await_tasks", json!({})), read.clone()]));
+        world.server.reply(&helped, held(&gate, &calling(&[write("src/never.txt")])));
+        let program = world.formwork(["run", workflow]).spawn().unwrap();
+        gate.reached().await;
+        signal(&program, Signal::INT);
+        end_of(program).await;
+        // It reads, while the other goes on, and waits once more.
+        world.server.reply(&chat, calls(std::slice::from_ref(&read)));
+        world.server.reply(&chat, calls(&[("await_tasks", json!({}))]));
+        world.server.reply(&chat, ends("Led."));
+        world.server.reply(&helped, calls(&[write("src/a.txt")]));
+        world.server.reply(&helped, ends("It is written."));
+        world.server.reply(&helped, ends("It says: written."));
+
+        let resumed = world.run(["runs", "resume"]).await;
+
+        assert_eq!(resumed.code, Some(0), "{resumed:#?}");
+        let replayed = world.json(["replay"]).await;
+        assert_eq!(replayed["divergence"], json!(null), "{replayed:#}");
+        assert_eq!(replayed["left"], false);
+        world.assert_sound().await;
+    }
+}
+
+#[tokio::test]
+async fn a_wait_that_was_broken_off_by_hand_is_broken_off_again_and_the_run_goes_as_it_went() {
+    a_wait_is_broken_off_by_hand(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_wait_that_was_broken_off_by_hand_is_broken_off_again_and_the_run_goes_as_it_went() {
+    on_postgres(a_wait_is_broken_off_by_hand).await;
+}

@@ -411,3 +411,174 @@ async fn a_run_that_was_refused_for_what_git_would_run_goes_as_it_went() {
     let call = ("exec", json!({ "command": ["sh", "work.sh"] }));
     goes_as_it_went(config, "", &[write, call]).await;
 }
+
+/// A task of two, of which one works and the other waits for it, beside a third that is told of nothing before the end.
+fn of_two(limit: &str, body: &str) -> String {
+    format!(
+        "[[tasks]]\nname = \"group\"\n{limit}\n\
+         [[tasks.subtasks]]\nname = \"works\"\n{body}\n\
+         [[tasks.subtasks]]\nname = \"after\"\ncommand = [\"true\"]\ndepends_on = [\"works\"]\n\
+         [[tasks]]\nname = \"then\"\nagent = \"right\"\nprompt = \"Read it.\"\nwhen = \"true\"\n"
+    )
+}
+
+const SLEEPS: &str = "command = [\"sleep\", \"1000\"]";
+const STALLS: &str = "agent = \"left\"\nprompt = \"x\"";
+
+/// Has one read and then never hear the end of an answer, and another read and be done.
+fn stalling(world: &World) {
+    world.agent("left", "one");
+    world.agent("right", "two");
+    let read = ("fs.read", json!({ "path": "README.md" }));
+    let reads = read.clone();
+    world.server.answer(&World::chat("one"), move |asked| {
+        match asked.text().contains("tool_call_id") {
+            false => calls(std::slice::from_ref(&reads)),
+            true => Reply::event_stream().stall(),
+        }
+    });
+    world.server.answer(&World::chat("two"), move |asked| {
+        match asked.text().contains("tool_call_id") {
+            false => calls(std::slice::from_ref(&read)),
+            true => ends("Read."),
+        }
+    });
+}
+
+async fn ended_with_what_is_below(world: World) {
+    stalling(&world);
+    for (limit, body) in [
+        ("timeout = \"300ms\"", SLEEPS),
+        ("timeout = \"300ms\"", STALLS),
+        ("idle = \"300ms\"", STALLS),
+        ("budget = { wall = \"300ms\" }", SLEEPS),
+    ] {
+        let workflow = world.workflow(&of_two(limit, body));
+        let ended = world.run(["run", workflow]).await;
+        assert_ne!(ended.code, Some(0), "{limit}: {ended:#?}");
+
+        let (facts, left) = went_as_it_did(&world).await;
+
+        // What came after it beside it is compared as well.
+        assert!(left && facts > 12, "{limit}: {facts}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_a_clock_ended_with_all_below_it_is_ended_again_and_the_others_go_on() {
+    ended_with_what_is_below(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_task_that_a_clock_ended_with_all_below_it_is_ended_again_and_the_others_go_on() {
+    on_postgres(ended_with_what_is_below).await;
+}
+
+async fn ended_as_a_whole(world: World) {
+    stalling(&world);
+    let workflow =
+        world.workflow(&format!("budget = {{ wall = \"500ms\" }}\n{}", of_two("", STALLS)));
+    let ended = world.run(["run", workflow]).await;
+    assert_ne!(ended.code, Some(0), "{ended:#?}");
+
+    let (_, left) = went_as_it_did(&world).await;
+
+    assert!(left);
+}
+
+#[tokio::test]
+async fn a_run_whose_time_was_over_as_a_whole_is_compared_up_to_there() {
+    ended_as_a_whole(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_run_whose_time_was_over_as_a_whole_is_compared_up_to_there() {
+    on_postgres(ended_as_a_whole).await;
+}
+
+async fn aborted_from_beside(world: World) {
+    stalling(&world);
+    for (body, is_paused) in [(SLEEPS, false), (STALLS, false), (STALLS, true)] {
+        let workflow = world.workflow(&of_two("", body));
+        let program = world.formwork(["run", workflow]).spawn().unwrap();
+        in_state(&world, "works", "active").await;
+        in_state(&world, "then", "completed").await;
+        let run = world.shown().await["run"]["run"].as_str().unwrap().to_owned();
+        if is_paused {
+            world.json(["runs", "pause", &run]).await;
+        }
+        world.json(["runs", "abort", &run]).await;
+        end_of(program).await;
+
+        let (facts, left) = went_as_it_did(&world).await;
+
+        assert!(left && facts > 12, "{facts}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_somebody_ended_is_compared_up_to_there() {
+    aborted_from_beside(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_run_that_somebody_ended_is_compared_up_to_there() {
+    on_postgres(aborted_from_beside).await;
+}
+
+/// Whose parts are given up by what others of them did, while it has time left; then its time is over.
+const FAILS_AND_HANGS: &str = r#"
+[[tasks]]
+name = "group"
+timeout = "1s"
+on_failure = "halt"
+[[tasks.subtasks]]
+name = "fails"
+command = ["false"]
+retries = { max = 0 }
+[[tasks.subtasks]]
+name = "hangs"
+command = ["sleep", "1000"]
+[[tasks.subtasks]]
+name = "never"
+command = ["true"]
+depends_on = ["hangs"]
+"#;
+
+#[tokio::test]
+async fn what_a_failure_had_ended_before_is_told_from_what_the_clock_ended() {
+    let world = World::new().await;
+    let workflow = world.workflow(FAILS_AND_HANGS);
+    let ended = world.run(["run", workflow]).await;
+    assert_ne!(ended.code, Some(0), "{ended:#?}");
+
+    let (_, left) = went_as_it_did(&world).await;
+
+    assert!(left);
+}
+
+async fn a_deadline_that_passed(world: World) {
+    let workflow = world.workflow(
+        "[[tasks]]\nname = \"ask\"\n\
+         decision = { question = \"Go on?\", options = [\"yes\", \"no\"], timeout = \"100ms\", assume = \"no\" }\n\
+         [[tasks]]\nname = \"hears\"\nwait_for = { event = \"go\", timeout = \"100ms\" }\n\
+         [[tasks]]\nname = \"after\"\ndepends_on = [\"ask\"]\ncommand = [\"echo\", \"{{tasks.ask.output.answer}}\"]\n",
+    );
+    let ended = world.run(["run", workflow]).await;
+    assert_ne!(ended.code, Some(0), "{ended:#?}");
+    let started = world.events("attempt.started").await.len();
+
+    let (facts, left) = went_as_it_did(&world).await;
+
+    assert!(left && started == 1 && facts > 10, "{facts} {started}");
+}
+
+#[tokio::test]
+async fn what_a_deadline_decided_is_decided_again_and_what_follows_is_compared() {
+    a_deadline_that_passed(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_what_a_deadline_decided_is_decided_again_and_what_follows_is_compared() {
+    on_postgres(a_deadline_that_passed).await;
+}

@@ -8,7 +8,7 @@
 //! a piece of work that is at its end waits until nothing else goes on, and then the one ends that ended first.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap, VecDeque},
     pin::pin,
     sync::{Arc, Mutex, MutexGuard},
 };
@@ -19,6 +19,7 @@ use futures::future::{poll_fn, select};
 use tokio::sync::Notify;
 
 use super::lock;
+use crate::course::Stopped;
 
 /// What is under way of a run that is carried out again.
 #[derive(Default)]
@@ -37,6 +38,27 @@ struct State {
     /// Whether the scheduler has to look at everything once more before its word counts.
     is_stirred: bool,
     is_over: bool,
+    /// What is to end that is nobody's answer, in the order of its places in the record.
+    stops: VecDeque<Stopped>,
+    /// What pieces of work wait for that is not theirs to bring about, by its place in the record.
+    coming: BTreeMap<u64, Coming>,
+}
+
+/// Something that comes from elsewhere.
+struct Coming {
+    told: Arc<Notify>,
+    is_there: bool,
+}
+
+/// What comes next where nothing goes on by itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// A piece of work has come to its end.
+    GoesOn,
+    /// Somebody or the clock ends a task.
+    Stops(Stopped),
+    /// Nothing: the record is over.
+    IsOver,
 }
 
 /// A piece of work.
@@ -101,18 +123,51 @@ impl Playing {
         select(pin!(due.notified()), pin!(cancel.cancelled())).await;
     }
 
-    /// Has the piece of work end whose turn it is. Tells whether there was any.
-    pub(crate) fn end_next(&self) -> bool {
+    /// Waits for what comes from elsewhere, at its place in the record, while something else is waited for as well. Nothing
+    /// else comes before the value goes: by then whoever waited has left what it waited for.
+    pub(crate) async fn come(&self, place: u64) -> impl Drop + '_ {
+        let comes = Arc::new(Notify::new());
+        self.lock().coming.insert(place, Coming { told: Arc::clone(&comes), is_there: false });
+        let gone = Then(move || {
+            self.lock().coming.remove(&place);
+            self.stir();
+        });
+        comes.notified().await;
+        gone
+    }
+
+    /// Takes what is to end that is nobody's answer, in the order of its places in the record.
+    pub(crate) fn expect(&self, stops: impl IntoIterator<Item = Stopped>) {
+        self.lock().stops.extend(stops);
+    }
+
+    /// Has come what comes next in the record: the end of a piece of work that has come to it, or what is not theirs.
+    pub(crate) fn end_next(&self) -> Next {
         let mut state = self.lock();
         state.is_over = false;
+        let stop = state.stops.front().map_or(u64::MAX, |stopped| stopped.at);
+        let coming = state.coming.iter().find(|(_, coming)| !coming.is_there);
+        let coming = coming.map_or(u64::MAX, |(place, _)| *place);
         let held = state.pieces.values_mut().filter(|piece| piece.is_over());
         let held = held.filter_map(|piece| Some((piece.turn.as_ref()?.0, piece)));
-        let Some((_, next)) = held.min_by_key(|(place, _)| *place) else { return false };
+        let next = held.min_by_key(|(place, _)| *place);
+        let turn = next.as_ref().map_or(u64::MAX, |(place, _)| *place);
+        if stop != u64::MAX && stop <= coming.min(turn) {
+            return state.stops.pop_front().map_or(Next::IsOver, Next::Stops);
+        }
+        if coming != u64::MAX && coming <= turn {
+            if let Some(coming) = state.coming.get_mut(&coming) {
+                coming.is_there = true;
+                coming.told.notify_one();
+            }
+            return Next::GoesOn;
+        }
+        let Some((_, next)) = next else { return Next::IsOver };
         next.is_stalled = false;
         if let Some((_, due)) = next.turn.take() {
             due.notify_one();
         }
-        true
+        Next::GoesOn
     }
 
     /// Counts a call of a tool that the conversation of a task makes until the value goes.
@@ -124,7 +179,9 @@ impl Playing {
     /// Hears from the scheduler that it goes on only by what is under way.
     pub(crate) fn idle(&self, under_way: usize) {
         let mut state = self.lock();
-        if state.pieces.values().filter(|piece| piece.is_over()).count() != under_way {
+        let is_coming = state.coming.values().any(|coming| coming.is_there);
+        let over = state.pieces.values().filter(|piece| piece.is_over()).count();
+        if is_coming || over != under_way {
             return;
         }
         // What a piece has brought about before it came to its end may have come behind the scheduler's back.
@@ -191,6 +248,7 @@ impl<F: FnMut()> Drop for Then<F> {
 mod tests {
     use std::sync::Arc;
 
+    use formwork_scheduler::Stop;
     use futures::FutureExt as _;
 
     use super::*;
@@ -247,7 +305,7 @@ mod tests {
         );
 
         for under_way in [3, 2, 1] {
-            assert!(is_over(&playing, under_way) && playing.end_next());
+            assert!(is_over(&playing, under_way) && playing.end_next() == Next::GoesOn);
             for (name, piece) in [("a", &mut last), ("b", &mut second), ("c", &mut first)] {
                 if !ended.contains(&name) && piece.as_mut().now_or_never().is_some() {
                     ended.push(name);
@@ -256,7 +314,33 @@ mod tests {
         }
 
         assert_eq!(ended, ["c", "b", "a"]);
-        assert!(!playing.end_next());
+        assert_eq!(playing.end_next(), Next::IsOver);
+    }
+
+    #[test]
+    fn what_ends_from_outside_or_is_awaited_comes_between_the_ends_of_pieces_of_work() {
+        let (playing, cancel) = (Playing::default(), Cancel::new());
+        let stop = |at| Stopped { at, path: "w".to_owned(), by: Stop::Cancelled };
+        playing.expect([stop(3), stop(9)]);
+        let mut comes = Box::pin(playing.come(5));
+        let mut piece = Box::pin(playing.follow("a", &cancel, playing.turn("a", Some(9), &cancel)));
+        assert!(comes.as_mut().now_or_never().is_none() && piece.as_mut().now_or_never().is_none());
+
+        let first = playing.end_next();
+        let second = playing.end_next();
+        let has_come = comes.as_mut().now_or_never().is_some();
+        // What was to end had ended by the time that its end came.
+        let third = playing.end_next();
+        let goes_on = piece.as_mut().now_or_never().is_none();
+        let last = playing.end_next();
+
+        assert_eq!(
+            (first, second, third),
+            (Next::Stops(stop(3)), Next::GoesOn, Next::Stops(stop(9)))
+        );
+        assert!(has_come && goes_on && last == Next::GoesOn);
+        assert!(piece.as_mut().now_or_never().is_some());
+        assert_eq!(playing.end_next(), Next::IsOver);
     }
 
     #[test]

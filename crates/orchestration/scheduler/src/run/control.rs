@@ -281,6 +281,17 @@ impl Drive {
         }
     }
 
+    /// Has those go on who no longer listen to what they waited for, in a place of the width once there is one.
+    pub(super) fn let_go_on(&mut self) {
+        let left =
+            |(host, awaited): (&TaskIndex, &Awaited)| awaited.reply.is_closed().then_some(*host);
+        let left: Vec<TaskIndex> = self.awaited.iter().filter_map(left).collect();
+        for task in left {
+            self.awaited.remove(&task);
+            self.decide_late(Input::Await { task, on: Vec::new() });
+        }
+    }
+
     /// Tells a body what came of the tasks that it has waited for.
     pub(super) fn rejoin(&mut self, host: TaskIndex) {
         let Some(Awaited { on, reply }) = self.awaited.remove(&host) else { return };

@@ -28,7 +28,7 @@ use super::{
     fold::Folded,
     judge::{Expressions, Question},
     mail::{self, Mail},
-    scheduler::{Report, Scheduler, Signals},
+    scheduler::{Report, Scheduler, Signals, Stop},
     services::Services,
     tree::{Progress, Tree, one_line},
     waiting::Wait,
@@ -200,6 +200,7 @@ impl Drive {
             if self.end.is_some() {
                 self.stop_services().await?;
             }
+            self.let_go_on();
             self.flush().await?;
             self.launch();
             match self.end {
@@ -321,6 +322,22 @@ impl Drive {
         Ok(count)
     }
 
+    /// Ends what is to end by somebody or the clock, as it ended then.
+    async fn heed_stops(&mut self, signals: &Signals) -> Result<(), Error> {
+        for (id, stop) in signals.stops() {
+            let Some(task) = self.tree.state.find(id) else { continue };
+            match stop {
+                Stop::Cancelled => self.decide_late(Input::Cancel { task }),
+                Stop::TimedOut(_) | Stop::Expired if self.waits.contains_key(&task) => {
+                    self.end_waiting(task).await?;
+                }
+                Stop::TimedOut(why) => self.decide_late(Input::TimedOut { task, why }),
+                Stop::Expired => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Waits for the next thing to happen and decides on it, and on all else that has happened.
     async fn wait(&mut self, signals: &Signals) -> Result<(), Error> {
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
@@ -344,7 +361,10 @@ impl Drive {
             () = signals.pause.cancelled(), if !self.is_pausing && !self.is_aborting => {
                 self.pause();
             }
-            () = signals.asked() => self.heed().await?,
+            () = signals.asked() => {
+                self.heed().await?;
+                self.heed_stops(signals).await?;
+            }
             () = accounts.dry() => self.heed_budgets(),
             Some(request) = self.requests.recv() => self.answer(request),
             Some(news) = self.services.next() => self.heed_service(news),

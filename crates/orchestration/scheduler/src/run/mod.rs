@@ -16,4 +16,4 @@ mod tree; // The state, with what the record adds to it.
 mod waiting; // Tasks that wait for somebody outside.
 mod work; // What is under way outside the loop.
 
-pub use scheduler::{NewRun, Report, Scheduler, Setup, Signals};
+pub use scheduler::{NewRun, Report, Scheduler, Setup, Signals, Stop};

@@ -1,10 +1,15 @@
 //! The front door: begins runs and takes them up again.
 
-use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use formwork_protocols::{
-    Append, Blob, Cancel, Clock, EventBody, NewEvent, PermissionMode, Position, Principal, Rng,
-    RunId, RunOutcome, Span, Store, StoreError, SystemClock, SystemRng, TaskId, TaskOutcome,
+    Append, Blob, Cancel, Clock, Escalation, EventBody, NewEvent, PermissionMode, Position,
+    Principal, Rng, RunId, RunOutcome, Span, Store, StoreError, SystemClock, SystemRng, TaskId,
+    TaskOutcome,
     event::{RunCreated, TaskCreated},
     overseer::Overseer,
     store::Lease,
@@ -77,9 +82,32 @@ pub struct Signals {
     /// Ends everything for good.
     pub abort: Cancel,
     asked: Arc<Notify>,
+    stops: Arc<Mutex<Vec<(TaskId, Stop)>>>,
+}
+
+/// What ends a task of a run that is [untimed](Scheduler::untimed), as it ended then: somebody outside, or the clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// Somebody ends it and all below it.
+    Cancelled,
+    /// Its time is over, as this says.
+    TimedOut(Escalation),
+    /// It has waited long enough for somebody outside: what it assumes holds, or it is given up.
+    Expired,
 }
 
 impl Signals {
+    /// Has a task end that goes on, by what is nobody's answer. One that has ended stays as it ended.
+    pub fn stop(&self, task: TaskId, stop: Stop) {
+        self.stops.lock().unwrap_or_else(PoisonError::into_inner).push((task, stop));
+        self.look();
+    }
+
+    /// Takes what is to end.
+    pub(super) fn stops(&self) -> Vec<(TaskId, Stop)> {
+        std::mem::take(&mut *self.stops.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Says that the log may hold a request to pause or end the run; it is looked at soon. Without this it is
     /// looked at with each sign of life.
     pub fn look(&self) {

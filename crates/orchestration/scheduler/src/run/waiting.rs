@@ -239,19 +239,25 @@ impl Drive {
         let over: Vec<TaskIndex> =
             self.waits.iter().filter(|(_, wait)| is_over(wait)).map(|(task, _)| *task).collect();
         for task in over {
-            let body = self.tree.state.spec(task).body.clone();
-            match body {
-                Body::Decision(decision) => {
-                    self.flush().await?;
-                    self.expire_question(task, decision.assume).await?;
-                }
-                _ => {
-                    let after = self.limit(task).unwrap_or_default();
-                    self.end_wait(task, Found::Failed(Escalation::TimedOut { after }));
-                }
-            }
+            self.end_waiting(task).await?;
         }
         Ok(())
+    }
+
+    /// Ends the wait of a task whose time is over.
+    pub(super) async fn end_waiting(&mut self, task: TaskIndex) -> Result<(), Error> {
+        let body = self.tree.state.spec(task).body.clone();
+        match body {
+            Body::Decision(decision) => {
+                self.flush().await?;
+                self.expire_question(task, decision.assume).await
+            }
+            _ => {
+                let after = self.limit(task).unwrap_or_default();
+                self.end_wait(task, Found::Failed(Escalation::TimedOut { after }));
+                Ok(())
+            }
+        }
     }
 
     /// Closes a question that nobody has answered, unless somebody does at this very moment.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Body, Cancellation, Ending, Event, EventBody, NoSecrets, OutcomeCode, RunId, Span, Store,
-    TaskId, TaskSpec, event::RunCreated,
+    Body, Event, EventBody, NoSecrets, OutcomeCode, RunId, Span, Store, TaskId, TaskSpec,
+    event::RunCreated,
 };
 use formwork_sandbox::{Limits, Protection};
-use formwork_scheduler::{Scheduler, Setup, core::is_by_clock, workflow::Plan};
+use formwork_scheduler::{Scheduler, Setup, workflow::Plan};
 use formwork_trace::{Options, Trace};
 use formwork_transport::ProviderKind;
 use schemars::JsonSchema;
@@ -24,7 +24,7 @@ use crate::{
     Error, Formwork,
     capability::{Caller, Effect, Operation, Scope},
     config::{Config, SandboxMode},
-    course::{self, Course, Divergence},
+    course::{self, Course, Divergence, Stops},
     executor::{Replayed, Workshop},
     models::{Keys, Models},
     setup::RunSetup,
@@ -56,7 +56,8 @@ pub struct Compared {
     pub replayed_by: String,
     /// How many facts were compared.
     pub facts: u64,
-    /// Whether the run was left or stopped from outside before its end: only what came before is compared.
+    /// Whether the run was left before its end, or tasks of it were ended from outside or by the clock: only what came before
+    /// is compared of those.
     pub left: bool,
     /// Where the two part first; nothing where they do not.
     pub divergence: Option<Divergence>,
@@ -95,11 +96,14 @@ impl Operation for Replay {
         let row = named(store, run).await?;
         let mut events = course::events(store, run).await?;
         let whole = events.len();
-        let is_end = |(at, event): (usize, &Event)| {
-            is_from_outside(&event.body) || ends_by_service(&events[at..])
-        };
-        if let Some(end) = events.iter().enumerate().position(is_end) {
+        if let Some(end) = (0..whole).position(|at| ends_by_service(&events[at..])) {
             events.truncate(end);
+        }
+        let mut stops = Stops::of(&events, &course::paths(&events));
+        // What was begun to be ended as the run was left has come to that as far as it was recorded.
+        while let Some(begun) = stops.begun {
+            events.retain(|event| event.seq < begun);
+            stops = Stops::of(&events, &course::paths(&events));
         }
         let left = events.len() < whole || !row.state.is_terminal();
         let created = events.iter().find_map(|event| match &event.body {
@@ -112,30 +116,19 @@ impl Operation for Replay {
         let memory: Arc<dyn Store> =
             Arc::new(Trace::open("sqlite::memory:", Options::default()).await?);
         let tape = Arc::new(Tape::read(store, &events).await?);
+        tape.playing.expect(stops.all.clone());
         let again = carry_out(formwork, caller, setup, (&created, &events), &memory, &tape).await?;
-        let (first, second) = (Course::of(&events), Course::of(&again));
+        let then = Stops::of(&again, &course::paths(&again));
+        let (first, second) = (Course::without(&events, &stops), Course::without(&again, &then));
         let divergence = first.parts_from(&second, left, (store, &*memory)).await?;
         Ok(Compared {
             run,
             recorded_by: created.version,
             replayed_by: env!("CARGO_PKG_VERSION").to_owned(),
             facts: first.facts as u64,
-            left,
+            left: left || stops.any(),
             divergence,
         })
-    }
-}
-
-/// Tells whether somebody or the clock ended a task or decided for it, which is nobody's answer.
-fn is_from_outside(body: &EventBody) -> bool {
-    match body {
-        EventBody::InboxExpired(_) => true,
-        EventBody::TaskMoved(moved) => match &moved.ending {
-            Some(Ending::Cancelled { why }) => *why == Cancellation::Requested,
-            Some(Ending::Escalated { why }) => is_by_clock(why),
-            _ => false,
-        },
-        _ => false,
     }
 }
 

@@ -15,7 +15,10 @@ use formwork_scheduler::Signals;
 use futures::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, course, tape::Tape};
+use crate::{
+    Error, course,
+    tape::{Next, Tape},
+};
 
 /// How many events are read at once.
 const PAGE: usize = 1_000;
@@ -34,8 +37,16 @@ pub(super) struct Telling {
     words: HashMap<String, VecDeque<Word>>,
     memory: Arc<dyn Store>,
     tape: Arc<Tape>,
-    /// The tasks of the run that is carried out now: the path of each, and whether it waits for an event.
-    tasks: HashMap<TaskId, (String, bool)>,
+    /// The tasks of the run that is carried out now.
+    tasks: HashMap<TaskId, Replaying>,
+    /// The latest task of each path, while it goes on.
+    open: HashMap<String, TaskId>,
+}
+
+/// A task of the run that is carried out now.
+struct Replaying {
+    path: String,
+    waits_for_event: bool,
 }
 
 impl Telling {
@@ -46,7 +57,13 @@ impl Telling {
             memory: Arc::clone(memory),
             tape: Arc::clone(tape),
             tasks: HashMap::new(),
+            open: HashMap::new(),
         }
+    }
+
+    /// Returns the task of a path, where it goes on.
+    fn going_on(&self, path: &str) -> Option<TaskId> {
+        self.open.get(path).copied()
     }
 
     /// Goes on until the run is `over`. It is paused where the record is, and where this cannot go on: nobody would tell it
@@ -78,11 +95,23 @@ impl Telling {
             after = last;
             if is_said {
                 self.tape.playing.stir();
-            } else if is_played && !self.tape.playing.end_next() {
-                // The record is over before the run is: as far as it went, it is compared.
-                signals.pause.cancel();
-                over.cancelled().await;
-                return Ok(());
+            } else if is_played {
+                match self.tape.playing.end_next() {
+                    Next::GoesOn => {}
+                    Next::Stops(stopped) => {
+                        // One that has ended by itself meanwhile is nobody's to end.
+                        if let Some(task) = self.going_on(&stopped.path) {
+                            signals.stop(task, stopped.by);
+                        }
+                        self.tape.playing.stir();
+                    }
+                    // The record is over before the run is: as far as it went, it is compared.
+                    Next::IsOver => {
+                        signals.pause.cancel();
+                        over.cancelled().await;
+                        return Ok(());
+                    }
+                }
             }
             tokio::select! {
                 () = over.cancelled() => return Ok(()),
@@ -124,16 +153,24 @@ impl Telling {
             EventBody::TaskCreated(created) => {
                 let name = created.spec.name.as_str();
                 let path = match created.parent.and_then(|above| self.tasks.get(&above)) {
-                    Some((above, _)) => format!("{above}/{name}"),
+                    Some(Replaying { path, .. }) => format!("{path}/{name}"),
                     None => name.to_owned(),
                 };
-                let waits = matches!(created.spec.body, Body::WaitFor(_));
-                self.tasks.insert(task, (path, waits));
+                let waits_for_event = matches!(created.spec.body, Body::WaitFor(_));
+                self.open.insert(path.clone(), task);
+                self.tasks.insert(task, Replaying { path, waits_for_event });
                 None
             }
             EventBody::TaskMoved(moved) if moved.to == TaskState::Suspended => {
-                let waits = self.tasks.get(&task)?.1;
+                let waits = self.tasks.get(&task)?.waits_for_event;
                 if waits { self.next(task) } else { None }
+            }
+            EventBody::TaskMoved(moved) if moved.to.is_terminal() => {
+                let path = &self.tasks.get(&task)?.path;
+                if self.open.get(path) == Some(&task) {
+                    self.open.remove(path);
+                }
+                None
             }
             EventBody::InboxAsked(asked) if !asked.escalation => self.next(task),
             _ => None,
@@ -142,7 +179,7 @@ impl Telling {
 
     /// Takes what is said to a task next.
     fn next(&mut self, task: TaskId) -> Option<NewEvent> {
-        let (path, _) = self.tasks.get(&task)?;
+        let Replaying { path, .. } = self.tasks.get(&task)?;
         let Word { by, at, body } = self.words.get_mut(path)?.pop_front()?;
         // Who comes second to a question is not heard.
         let is_reply = body.kind().starts_with("inbox.");
