@@ -26,10 +26,10 @@ use crate::{
 const PAIR: &str = "hand";
 
 /// What the record is told of a call that is made again after a crash.
-const REPEATED: &str = "the process ended before the outcome was recorded; the call is made again";
+const REPEATED: &str = "the run stopped before the outcome was recorded; the call is made again";
 
 /// The same of one that is not.
-const UNKNOWN: &str = "the process ended while this call ran: whether it took effect is unknown, and it was not repeated";
+const UNKNOWN: &str = "the run stopped while this call ran: whether it took effect is unknown, and it was not repeated";
 
 /// How the call stands in the log.
 enum Stands {

@@ -748,7 +748,7 @@ impl Workshop {
             // It may have done its work before the process died, and may not be done twice unasked.
             let told = argv.join(" ");
             let detail =
-                format!("the process ended while {told} ran; whether it took effect is unknown");
+                format!("the run stopped while {told} ran; whether it took effect is unknown");
             return Ok(failed(Escalation::OutcomeUnknown { detail }));
         }
         let mode = self.setup.mode();

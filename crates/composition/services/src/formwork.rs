@@ -7,7 +7,7 @@ use std::{
     fmt, fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use formwork_protocols::{
@@ -411,7 +411,7 @@ pub(crate) struct Inner {
     pub(crate) project: Option<Brought>,
     /// What servers of models said of themselves a moment ago.
     pub(crate) infos: InfoCache,
-    running: Arc<Mutex<Carried>>,
+    running: Arc<Mutex<Runs>>,
     runs: Mutex<JoinSet<()>>,
     /// Passes on what is asked of the runs, from the first of them on.
     requests: OnceLock<Mutex<JoinSet<()>>>,
@@ -440,14 +440,14 @@ struct Running {
 
 /// The runs of this process.
 #[derive(Default)]
-struct Carried {
+struct Runs {
     runs: HashMap<RunId, Running>,
     /// Those that have ended and that nobody has waited for, in that order.
     ended: VecDeque<RunId>,
     begun: u64,
 }
 
-impl Carried {
+impl Runs {
     fn begin(
         &mut self,
         run: RunId,
@@ -534,9 +534,12 @@ impl Formwork {
         done.await.unwrap_or_else(|_| Err(stopped("its task ended without a word")))
     }
 
-    /// Returns what tells which runs of this process wait for a log that is away, and why; nothing while none does.
+    /// Returns what tells which runs of this process wait for a log that is away, and why; nothing while none does. What holds
+    /// already counts as a change that was not seen yet.
     pub fn away(&self) -> watch::Receiver<BTreeMap<RunId, String>> {
-        self.inner.away.subscribe()
+        let mut away = self.inner.away.subscribe();
+        away.mark_changed();
+        away
     }
 
     /// Breaks a run off, so that it can be resumed. Returns at once; [`Formwork::wait`] tells when it is done.
@@ -718,13 +721,22 @@ fn is_no_log_that_was_emptied(state: &Path) -> Result<(), StoreError> {
     let length = |path: &Path| fs::metadata(path).map(|found| found.len()).ok();
     let is_empty = length(&file) == Some(0)
         && length(&state.join("formwork.db-wal")).is_none_or(|length| length == 0);
-    let mut kept = fs::read_dir(state.join("snapshots").join("trees")).into_iter().flatten();
-    if is_empty && kept.next().is_some() {
+    if is_empty && is_older_than_what_is_kept(&file, &state.join("snapshots").join("trees")) {
         let at = file.display().to_string();
         let detail = "it has 0 bytes, and beside it are the snapshots of runs".to_owned();
         return Err(StoreError::Corrupt { at, detail });
     }
     Ok(())
+}
+
+/// Tells whether anything is kept, and the file was there before all of it: one that is made anew is not, as after the log was
+/// removed, also where whoever made it was killed over that. Where a file system does not tell when, it counts as older.
+fn is_older_than_what_is_kept(file: &Path, kept: &Path) -> bool {
+    let kept = fs::read_dir(kept).into_iter().flatten().flatten();
+    let kept: Vec<_> = kept.map(|entry| entry.metadata().and_then(|of| of.modified())).collect();
+    let born = fs::metadata(file).and_then(|of| of.created());
+    let is_newer = |born: SystemTime| kept.iter().all(|at| at.as_ref().is_ok_and(|at| *at < born));
+    !kept.is_empty() && !born.is_ok_and(is_newer)
 }
 
 /// Returns what holds where no layer of config says anything, by dotted keys.
@@ -760,6 +772,29 @@ mod tests {
 
         assert_eq!(before, text);
         assert_eq!(scrub.scrub_text(text), "[secret:ONE] and [secret:TWO]");
+    }
+
+    #[test]
+    fn a_log_that_was_emptied_is_told_from_one_that_is_made_anew() {
+        let state = tempfile::tempdir().unwrap();
+        let (log, trees) = (state.path().join("formwork.db"), state.path().join("snapshots/trees"));
+        fs::create_dir_all(&trees).unwrap();
+        fs::write(&log, "events").unwrap();
+        let alone = is_no_log_that_was_emptied(state.path());
+        fs::write(trees.join("tree"), "").unwrap();
+        fs::File::options().write(true).truncate(true).open(&log).unwrap();
+        let emptied = is_no_log_that_was_emptied(state.path());
+        // What is kept is older than a log that is made now, whatever the clock of the file system tells apart.
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+        fs::File::open(trees.join("tree")).unwrap().set_modified(long_ago).unwrap();
+        fs::remove_file(&log).unwrap();
+        fs::write(&log, "").unwrap();
+        let tells_when = fs::metadata(&log).unwrap().created().is_ok();
+
+        let anew = is_no_log_that_was_emptied(state.path());
+
+        assert!(alone.is_ok() && matches!(emptied, Err(StoreError::Corrupt { .. })), "{emptied:?}");
+        assert_eq!(anew.is_ok(), tells_when);
     }
 
     /// Ends a run at once; how does not matter here.

@@ -37,8 +37,23 @@ pub(crate) struct Ready {
 /// The observers of a run that is carried out.
 pub(crate) struct Observers {
     /// The one task that tells them; none where there is nobody to tell.
-    telling: JoinSet<()>,
+    telling: JoinSet<Told>,
     ended: CancellationToken,
+}
+
+/// Up to where observers were told of a run, with what they know of it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Told {
+    after: Position,
+    /// The calls that are under way.
+    calls: HashMap<CallId, ToolRequested>,
+}
+
+impl Told {
+    /// Says that all was told up to a position.
+    pub(crate) fn up_to(after: Position) -> Self {
+        Self { after, calls: HashMap::new() }
+    }
 }
 
 impl Ready {
@@ -56,7 +71,7 @@ impl Ready {
         Ok(Self { hooks, events: events.collect() })
     }
 
-    /// Begins to tell what happens in `run` after a position.
+    /// Begins to tell what happens in `run` and was not told yet.
     ///
     /// # Errors
     /// [`Error::Rules`] and [`Error::Network`] when the programs cannot be held to what they may.
@@ -64,19 +79,19 @@ impl Ready {
         self,
         workshop: &Workshop,
         run: RunId,
-        after: Position,
+        told: Told,
     ) -> Result<Observers, Error> {
         let (mut telling, ended) = (JoinSet::new(), CancellationToken::new());
         if !self.events.is_empty() {
-            let teller = self.teller(workshop, run).await?;
+            let teller = self.teller(workshop, run, told).await?;
             // From here on nothing is missed, whatever happens before the log is read first.
             let happening = teller.store.watch();
-            telling.spawn(teller.tell((run, after), happening, ended.clone()));
+            telling.spawn(teller.tell(run, happening, ended.clone()));
         }
         Ok(Observers { telling, ended })
     }
 
-    async fn teller(self, workshop: &Workshop, run: RunId) -> Result<Teller, Error> {
+    async fn teller(self, workshop: &Workshop, run: RunId, told: Told) -> Result<Teller, Error> {
         let sandbox = formwork_sandbox::Sandbox::clone(&workshop.sandbox);
         let whose = Whose { run, task: None, agents: Vec::new() };
         let bounds = workshop.bounds(&workshop.scope()?, whose).await?;
@@ -94,16 +109,21 @@ impl Ready {
             store: Arc::clone(&workshop.store),
             clock: Arc::clone(&workshop.clock),
             scrub: Arc::clone(&workshop.scrub),
-            calls: HashMap::new(),
+            told,
         })
     }
 }
 
 impl Observers {
-    /// Waits until what has happened was told, within bounds.
-    pub(crate) async fn finish(mut self) {
+    /// Waits until what has happened was told, within bounds. Returns up to where it was, for whoever takes the run up: where
+    /// the log was away, not all of it. Nothing is returned where there is nobody to tell.
+    pub(crate) async fn finish(mut self) -> Option<Told> {
         self.ended.cancel();
-        while self.telling.join_next().await.is_some() {}
+        let mut told = None;
+        while let Some(joined) = self.telling.join_next().await {
+            told = joined.ok().or(told);
+        }
+        told
     }
 }
 
@@ -115,17 +135,16 @@ struct Teller {
     store: Arc<dyn Store>,
     clock: Arc<dyn formwork_protocols::Clock>,
     scrub: Arc<dyn formwork_protocols::Scrub>,
-    /// The calls that are under way.
-    calls: HashMap<CallId, ToolRequested>,
+    told: Told,
 }
 
 impl Teller {
     async fn tell(
         mut self,
-        (run, mut after): (RunId, Position),
+        run: RunId,
         mut happening: BoxStream<'static, Live>,
         ended: CancellationToken,
-    ) {
+    ) -> Told {
         let kinds = self.events.iter().flat_map(|event| event.kinds()).copied();
         let kinds = kinds.chain(["tool.requested"]).map(str::to_owned).collect();
         let selection = Selection { run: Some(run), task: None, kinds };
@@ -141,24 +160,26 @@ impl Teller {
                 });
             }
             // Who cannot read the log cannot write to it either.
-            let Ok(events) = self.store.read(after, &selection, PAGE).await else { return };
-            let Some(last) = events.last() else {
+            let Ok(events) = self.store.read(self.told.after, &selection, PAGE).await else {
+                return self.told;
+            };
+            if events.is_empty() {
                 if was_over {
-                    return;
+                    return self.told;
                 }
                 tokio::select! {
                     biased;
                     () = ended.cancelled() => {}
                     happened = wanted(&mut happening, &selection, run) => {
                         if !happened {
-                            return;
+                            return self.told;
                         }
                     }
                 }
                 continue;
-            };
-            after = last.position;
+            }
             for event in events {
+                self.told.after = event.position;
                 self.take(event, &over).await;
             }
         }
@@ -168,11 +189,11 @@ impl Teller {
     async fn take(&mut self, event: Event, over: &CancellationToken) {
         let call = match &event.body {
             EventBody::ToolRequested(made) => {
-                self.calls.insert(made.call, ToolRequested::clone(made));
+                self.told.calls.insert(made.call, ToolRequested::clone(made));
                 return;
             }
-            EventBody::ToolCompleted(done) => self.calls.remove(&done.call),
-            EventBody::ToolFailed(failed) => self.calls.remove(&failed.call),
+            EventBody::ToolCompleted(done) => self.told.calls.remove(&done.call),
+            EventBody::ToolFailed(failed) => self.told.calls.remove(&failed.call),
             _ => None,
         };
         let (run, kind) = (event.run, event.body.kind().to_owned());

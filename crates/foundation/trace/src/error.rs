@@ -100,11 +100,23 @@ fn of_the_system(cause: &std::io::Error) -> String {
 /// What is said of a database that another connection holds.
 pub const LOCKED: &str = "it is locked by another process";
 
+/// Tells whether a store failed by what passes without anybody's doing, or once there is room again: another process holds it, its disk is
+/// full, its server is not there. What a server refuses that is there does not pass.
+pub fn passes(error: &StoreError) -> bool {
+    let (StoreError::Unavailable { at, reason } | StoreError::Open { at, reason }) = error else {
+        return false;
+    };
+    match at.starts_with("postgres:") {
+        true => !reason.starts_with(REFUSES),
+        false => [LOCKED, FULL].contains(&reason.as_str()),
+    }
+}
+
 /// How what a server says begins that is there and refuses what it was asked: to ask again is of no use.
-pub const REFUSES: &str = "it refuses: ";
+const REFUSES: &str = "it refuses: ";
 
 /// What is said of a store whose disk is full. It passes once there is room.
-pub const FULL: &str = "the disk is full";
+const FULL: &str = "the disk is full";
 
 /// SQLITE_IOERR_SHMSIZE.
 const SHARED_MEMORY_SIZE: i64 = 4874;

@@ -76,7 +76,7 @@ pub use {
     audit::{CheckpointFault, Compared, StoreAudit},
     bundle::{BundleError, Counts, Form},
     checkpoint::{Checkpoint, KeyError, PublicKey, SigningKey},
-    error::{FULL, LOCKED, REFUSES},
+    error::{LOCKED, passes},
     keep::{CheckpointError, Departure, digest},
     mirror::ViewFault,
     plan::NOBODY,

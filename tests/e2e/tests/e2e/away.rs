@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Append, Principal, RunId, RunOutcome, Store, StoreError, store::Recorded,
+    Append, EventBody, NewEvent, Principal, RunId, RunOutcome, Store, StoreError, store::Recorded,
 };
 use formwork_services::{
     Builder, Error, Formwork,
@@ -26,19 +26,30 @@ use crate::{
     world::{World, on_postgres},
 };
 
-/// A log that goes away once something has taken effect: for one append, or until somebody lets it come back.
+/// A log that goes away once something has taken effect.
 struct Away {
     /// What is there once it has.
     effect: PathBuf,
     is_back: Arc<AtomicBool>,
-    stays: bool,
+    goes: Goes,
+}
+
+/// For how long a log is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Goes {
+    /// For one append.
+    Once,
+    /// Until somebody lets it come back.
+    ForLong,
+    /// Until then as well, but whoever takes a run up can do that, and records nothing more.
+    AgainAndAgain,
 }
 
 impl Away {
     fn is_there(&self) -> Result<(), StoreError> {
-        let is_back = match self.stays {
-            true => self.is_back.load(Ordering::SeqCst),
-            false => self.effect.exists() && self.is_back.swap(true, Ordering::SeqCst),
+        let is_back = match self.goes {
+            Goes::Once => self.effect.exists() && self.is_back.swap(true, Ordering::SeqCst),
+            Goes::ForLong | Goes::AgainAndAgain => self.is_back.load(Ordering::SeqCst),
         };
         if !self.effect.exists() || is_back {
             return Ok(());
@@ -51,18 +62,20 @@ impl Away {
 #[async_trait]
 impl Between for Away {
     async fn append(&self, store: &dyn Store, batch: Append) -> Result<Vec<Recorded>, StoreError> {
-        self.is_there()?;
+        let takes_up = |event: &NewEvent| matches!(event.body, EventBody::RunResumed(_));
+        if self.goes != Goes::AgainAndAgain || !batch.events.iter().any(takes_up) {
+            self.is_there()?;
+        }
         store.append(batch).await
     }
 
     fn may_own(&self, _: RunId) -> Result<(), StoreError> {
-        if self.stays { self.is_there() } else { Ok(()) }
+        if self.goes == Goes::ForLong { self.is_there() } else { Ok(()) }
     }
 }
 
-/// Opens Formwork in a world, with a log that goes away and is waited for as the config says; it stays away where
-/// somebody lets it come back.
-async fn open(world: &World, wait: &str, comes_back: Option<Arc<AtomicBool>>) -> Formwork {
+/// Opens Formwork in a world, with a log that goes away and is waited for as the config says.
+async fn open(world: &World, wait: &str, goes: Goes, is_back: &Arc<AtomicBool>) -> Formwork {
     world.repo.write("pay.sh", "echo paid >> paid.log\n").unwrap();
     let config = std::fs::read_to_string(world.config_file()).unwrap();
     let config = config.replace("sandbox = \"auto\"", "sandbox = \"off\"");
@@ -72,13 +85,12 @@ async fn open(world: &World, wait: &str, comes_back: Option<Arc<AtomicBool>>) ->
     let wait = format!("log_wait = {wait:?}\n");
     layers.push(Layer::parse(origin, &format!("{at}{wait}{config}")).unwrap());
     world.trust();
-    let (effect, stays) = (world.path("paid.log"), comes_back.is_some());
-    let is_back = comes_back.unwrap_or_default();
+    let (effect, is_back) = (world.path("paid.log"), Arc::clone(is_back));
     Builder::new(world.repo.path())
         .state(world.state())
         .config(layers.merge().unwrap().config)
         .environment([("PATH", "/usr/local/bin:/usr/bin:/bin")])
-        .around_log(move |inner| Arc::new(Through::new(inner, Away { effect, is_back, stays })))
+        .around_log(move |inner| Arc::new(Through::new(inner, Away { effect, is_back, goes })))
         .build()
         .await
         .unwrap()
@@ -96,7 +108,7 @@ async fn begin(formwork: &Formwork, tasks: &str) -> (Caller, RunId) {
 
 /// Runs a workflow of these tasks until its log is away, and takes it up. Returns what it stopped with and how it ended.
 async fn run_twice(world: &World, tasks: &str) -> (Error, RunOutcome) {
-    let formwork = open(world, "0s", None).await;
+    let formwork = open(world, "0s", Goes::Once, &Arc::default()).await;
     let (caller, run) = begin(&formwork, tasks).await;
     let stopped = formwork.wait(run).await.unwrap_err();
     let row = formwork.store().run(run).await.unwrap().unwrap();
@@ -127,7 +139,12 @@ async fn a_call_that_cannot_be_recorded(world: World) {
     assert_eq!(failed.len(), 1, "{failed:#?}");
     assert_eq!(failed[0]["data"]["error"], "outcome_unknown");
     let last = world.server.requests().pop().unwrap();
-    assert!(last.text().contains("whether it took effect is unknown"), "{}", last.text());
+    assert!(
+        last.text()
+            .contains("the run stopped while this call ran: whether it took effect is unknown"),
+        "{}",
+        last.text()
+    );
     assert_eq!(world.events("attempt.started").await.len(), 1);
     world.assert_sound().await;
 }
@@ -203,7 +220,7 @@ fn payer(world: &World) {
 async fn a_run_waits_for_its_log(world: World) {
     payer(&world);
     let is_back = Arc::new(AtomicBool::new(false));
-    let formwork = open(&world, "1h", Some(Arc::clone(&is_back))).await;
+    let formwork = open(&world, "1h", Goes::ForLong, &is_back).await;
     let mut away = formwork.away();
     let (_, run) = begin(&formwork, PAY).await;
 
@@ -229,7 +246,7 @@ async fn a_run_waits_for_its_log(world: World) {
 async fn a_wait_can_be_ended(world: World) {
     payer(&world);
     let is_back = Arc::new(AtomicBool::new(false));
-    let formwork = open(&world, "1h", Some(Arc::clone(&is_back))).await;
+    let formwork = open(&world, "1h", Goes::ForLong, &is_back).await;
     let mut away = formwork.away();
     let (caller, run) = begin(&formwork, PAY).await;
     away.wait_for(|told| !told.is_empty()).await.unwrap();
@@ -265,4 +282,133 @@ async fn whoever_does_not_want_to_wait_for_the_log_ends_the_wait_and_resumes_lat
 #[tokio::test]
 async fn pg_whoever_does_not_want_to_wait_for_the_log_ends_the_wait_and_resumes_later() {
     on_postgres(a_wait_can_be_ended).await;
+}
+
+async fn a_wait_runs_out(world: World) {
+    payer(&world);
+    let is_back = Arc::new(AtomicBool::new(false));
+    let formwork = open(&world, "600ms", Goes::ForLong, &is_back).await;
+    let (caller, run) = begin(&formwork, PAY).await;
+
+    let stopped = formwork.wait(run).await.unwrap_err();
+    let told = formwork.away().borrow().clone();
+    is_back.store(true, Ordering::SeqCst);
+    formwork.call::<Resume>(&caller, ResumeParams { run }).await.unwrap();
+    let outcome = formwork.wait(run).await.unwrap();
+
+    assert_told(&stopped);
+    assert!(told.is_empty(), "{told:?}");
+    assert_eq!(outcome.code.exit_code(), 0, "{outcome}");
+    assert_eq!(world.repo.read("paid.log").unwrap(), "paid\n");
+    assert_eq!(world.events("run.resumed").await.len(), 1);
+    formwork.close().await;
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_run_waits_for_its_log_no_longer_than_it_may_and_is_resumed_later() {
+    a_wait_runs_out(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_run_waits_for_its_log_no_longer_than_it_may_and_is_resumed_later() {
+    on_postgres(a_wait_runs_out).await;
+}
+
+async fn a_log_is_lost_again_and_again(world: World) {
+    payer(&world);
+    let is_back = Arc::new(AtomicBool::new(false));
+    let formwork = open(&world, "1h", Goes::AgainAndAgain, &is_back).await;
+    let (caller, run) = begin(&formwork, PAY).await;
+
+    let stopped = formwork.wait(run).await.unwrap_err();
+    let taken_up = world.events("run.resumed").await.len();
+    is_back.store(true, Ordering::SeqCst);
+    formwork.call::<Resume>(&caller, ResumeParams { run }).await.unwrap();
+    let outcome = formwork.wait(run).await.unwrap();
+
+    assert_told(&stopped);
+    assert_eq!(taken_up, 3);
+    assert_eq!(outcome.code.exit_code(), 0, "{outcome}");
+    assert_eq!(world.repo.read("paid.log").unwrap(), "paid\n");
+    formwork.close().await;
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_run_that_loses_its_log_whenever_it_goes_on_is_taken_up_three_times_and_stops() {
+    a_log_is_lost_again_and_again(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_a_run_that_loses_its_log_whenever_it_goes_on_is_taken_up_three_times_and_stops() {
+    on_postgres(a_log_is_lost_again_and_again).await;
+}
+
+async fn two_runs_wait_at_once(world: World) {
+    world.agent("worker", "one");
+    world.server.answer(&World::chat("one"), |asked| match asked.text().contains("tool_call_id") {
+        false => calls(&[("exec", json!({ "command": ["sh", "pay.sh"] }))]),
+        true => ends("It is paid."),
+    });
+    let is_back = Arc::new(AtomicBool::new(false));
+    let formwork = open(&world, "1h", Goes::ForLong, &is_back).await;
+    let mut away = formwork.away();
+    let (_, one) = begin(&formwork, PAY).await;
+    let (_, other) = begin(&formwork, PAY).await;
+
+    away.wait_for(|told| told.len() == 2).await.unwrap();
+    formwork.interrupt(one);
+    formwork.wait(one).await.unwrap_err();
+    // That one waits no more is no word of the other.
+    let left: Vec<RunId> = away.borrow_and_update().keys().copied().collect();
+    is_back.store(true, Ordering::SeqCst);
+    let outcome = formwork.wait(other).await.unwrap();
+
+    assert_eq!(left, [other]);
+    assert_eq!(outcome.code.exit_code(), 0, "{outcome}");
+    assert!(away.borrow_and_update().is_empty());
+    formwork.close().await;
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn each_run_that_waits_for_the_log_is_told_of_by_itself() {
+    two_runs_wait_at_once(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_each_run_that_waits_for_the_log_is_told_of_by_itself() {
+    on_postgres(two_runs_wait_at_once).await;
+}
+
+#[tokio::test]
+async fn observers_are_told_of_what_came_before_and_after_the_log_was_away_as_of_one_run() {
+    let script = "cat >> told.jsonl; echo >> told.jsonl";
+    let hook = format!(
+        "[permissions]\nmode = \"auto\"\n[[hooks]]\nevent = \"tool.after\"\ntools = [\"exec\"]\n\
+         command = [\"sh\", \"-c\", {script:?}]\n"
+    );
+    let world = World::with(&hook).await;
+    payer(&world);
+    let is_back = Arc::new(AtomicBool::new(false));
+    let formwork = open(&world, "1h", Goes::ForLong, &is_back).await;
+    let mut away = formwork.away();
+    let (_, run) = begin(&formwork, PAY).await;
+    away.wait_for(|told| !told.is_empty()).await.unwrap();
+
+    is_back.store(true, Ordering::SeqCst);
+    let outcome = formwork.wait(run).await.unwrap();
+
+    assert_eq!(outcome.code.exit_code(), 0, "{outcome}");
+    // The call was made before, and how it ended is told after: it takes both to know whose end that is.
+    let told = world.repo.read("told.jsonl").unwrap();
+    let told: Vec<serde_json::Value> = told
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert_eq!((&told[0]["kind"], &told[0]["tool"]), (&json!("tool.failed"), &json!("exec")));
+    formwork.close().await;
 }

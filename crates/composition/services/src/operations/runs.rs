@@ -57,7 +57,7 @@ use crate::{
     executor::Workshop,
     leftover, making,
     models::{Models, lookup},
-    observers::Ready,
+    observers::{Ready, Told},
     outside,
     presence::{self, Presence},
     repository::Briefing,
@@ -245,7 +245,7 @@ impl Operation for Start {
             .await
             .map_err(Error::from)?;
         let run = new.id();
-        let observers = observers.begin(&workshop, run, Position::default()).await?;
+        let observers = observers.begin(&workshop, run, Told::default()).await?;
         let carried = Carried { scheduler, present, ending, workshop, observers };
         carry::carry(formwork, caller, run, carried, Some(new));
         Ok(Started { run, overridden, untrusted, notes })
@@ -797,7 +797,7 @@ impl Operation for Resume {
         params: ResumeParams,
     ) -> Result<Started, Error> {
         let run = params.run;
-        let carried = carry::taken_up(formwork, caller, run).await?;
+        let carried = carry::taken_up(formwork, caller, run, None).await?;
         carry::carry(formwork, caller, run, carried, None);
         Ok(Started {
             run,

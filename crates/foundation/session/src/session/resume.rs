@@ -33,12 +33,12 @@ use crate::{
 /// How many events are read at once.
 const PAGE: usize = 1_000;
 
-/// What a model is told of a call whose outcome a crash has swallowed.
-const UNKNOWN: &str = "the process ended while this call ran: whether it took effect is unknown, and it was \
+/// What a model is told of a call whose outcome a crash has swallowed, or that a log which was away did not take.
+const UNKNOWN: &str = "the run stopped while this call ran: whether it took effect is unknown, and it was \
     not repeated. Look at what is there before you go on.";
 
-/// What the record is told of a call that is made again after a crash.
-const REPEATED: &str = "the process ended before the outcome was recorded; the call is made again";
+/// What the record is told of a call that is made again after that.
+const REPEATED: &str = "the run stopped before the outcome was recorded; the call is made again";
 
 /// What the log holds of one conversation.
 #[derive(Default)]
@@ -205,7 +205,7 @@ impl Session {
         }
     }
 
-    /// Records the end of a model call that was on its way when the process ended.
+    /// Records the end of a model call that was on its way when the run stopped.
     fn give_up(
         &mut self,
         pending: &ModelRequested,
@@ -215,7 +215,7 @@ impl Session {
         let task = self.task();
         let error = self.provider_error(
             ProviderFault::Cancelled,
-            "the process ended before the answer was recorded",
+            "the run stopped before the answer was recorded",
         );
         let open = hold.filter(|(call, _)| *call == pending.call);
         let lost = match open {

@@ -259,8 +259,6 @@ async fn follow(
     tokio::pin!(finished);
     let leaver = leaves(formwork, run)?;
     let mut away = formwork.away();
-    // It may be away by now.
-    away.mark_changed();
     let mut waits = false;
     let outcome = loop {
         tokio::select! {

@@ -218,8 +218,7 @@ impl Drive {
     pub(super) fn lost(&mut self, task: TaskIndex, phase: Phase, index: u32) {
         let check = self.tree.state.spec(task).checks(phase).get(index as usize);
         let name = check.map_or_else(String::new, |check| check.name.clone());
-        let detail =
-            format!("the process ended while {name} ran; whether it took effect is unknown");
+        let detail = format!("the run stopped while {name} ran; whether it took effect is unknown");
         let verdict = failed_verdict(name, &detail);
         let id = self.tree.state.id(task);
         let finished = CheckFinished { phase, index, verdict };

@@ -137,6 +137,6 @@ async fn a_command_that_lost_its_log_is_not_run_again(world: World) {
 
     assert_eq!(away.done(), [("end".to_owned(), false)]);
     let unknown =
-        "outcome unknown: the process ended while push ran; whether it took effect is unknown";
+        "outcome unknown: the run stopped while push ran; whether it took effect is unknown";
     assert_eq!(ending(&report, "only"), unknown);
 }

@@ -110,7 +110,7 @@ async fn a_command_around_attempts_that_a_process_died_over_is_not_run_again(wor
             (&before.map(String::from)[..=place], vec!["end".to_owned()])
         );
         let unknown = format!(
-            "outcome unknown: the process ended while {at} ran; whether it took effect is unknown"
+            "outcome unknown: the run stopped while {at} ran; whether it took effect is unknown"
         );
         assert_eq!(ending(&report, "only"), unknown);
         let checks = world.store.checks(run).await.unwrap();

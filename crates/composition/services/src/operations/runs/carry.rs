@@ -6,9 +6,7 @@ use std::{
     time::Duration,
 };
 
-use formwork_protocols::{
-    EventBody, Live, Position, RunId, RunOutcome, StoreError, store::Selection,
-};
+use formwork_protocols::{EventBody, Live, Position, RunId, RunOutcome, store::Selection};
 use formwork_scheduler::{NewRun, Scheduler, Signals};
 use futures::{StreamExt as _, stream::BoxStream};
 use tokio::time::Instant;
@@ -19,7 +17,7 @@ use crate::{
     capability::Caller,
     executor::Workshop,
     formwork::Inner,
-    observers::{Observers, Ready},
+    observers::{Observers, Ready, Told},
     presence::Presence,
     trust,
 };
@@ -44,13 +42,14 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// Carries it out to its end, from its beginning where it is `new`, else from where it was left.
+    /// Carries it out to its end, from its beginning where it is `new`, else from where it was left. Returns how that ended, and
+    /// up to where its observers were told.
     async fn go(
         self,
         run: RunId,
         new: Option<NewRun>,
         signals: &Signals,
-    ) -> Result<RunOutcome, Error> {
+    ) -> (Result<RunOutcome, Error>, Option<Told>) {
         let Self { scheduler, present, ending, workshop, observers } = self;
         let done = async {
             let report = match new {
@@ -64,12 +63,13 @@ impl Carried {
         };
         let done = Box::pin(done).await;
         workshop.browsers.close().await;
-        observers.finish().await;
-        done
+        let told = observers.finish().await;
+        (done, told)
     }
 }
 
-/// Puts together what a run goes on with that was left.
+/// Puts together what a run goes on with that was left. Its observers are told of what comes from now on, or after what they
+/// were `told` last.
 ///
 /// # Errors
 /// What stands in its way: it has ended, it came from a file, its workspace is another, what it stood on is no longer trusted.
@@ -77,6 +77,7 @@ pub(super) async fn taken_up(
     formwork: &Formwork,
     caller: &Caller,
     run: RunId,
+    told: Option<Told>,
 ) -> Result<Carried, Error> {
     let row = named(&*formwork.inner.store, run).await?;
     own(formwork, run, "resumed").await?;
@@ -99,8 +100,11 @@ pub(super) async fn taken_up(
     let (scheduler, present) = scheduler(formwork, Arc::clone(&workshop), width)?;
     let scheduler = scheduler.headless(headless);
     leftover::sweep(&*formwork.inner.store, &formwork.inner.root, run).await?;
-    let head = formwork.inner.store.head().await?;
-    let observers = Ready::of(&workshop)?.begin(&workshop, run, head).await?;
+    let told = match told {
+        Some(told) => told,
+        None => Told::up_to(formwork.inner.store.head().await?),
+    };
+    let observers = Ready::of(&workshop)?.begin(&workshop, run, told).await?;
     Ok(Carried { scheduler, present, ending, workshop, observers })
 }
 
@@ -118,8 +122,8 @@ pub(super) fn carry(
     // A run does not keep open what it is a part of.
     let weak = Arc::downgrade(&formwork.inner);
     formwork.spawn(run, signals, async move {
-        let done = carried.go(run, new, &watched).await;
-        let done = Box::pin(while_away(&weak, &caller, run, &watched, done)).await;
+        let gone = carried.go(run, new, &watched).await;
+        let done = Box::pin(while_away(&weak, &caller, run, &watched, gone)).await;
         tell(&weak, run, None);
         done
     });
@@ -131,7 +135,7 @@ async fn while_away(
     caller: &Caller,
     run: RunId,
     signals: &Signals,
-    mut done: Result<RunOutcome, Error>,
+    (mut done, mut told): (Result<RunOutcome, Error>, Option<Told>),
 ) -> Result<RunOutcome, Error> {
     let mut left = weak.upgrade().map_or(Duration::ZERO, |inner| inner.log_wait());
     let (mut pause, mut falls) = (FIRST, 0);
@@ -151,20 +155,29 @@ async fn while_away(
         let Some(inner) = weak.upgrade() else { break };
         let formwork = Formwork { inner };
         let (mut happening, mut went_on) = (formwork.inner.store.watch(), false);
-        done = match Box::pin(taken_up(&formwork, caller, run)).await {
+        let taken = tokio::select! {
+            biased;
+            // A server that is not there is asked for a while, again and again.
+            () = signals.pause.cancelled() => break,
+            () = signals.abort.cancelled() => break,
+            taken = Box::pin(taken_up(&formwork, caller, run, told.clone())) => taken,
+        };
+        done = match taken {
             Ok(carried) => {
                 drop(formwork);
                 let going = carried.go(run, None, signals);
                 tokio::pin!(going);
-                tokio::select! {
+                let (done, since) = tokio::select! {
                     biased;
-                    done = &mut going => done,
+                    gone = &mut going => gone,
                     () = recorded_of(&mut happening, run) => {
                         went_on = true;
                         tell(weak, run, None);
                         going.await
                     }
-                }
+                };
+                told = since.or(told);
+                done
             }
             // It ended as the log went away, and whoever ended it was not told.
             Err(Error::NotResumable { .. }) => match outcome(&formwork, run).await {
@@ -209,11 +222,7 @@ async fn outcome(formwork: &Formwork, run: RunId) -> Option<RunOutcome> {
 /// not there.
 fn is_away(error: &Error) -> bool {
     match error {
-        Error::Store(StoreError::Unavailable { at, reason } | StoreError::Open { at, reason }) => {
-            let passes = [formwork_trace::LOCKED, formwork_trace::FULL];
-            let is_there = reason.starts_with(formwork_trace::REFUSES);
-            (at.starts_with("postgres:") && !is_there) || passes.contains(&reason.as_str())
-        }
+        Error::Store(error) => formwork_trace::passes(error),
         Error::State { source, .. } => {
             matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
         }
