@@ -60,19 +60,21 @@ impl Drop for Presence {
 /// How much is written to see whether there is room: as much as a short run leaves.
 const ROOM: usize = 1 << 20;
 
-/// Tries what a run does first in the folder of state: marks an owner, and writes; nothing of it stays.
+/// Tries what a run does first in the folder of state: locks a file there, and writes. Nothing is made for that: the file has no
+/// name, so that nothing of it stays even where this process is killed, and a folder that is not there yet is tried by the
+/// one that it would be made in.
 ///
 /// # Errors
 /// As [`Presence::of`], and [`Error::State`] where there is no room.
 pub(crate) fn could_work(state: &Path) -> Result<(), Error> {
-    let name = format!("look-{}", std::process::id());
-    let present = Presence::of(&name, state)?;
-    let room = || {
-        let mut file = &present._lock;
-        file.write_all(&vec![0; ROOM])?;
-        file.sync_all()
-    };
-    room().map_err(|source| Error::State { action: "write", path: present.path.clone(), source })
+    let wanted = folder(state);
+    let there = wanted.ancestors().find(|path| fs::symlink_metadata(path).is_ok());
+    let there = there.unwrap_or(&wanted);
+    let failed = |action| move |source| Error::State { action, path: there.to_owned(), source };
+    let mut file = tempfile::tempfile_in(there).map_err(failed("lock a file in"))?;
+    file.lock().map_err(failed("lock a file in"))?;
+    let written = file.write_all(&vec![0; ROOM]).and_then(|()| file.sync_all());
+    written.map_err(failed("write in"))
 }
 
 /// Tells whether an owner has ended for sure. Of one that worked with another state folder, as on
@@ -135,17 +137,21 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_whether_work_is_possible_leaves_nothing() {
-        let state = tempfile::tempdir().unwrap();
-        could_work(state.path()).unwrap();
-        let left = fs::read_dir(folder(state.path())).unwrap().count();
-        fs::remove_dir(folder(state.path())).unwrap();
-        fs::write(folder(state.path()), "in the way").unwrap();
+    fn who_looks_whether_work_is_possible_makes_nothing() {
+        let above = tempfile::tempdir().unwrap();
+        let state = above.path().join("state");
+        could_work(&state).unwrap();
+        let made = fs::read_dir(above.path()).unwrap().count();
+        fs::create_dir(&state).unwrap();
+        could_work(&state).unwrap();
+        let made_below = fs::read_dir(&state).unwrap().count();
+        fs::write(folder(&state), "in the way").unwrap();
 
-        let refused = could_work(state.path()).unwrap_err();
+        let refused = could_work(&state).unwrap_err();
 
-        assert_eq!(left, 0);
-        assert!(refused.to_string().starts_with("cannot lock "), "{refused}");
+        assert_eq!((made, made_below), (0, 0));
+        let told = format!("cannot lock a file in {}", folder(&state).display());
+        assert_eq!(refused.to_string(), told);
     }
 
     #[test]
