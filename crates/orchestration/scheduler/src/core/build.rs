@@ -39,6 +39,9 @@ pub enum BuildError {
     /// Tasks wait for each other.
     #[error("task {task} waits for itself by way of what it depends on")]
     Cycle { task: TaskName },
+    /// A task that is not the root names programs of the run.
+    #[error("task {task} has services, and only the root of a run has them")]
+    Services { task: TaskName },
     /// There are more tasks than places.
     #[error("a tree holds at most {} tasks", u32::MAX - 1)]
     TooMany,
@@ -130,6 +133,11 @@ impl Builder {
         if self.state.len() >= TaskIndex::NONE.position() {
             return Err(BuildError::TooMany);
         }
+        // They would be neither started nor missed.
+        let named = parent.and(Some(&*spec).filter(|own| !own.services.is_empty()));
+        if let Some(named) = named.or_else(|| with_services(spec.body.below())) {
+            return Err(BuildError::Services { task: named.name.clone() });
+        }
         let parent = match parent {
             None if self.state.is_empty() => TaskIndex::NONE,
             None => return Err(BuildError::SecondRoot { task: id }),
@@ -201,6 +209,18 @@ impl Builder {
         state.reclaim();
         Ok(state)
     }
+}
+
+/// Finds one of these tasks, or of those written down below them, that has services.
+fn with_services(tasks: &[TaskSpec]) -> Option<&TaskSpec> {
+    let mut open: Vec<&TaskSpec> = tasks.iter().collect();
+    while let Some(task) = open.pop() {
+        if !task.services.is_empty() {
+            return Some(task);
+        }
+        open.extend(task.body.below());
+    }
+    None
 }
 
 /// Turns dependencies by name into lists of dependents.

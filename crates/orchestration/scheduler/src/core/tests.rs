@@ -7,11 +7,11 @@ use std::{
 };
 
 use formwork_protocols::{
-    Body, Cancellation, Ending, Escalation, Rng as _, SeededRng, Span, SystemClock, TaskId,
-    TaskName, TaskSpec, TaskState,
+    Body, Cancellation, Ending, Escalation, Rng as _, SeededRng, ServiceName, Span, SystemClock,
+    TaskId, TaskName, TaskSpec, TaskState,
     budget::TreeCaps,
     check::{CheckKind, CheckSpec, DiffCheck, OutputCheck, Phase},
-    spec::{ForEach, OnFailure, Retries, WaitFor},
+    spec::{ForEach, OnFailure, Retries, ServiceSpec, WaitFor},
 };
 use proptest::prelude::*;
 
@@ -48,6 +48,32 @@ fn build(spec: TaskSpec, width: usize) -> Result<State, BuildError> {
         builder.add(planted.id, planted.parent, planted.spec)?;
     }
     builder.build()
+}
+
+#[test]
+fn services_are_the_roots_alone_wherever_a_task_is_written_down() {
+    let with = |task: TaskSpec| {
+        let service = ServiceSpec {
+            name: ServiceName::parse("db").unwrap(),
+            argv: vec!["serve".to_owned()],
+            ready: None,
+            restarts: 0,
+        };
+        TaskSpec { services: vec![service], ..task }
+    };
+    let policy = OnFailure::Halt;
+    let items =
+        |task| ForEach { items: "[1]".to_owned(), task, max_concurrency: None, on_failure: policy };
+    let of_items = |task| TaskSpec { body: Body::ForEach(Box::new(items(task))), ..leaf("each") };
+
+    let at_the_root = build(with(parent("w", policy, vec![leaf("a")])), 1);
+    let below = build(parent("w", policy, vec![leaf("a"), with(leaf("b"))]), 1);
+    let of_an_item =
+        build(parent("w", policy, vec![of_items(parent("i", policy, vec![with(leaf("c"))]))]), 1);
+
+    assert!(at_the_root.is_ok(), "{at_the_root:?}");
+    assert_eq!(below.unwrap_err(), BuildError::Services { task: name("b") });
+    assert_eq!(of_an_item.unwrap_err(), BuildError::Services { task: name("c") });
 }
 
 /// A tree that is driven by hand, with the record of all its moves.

@@ -10,12 +10,14 @@ use std::{
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Blob, Cancel, Claim, EventBody, OutcomeCode, RunId, RunState, StoreError, SystemRng,
-    check::Verdict,
+    Append, Blob, Cancel, Claim, EventBody, OutcomeCode, RunId, RunState, Store, StoreError,
+    SystemRng, check::Verdict, store::Recorded,
 };
 use formwork_scheduler::{
-    AttemptEnd, AttemptJob, CheckJob, Executor, Natives, Scheduler, ServiceEnd, ServiceJob, Signals,
+    AttemptEnd, AttemptJob, CheckJob, Error, Executor, Natives, Scheduler, ServiceEnd, ServiceJob,
+    Signals,
 };
+use formwork_testkit::between::{Between, Through};
 use tokio::sync::Notify;
 
 use crate::world::{World, ending, on_both, plan, setup, verdict};
@@ -29,6 +31,9 @@ on_both! {
     a_service_ends_with_a_pause_and_to_wait_for_it_is_no_work,
     a_pause_before_a_service_is_ready_leaves_nothing_behind_and_begins_nothing,
     a_run_that_was_left_is_not_lost_with_a_service_that_is_not_to_be_had,
+    a_service_that_cannot_be_recorded_is_not_begun,
+    a_service_whose_work_panics_has_ended,
+    a_task_that_is_held_back_for_a_service_is_ended_by_its_time_all_the_same,
 }
 
 const NEEDED: &str = r#"
@@ -53,6 +58,7 @@ enum Does {
     IsNeverReady,
     /// As soon as the first task asks for it.
     Dies,
+    Panics,
 }
 
 #[derive(Default)]
@@ -116,6 +122,7 @@ impl Executor for Serving {
     async fn serve(&self, job: ServiceJob, cancel: &Cancel) -> ServiceEnd {
         let _running = Running::begin(&self.runs);
         let does = self.does.lock().unwrap().pop_front().unwrap_or(Does::Stays);
+        assert_ne!(does, Does::Panics, "as the test says");
         self.saw(format!("{} {does:?}", job.service.argv.join(" ")));
         if does == Does::IsNeverReady {
             self.does.lock().unwrap().push_front(does);
@@ -379,4 +386,72 @@ async fn a_run_that_was_left_is_not_lost_with_a_service_that_is_not_to_be_had(wo
     );
     assert_eq!(away.seen.lock().unwrap().len(), 1);
     assert_eq!(report.outcome.code, OutcomeCode::Completed, "{:?}", report.outcome);
+}
+
+/// A log that cannot take that a service was started.
+struct Unrecorded;
+
+#[async_trait]
+impl Between for Unrecorded {
+    async fn append(&self, store: &dyn Store, batch: Append) -> Result<Vec<Recorded>, StoreError> {
+        if batch.events.iter().any(|event| matches!(event.body, EventBody::ServiceStarted(_))) {
+            let (at, reason) = ("the test".to_owned(), "the disk is full".to_owned());
+            return Err(StoreError::Unavailable { at, reason });
+        }
+        store.append(batch).await
+    }
+}
+
+async fn a_service_that_cannot_be_recorded_is_not_begun(world: World) {
+    let serving = serving([], natives());
+    let full: Arc<dyn Store> = Arc::new(Through::new(Arc::clone(&world.store), Unrecorded));
+    let scheduler = Scheduler::new(full, Arc::clone(&serving) as _)
+        .with_time(Arc::clone(&world.clock) as _, Arc::new(SystemRng));
+    let new = scheduler.create(&plan(NEEDED, &serving.natives), setup()).await.unwrap();
+
+    let stopped = scheduler.run(new, &Signals::default()).await.unwrap_err();
+
+    assert!(matches!(stopped, Error::Store { .. }), "{stopped:?}");
+    assert_eq!((serving.seen.lock().unwrap().len(), serving.running()), (0, 0));
+}
+
+async fn a_service_whose_work_panics_has_ended(world: World) {
+    let serving = serving([Does::Panics], natives());
+
+    let report = begin(&world, &serving, NEEDED).await;
+
+    assert_eq!(report.outcome.code, OutcomeCode::Setup, "{:?}", report.outcome);
+    let why = "service db has ended (it panicked) before it was ready";
+    assert_eq!(report.outcome.reason, why);
+    assert_eq!(course(&world, report.outcome.run).await, ["service.started", "service.failed"]);
+}
+
+async fn a_task_that_is_held_back_for_a_service_is_ended_by_its_time_all_the_same(world: World) {
+    let text = NEEDED.replace("40ms", "1h") + "timeout = \"50ms\"\n";
+    let own = Arc::new(Mutex::new(None::<Arc<Serving>>));
+    let again = Arc::clone(&own);
+    let natives = Natives::new()
+        .with("first", move |_: AttemptJob, _: Cancel| {
+            let serving = again.lock().unwrap().clone().unwrap();
+            async move {
+                serving.does.lock().unwrap().push_back(Does::IsNeverReady);
+                serving.dies.notify_one();
+                // It goes on until the service is started again, which then never comes to be ready.
+                while serving.seen.lock().unwrap().iter().filter(|it| it.starts_with("db")).count()
+                    < 2
+                {
+                    tokio::task::yield_now().await;
+                }
+                Ok(Claim::default())
+            }
+        })
+        .with("second", crate::world::done);
+    let serving = serving([Does::Dies], natives);
+    *own.lock().unwrap() = Some(Arc::clone(&serving));
+
+    let report = begin(&world, &serving, &text).await;
+
+    *own.lock().unwrap() = None;
+    assert_eq!(ending(&report, "second"), "timed out after 50ms");
+    assert_eq!(serving.running(), 0);
 }
