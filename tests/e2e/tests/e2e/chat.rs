@@ -4,7 +4,10 @@ use std::{path::PathBuf, process::Stdio, time::Duration};
 
 use formwork_testkit::http::Gate;
 use serde_json::json;
-use tokio::process::Command;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::Command,
+};
 
 use crate::{
     answers::{calls, halted, halted_words, held, saying, says},
@@ -385,4 +388,45 @@ async fn a_chat_goes_on_in_its_own_conversation_whomever_its_agent_had_asked() {
     let last = world.server.requests().last().unwrap().text();
     assert!(last.contains("Which colour is it?") && last.contains("the colour blue"), "{last}");
     world.assert_sound().await;
+}
+
+/// Holds the log as another program would, until its input ends.
+const HOLDS: &str = "import sqlite3, sys\n\
+    log = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)\n\
+    log.execute('BEGIN IMMEDIATE')\n\
+    print('held', flush=True)\n\
+    sys.stdin.read()\n\
+    log.execute('ROLLBACK')\n";
+
+#[tokio::test]
+async fn a_turn_is_ended_while_another_process_holds_the_log() {
+    let world = World::new().await;
+    let gate = Gate::new();
+    let words = "I think about it for a while and say this, slowly, word by word.";
+    world.server.reply(&World::chat("one"), halted(&gate, &saying(words)));
+    let Some(terminal) = Terminal::open(&world, &["chat"]).await else { return };
+    terminal.shows("\n>").await;
+    terminal.send("Think about it.").await;
+    gate.reached().await;
+    let mut holder = Command::new("python3")
+        .args(["-c", HOLDS])
+        .arg(world.state().join("formwork.db"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut held = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut held).await.unwrap();
+    assert_eq!(held, "held\n");
+
+    terminal.key("C-c").await;
+    terminal.shows("ends the turn").await;
+    let ended = terminal.rests("the turn was ended").await;
+
+    // Nobody had to wait for the log to come back.
+    assert!(ended.contains("/resume takes it up again"), "{ended}");
+    assert!(holder.try_wait().unwrap().is_none());
+    drop(holder.stdin.take());
+    assert!(holder.wait().await.unwrap().success());
+    terminal.send("/exit").await;
 }

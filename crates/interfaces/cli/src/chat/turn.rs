@@ -9,7 +9,11 @@ use formwork_protocols::{
 use formwork_services::operations::runs::{
     Abort, Resume, ResumeParams, Start, StartParams, Steer, SteerParams, StopParams, Work,
 };
-use futures::{StreamExt as _, stream::BoxStream};
+use futures::{
+    FutureExt as _, StreamExt as _,
+    future::BoxFuture,
+    stream::{BoxStream, FuturesUnordered},
+};
 
 use super::{
     Chat,
@@ -40,6 +44,17 @@ struct Shown {
     seen: Position,
     interrupted: bool,
     open: Option<Open>,
+    /// What was asked of it and is not recorded yet.
+    asked: FuturesUnordered<BoxFuture<'static, Asked>>,
+}
+
+/// What came of what a person asked of a turn.
+enum Asked {
+    End {
+        is_recorded: bool,
+    },
+    /// What is told of a word to it.
+    Word(String),
 }
 
 impl Chat {
@@ -107,12 +122,12 @@ impl Chat {
             seen: Position::default(),
             interrupted: false,
             open: None,
+            asked: FuturesUnordered::new(),
         };
         let formwork = self.formwork.clone();
         let finished = formwork.wait(run);
         tokio::pin!(finished);
         let mut away = self.formwork.away();
-        away.mark_changed();
         let mut waits = false;
         let mut tick = tokio::time::interval(TICK);
         let outcome = loop {
@@ -121,9 +136,12 @@ impl Chat {
             tokio::select! {
                 biased;
                 Some(next) = happening.next() => self.happened(&mut shown, next).await?,
-                outcome = &mut finished => break outcome?,
+                outcome = &mut finished => break outcome,
                 Ok(()) = away.changed() => {
                     let why = away.borrow_and_update().get(&run).cloned();
+                    if why.is_some() && shown.interrupted {
+                        self.formwork.interrupt(run);
+                    }
                     if std::mem::replace(&mut waits, why.is_some()) || waits {
                         self.finish_line(&mut shown)?;
                         self.say(&dim(told_of_the_log(why.as_deref()).trim_end(), self.color))?;
@@ -135,18 +153,25 @@ impl Chat {
                     self.say(&painted(&asking::question(&open.request), Color::Yellow, self.color))?;
                     shown.open = Some(open);
                 }
+                Some(done) = shown.asked.next(), if !shown.asked.is_empty() => match done {
+                    // What cannot be recorded is at least broken off, and can be resumed.
+                    Asked::End { is_recorded } => if !is_recorded {
+                        self.formwork.interrupt(run);
+                    },
+                    Asked::Word(told) => self.say(&dim(&told, self.color))?,
+                },
                 Some(event) = self.keys.recv() => match self.typed(event)? {
-                    Typed::Sent(text) => self.spoken(&mut shown, &text).await?,
+                    Typed::Sent(text) => self.spoken(&mut shown, &text)?,
                     Typed::Interrupt if shown.interrupted => {
                         let told = anyhow::anyhow!("interrupted twice");
                         return Err(Fault { code: OutcomeCode::Interrupted, ..Fault::failed(told) });
                     }
                     Typed::Interrupt => {
                         shown.interrupted = true;
-                        let params = StopParams { run, reason: Some("the person ended the turn".to_owned()), wait: None };
-                        if self.formwork.call::<Abort>(&self.caller, params).await.is_err() {
-                            // What cannot be recorded is at least broken off, and can be resumed.
-                            self.formwork.interrupt(run);
+                        match waits {
+                            // What its log would have to hold that it waits for.
+                            true => self.formwork.interrupt(run),
+                            false => shown.asked.push(self.ended(run)),
                         }
                     }
                     _ => {}
@@ -154,30 +179,65 @@ impl Chat {
                 _ = tick.tick() => {}
             }
         };
-        while let Some(Some(next)) = futures::FutureExt::now_or_never(happening.next()) {
+        while let Some(Some(next)) = happening.next().now_or_never() {
             self.happened(&mut shown, next).await?;
+        }
+        // Whoever has ended it does not wait for a log that is not there.
+        while !shown.interrupted
+            && let Some(done) = shown.asked.next().await
+        {
+            if let Asked::Word(told) = done {
+                self.say(&dim(&told, self.color))?;
+            }
         }
         self.finish_line(&mut shown)?;
         self.draw_nothing()?;
-        self.conclude(&shown, &outcome)
+        match outcome {
+            Ok(outcome) => self.conclude(&shown, &outcome),
+            Err(error) if shown.interrupted => {
+                let why = format!("the turn was ended, and /resume takes it up again: {error}");
+                self.say(&format!("{} {}", painted("✗", Color::Red, self.color), visible(&why)))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Ends a turn for good, beside all else: a log that is held lets nobody write for a while.
+    fn ended(&self, run: RunId) -> BoxFuture<'static, Asked> {
+        let (formwork, caller) = (self.formwork.clone(), self.caller.clone());
+        let reason = Some("the person ended the turn".to_owned());
+        let params = StopParams { run, reason, wait: None };
+        async move {
+            let is_recorded = formwork.call::<Abort>(&caller, params).await.is_ok();
+            Asked::End { is_recorded }
+        }
+        .boxed()
+    }
+
+    /// Says something to a turn, beside all else.
+    fn said(&self, run: RunId, text: &str) -> BoxFuture<'static, Asked> {
+        let (formwork, caller) = (self.formwork.clone(), self.caller.clone());
+        let params = SteerParams { run, text: text.to_owned() };
+        let echoed = visible(text.lines().next().unwrap_or_default());
+        async move {
+            Asked::Word(match formwork.call::<Steer>(&caller, params).await {
+                Ok(_) => format!("> {echoed} (it hears it at its next step)"),
+                // The turn goes on, and is not left for that.
+                Err(error) => format!("> {echoed} (it was not heard: {error}; say it again)"),
+            })
+        }
+        .boxed()
     }
 
     /// Takes what a person sends while the turn goes on: the answer to a question, or a word to the model.
-    async fn spoken(&mut self, shown: &mut Shown, text: &str) -> Result<(), Fault> {
+    fn spoken(&mut self, shown: &mut Shown, text: &str) -> Result<(), Fault> {
         let Some(open) = shown.open.take() else {
             if text.trim_start().starts_with('/') {
                 return self
                     .say(&dim("commands wait until the turn is over; Ctrl-C ends it", self.color));
             }
-            let params = SteerParams { run: shown.run, text: text.to_owned() };
-            let echoed = visible(text.lines().next().unwrap_or_default());
-            if let Err(error) = self.formwork.call::<Steer>(&self.caller, params).await {
-                // The turn goes on, and is not left for that.
-                let told = format!("> {echoed} (it was not heard: {error}; say it again)");
-                return self.say(&dim(&told, self.color));
-            }
-            return self
-                .say(&dim(&format!("> {echoed} (it hears it at its next step)"), self.color));
+            shown.asked.push(self.said(shown.run, text));
+            return Ok(());
         };
         match asking::read(Some(text), &open.request) {
             Reading::Answer(approval) => {
