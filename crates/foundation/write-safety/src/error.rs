@@ -52,6 +52,9 @@ pub enum Error {
     /// A patch does not say what it should.
     #[error("patch line {line}: {problem}")]
     Patch { line: usize, problem: String },
+    /// A patch is of a file of another mode.
+    #[error("{path:?} has mode {found}, and the patch is of one with mode {wanted}")]
+    Mode { path: String, wanted: &'static str, found: &'static str },
     /// A glob of the write rules does not parse.
     #[error("glob {glob:?} of {list} does not parse")]
     Glob { list: &'static str, glob: String, source: Box<globset::Error> },

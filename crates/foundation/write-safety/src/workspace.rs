@@ -109,12 +109,14 @@ impl Content {
 struct Job<'a> {
     path: PathBuf,
     what: What<'a>,
+    /// What is said of its mode, before and after.
+    was: Runs,
     runs: Runs,
 }
 
 impl<'a> Job<'a> {
     const fn new(path: PathBuf, what: What<'a>) -> Self {
-        Self { path, what, runs: Runs::AsIs }
+        Self { path, what, was: Runs::AsIs, runs: Runs::AsIs }
     }
 }
 
@@ -309,19 +311,19 @@ impl Workspace {
             let path = PathBuf::from(&file.path);
             match &file.action {
                 Action::Create { text, runs } => {
-                    jobs.push(Job { path, what: What::Create(text), runs: *runs });
+                    jobs.push(Job { runs: *runs, ..Job::new(path, What::Create(text)) });
                 }
                 // A change of the mode alone is one to what is no text as well.
-                Action::Update { to: None, hunks, runs } if hunks.is_empty() => {
-                    jobs.push(Job { path, what: What::Same, runs: *runs });
+                Action::Update { to: None, hunks, was, runs } if hunks.is_empty() => {
+                    jobs.push(Job { path, what: What::Same, was: *was, runs: *runs });
                 }
-                Action::Update { to: None, hunks, runs } => {
+                Action::Update { to: None, hunks, was, runs } => {
                     let what = What::Splice(Change::Hunks(hunks));
-                    jobs.push(Job { path, what, runs: *runs });
+                    jobs.push(Job { path, what, was: *was, runs: *runs });
                 }
-                Action::Update { to: Some(to), hunks, runs } => {
+                Action::Update { to: Some(to), hunks, was, runs } => {
                     let what = What::MoveHere { from: path, hunks };
-                    jobs.push(Job { path: to.into(), what, runs: *runs });
+                    jobs.push(Job { path: to.into(), what, was: *was, runs: *runs });
                 }
                 Action::Delete => deleted.push(path),
             }
@@ -841,7 +843,7 @@ impl Workspace {
             }
         };
         let mut plan = Plan { target, spot, old, new, mode, is_program: false, source };
-        plan.set_runs(job.runs);
+        plan.set_runs((job.was, job.runs))?;
         Ok(plan)
     }
 
@@ -858,7 +860,7 @@ impl Workspace {
                 return Err(Error::Exists { path: path.to_owned() });
             }
         };
-        plan.set_runs(job.runs);
+        plan.set_runs((job.was, job.runs))?;
         Ok(())
     }
 
@@ -1017,9 +1019,14 @@ impl Workspace {
 }
 
 impl Plan {
-    /// Gives or takes the right to run the file.
-    fn set_runs(&mut self, runs: Runs) {
+    /// Gives or takes the right to run the file, where it has the one that was said of it before.
+    fn set_runs(&mut self, (was, runs): (Runs, Runs)) -> Result<(), Error> {
         let now = self.mode.or_else(|| self.old.as_ref().map(|old| old.stat.mode & 0o777));
+        if let Some(found) = now.map(Runs::of).filter(|now| was != Runs::AsIs && *now != was) {
+            let path = self.source.as_ref().map_or(&self.target, |(from, _)| from).written.clone();
+            let (wanted, found) = (was.as_str(), found.as_str());
+            return Err(Error::Mode { path, wanted, found });
+        }
         match (runs, now) {
             (Runs::AsIs, _) => {}
             (runs, None) => self.is_program = runs == Runs::Yes,
@@ -1029,6 +1036,7 @@ impl Plan {
             (Runs::No, Some(mode)) if mode & 0o111 != 0 => self.mode = Some(mode & 0o666),
             (Runs::Yes | Runs::No, Some(_)) => {}
         }
+        Ok(())
     }
 
     /// Says whether there is anything to write.

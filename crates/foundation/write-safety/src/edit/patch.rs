@@ -18,8 +18,17 @@ pub struct PatchedFile {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
-    Create { text: String, runs: Runs },
-    Update { to: Option<String>, hunks: Vec<Hunk>, runs: Runs },
+    Create {
+        text: String,
+        runs: Runs,
+    },
+    /// `was` is what it says of the file before.
+    Update {
+        to: Option<String>,
+        hunks: Vec<Hunk>,
+        was: Runs,
+        runs: Runs,
+    },
     Delete,
 }
 
@@ -31,6 +40,22 @@ pub(crate) enum Runs {
     AsIs,
     Yes,
     No,
+}
+
+impl Runs {
+    /// Says what git writes of a file of that mode.
+    pub(crate) const fn of(mode: u32) -> Self {
+        if mode & 0o100 == 0 { Self::No } else { Self::Yes }
+    }
+
+    /// Returns the mode as git writes it.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::AsIs => "any",
+            Self::Yes => "100755",
+            Self::No => "100644",
+        }
+    }
 }
 
 impl PatchedFile {
@@ -57,7 +82,7 @@ impl Patch {
     /// Reads a patch of either form.
     ///
     /// Line counts in a unified diff's headers are not trusted: its lines are counted. Of the modes in a header of git's
-    /// those of files are taken over.
+    /// those of files are taken over, and a file that has not the old one is not changed.
     ///
     /// # Errors
     /// [`Error::Patch`] with the line that does not fit, or that says what cannot be done: links, submodules, copies
@@ -129,7 +154,7 @@ fn v4a(mut lines: Lines<'_>) -> Result<Vec<PatchedFile>, Error> {
             let to = moved.map(|to| to.trim().to_owned());
             lines.next += usize::from(to.is_some());
             let hunks = v4a_hunks(&mut lines, to.is_some())?;
-            (path, Action::Update { to, hunks, runs: Runs::AsIs })
+            (path, Action::Update { to, hunks, was: Runs::AsIs, runs: Runs::AsIs })
         } else if line.is_empty() {
             continue;
         } else {
@@ -219,6 +244,7 @@ struct Header {
     renamed_to: Option<String>,
     is_new: bool,
     is_deleted: bool,
+    was: Runs,
     runs: Runs,
 }
 
@@ -230,6 +256,8 @@ impl Header {
         }
         if let Some(mode) = line.strip_prefix("new file mode ") {
             (self.is_new, self.runs) = (true, runs("a new file", mode)?);
+        } else if let Some(mode) = line.strip_prefix("old mode ") {
+            self.was = runs("a file", mode)?;
         } else if let Some(mode) = line.strip_prefix("new mode ") {
             self.runs = runs("a file", mode)?;
         } else if line.starts_with("deleted file mode ") {
@@ -244,12 +272,12 @@ impl Header {
 
     /// Ends a header that no hunks followed, and returns the file that it changes all by itself.
     fn without_hunks(&mut self) -> Option<PatchedFile> {
-        let Self { named, renamed_from, renamed_to, is_new, is_deleted, runs } =
+        let Self { named, renamed_from, renamed_to, is_new, is_deleted, was, runs } =
             std::mem::take(self);
         if let (Some(path), Some(to)) = (renamed_from, renamed_to) {
             return Some(PatchedFile {
                 path,
-                action: Action::Update { to: Some(to), hunks: Vec::new(), runs },
+                action: Action::Update { to: Some(to), hunks: Vec::new(), was, runs },
             });
         }
         let path = named.filter(|path| !path.is_empty())?;
@@ -257,7 +285,7 @@ impl Header {
             (true, _) => Action::Create { text: String::new(), runs },
             (_, true) => Action::Delete,
             _ if runs == Runs::AsIs => return None,
-            _ => Action::Update { to: None, hunks: Vec::new(), runs },
+            _ => Action::Update { to: None, hunks: Vec::new(), was, runs },
         };
         Some(PatchedFile { path, action })
     }
@@ -306,7 +334,7 @@ fn unified(mut lines: Lines<'_>) -> Result<Vec<PatchedFile>, Error> {
             let new = new.ok_or_else(|| lines.error("wanted `+++ …` below `--- …`"))?;
             let (old, new) = file_names(old, new);
             let hunks = unified_hunks(&mut lines)?;
-            let Header { renamed_from: from, renamed_to: to, runs, .. } =
+            let Header { renamed_from: from, renamed_to: to, was, runs, .. } =
                 std::mem::take(&mut header);
             files.push(match (old, new) {
                 (None, None) => return Err(lines.error("both sides are /dev/null")),
@@ -322,7 +350,7 @@ fn unified(mut lines: Lines<'_>) -> Result<Vec<PatchedFile>, Error> {
                 (Some(old), Some(new)) => {
                     let path = from.unwrap_or(old);
                     let to = to.or_else(|| (path != new).then_some(new));
-                    PatchedFile { path, action: Action::Update { to, hunks, runs } }
+                    PatchedFile { path, action: Action::Update { to, hunks, was, runs } }
                 }
             });
         } else if line.starts_with("@@ ") {

@@ -108,7 +108,12 @@ fn a_v4a_patch_names_what_becomes_of_each_file() {
         PatchedFile { path: "old".into(), action: Action::Delete },
         PatchedFile {
             path: "x".into(),
-            action: Action::Update { to: Some("y".into()), hunks: vec![], runs: Runs::AsIs },
+            action: Action::Update {
+                to: Some("y".into()),
+                hunks: vec![],
+                was: Runs::AsIs,
+                runs: Runs::AsIs,
+            },
         },
     ];
     assert_eq!(patch.files(), expected);
@@ -182,7 +187,7 @@ fn a_header_of_git_says_what_becomes_of_a_file_without_hunks() {
         .map(|file| {
             let (what, runs) = match &file.action {
                 Action::Create { text, runs } => (format!("create {text:?}"), *runs),
-                Action::Update { to, hunks, runs } => {
+                Action::Update { to, hunks, runs, .. } => {
                     (format!("{} hunks, to {}", hunks.len(), to.as_deref().unwrap_or("-")), *runs)
                 }
                 Action::Delete => ("delete".to_owned(), Runs::AsIs),
@@ -221,6 +226,10 @@ fn what_a_header_of_git_says_and_cannot_be_done_is_refused_by_name() {
     assert_eq!(
         refused("old mode 100644\nnew mode 104755\n"),
         "patch line 3: a file has mode 100644 or 100755, found 104755"
+    );
+    assert_eq!(
+        refused("old mode 120000\nnew mode 100644\n"),
+        "patch line 2: a file has mode 100644 or 100755, found 120000, which is a link"
     );
     assert_eq!(
         refused("similarity index 100%\ncopy from f\ncopy to g\n"),

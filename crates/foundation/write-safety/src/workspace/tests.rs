@@ -395,6 +395,35 @@ fn a_patch_gives_and_takes_the_right_to_run_a_file() {
 }
 
 #[test]
+fn a_patch_of_a_file_of_another_mode_changes_nothing() {
+    let place = Place::new().with("ws/a", "1\n").with("ws/b", "2\n");
+    std::fs::set_permissions(place.base.join("ws/b"), PermissionsExt::from_mode(0o755)).unwrap();
+    let hunk = "--- a/b\n+++ b/b\n@@ -1 +1 @@\n-2\n+two\n";
+    let told = |patch: &str| {
+        let patch = Patch::parse(patch).unwrap();
+        let changed = place.workspace().patch(&patch, None, Apply::Write);
+        changed.map(drop).map_err(|error| error.to_string())
+    };
+
+    let a = told("diff --git a/a b/a\nold mode 100755\nnew mode 100644\n");
+    let moved =
+        "diff --git a/a b/c\nold mode 100755\nnew mode 100644\nrename from a\nrename to c\n";
+    let b = told(&format!("diff --git a/b b/b\nold mode 100644\nnew mode 100755\n{hunk}"));
+    // Each is of what the one before leaves.
+    let back = "diff --git a/b b/b\nold mode 100755\nnew mode 100644\n\
+                diff --git a/b b/b\nold mode 100644\nnew mode 100755\n";
+
+    let wrong = |path: &str, found: &str, wanted: &str| {
+        Err(format!("\"{path}\" has mode {found}, and the patch is of one with mode {wanted}"))
+    };
+    assert_eq!(a, wrong("a", "100644", "100755"));
+    assert_eq!(told(moved), wrong("a", "100644", "100755"));
+    assert_eq!(b, wrong("b", "100755", "100644"));
+    assert_eq!((place.text("ws/a"), place.text("ws/b")), ("1\n".into(), "2\n".into()));
+    assert_eq!(told(back), Ok(()));
+}
+
+#[test]
 fn many_files_are_edited_together_or_not_at_all() {
     let mut place = Place::new();
     for index in 0..20 {
