@@ -7,6 +7,8 @@ use base64::alphabet::{Alphabet, STANDARD, URL_SAFE};
 use base64::engine::{GeneralPurpose, general_purpose::NO_PAD};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::registry::MIN_BYTES;
+
 /// Shorter lines of a secret of several lines would be found in ordinary text.
 const MIN_LINE: usize = 16;
 
@@ -114,9 +116,17 @@ fn wide(text: &str) -> impl Iterator<Item = Vec<u8>> {
         big(letters().flat_map(u32::to_be_bytes).collect()),
     ];
     forms.into_iter().flat_map(|form| {
-        let shown = String::from_utf8_lossy(&form).into_owned().into_bytes();
-        [shown, form]
+        let shown = String::from_utf8_lossy(&form).into_owned();
+        let shown = Some(shown).filter(|shown| is_telling(shown)).map(String::into_bytes);
+        shown.into_iter().chain([form])
     })
+}
+
+/// Tells whether what is left of letters that were shown as text would be found in no ordinary text: of what is none, nothing
+/// is left but that it was there, and a row of that stands for any bytes.
+fn is_telling(shown: &str) -> bool {
+    let is_left = |letter: &char| !matches!(*letter, '\0' | char::REPLACEMENT_CHARACTER);
+    shown.chars().filter(is_left).count() >= MIN_BYTES
 }
 
 fn hex(text: &str, digit: impl Fn(u8) -> String) -> String {

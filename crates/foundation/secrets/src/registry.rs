@@ -12,7 +12,7 @@ use crate::placeholder::{Piece, pieces};
 use crate::{Environment, Error, Scrubber, SecretName, Source};
 
 /// Shorter secrets are refused: ordinary text would hold them by chance, and be scrubbed.
-const MIN_BYTES: usize = 8;
+pub(crate) const MIN_BYTES: usize = 8;
 
 /// Longer secrets are refused: a certificate chain has less.
 pub(crate) const MAX_BYTES: usize = 64 * 1024;

@@ -172,6 +172,27 @@ fn holds(bytes: &[u8], part: &[u8]) -> bool {
 }
 
 #[test]
+fn what_is_shown_of_no_letter_is_no_form_of_a_secret() {
+    // Of none of its letters anything is left where its UTF-16 is shown as text.
+    let scrubber = registry(&[("K", "éééééééé"), ("L", "pässwörd-12345")]).scrubber();
+    let shown = |text: &str, encode: fn(&str) -> Vec<u8>| {
+        String::from_utf8_lossy(&encode(text)).into_owned()
+    };
+
+    for encode in ENCODINGS {
+        let other = shown("ü, öäüöäüöäü, ß", encode);
+        assert_eq!(scrubber.scrub_text(&other), other);
+        // What tells one from others is scrubbed as before, and so are the bytes of both.
+        let left = scrubber.scrub_text(&shown("a pässwörd-12345 b", encode)).into_owned();
+        assert!(left.contains("[secret:L]") && !left.contains('5'), "{left:?}");
+        for secret in ["éééééééé", "pässwörd-12345"] {
+            let bytes = scrubber.scrub_bytes(&encode(secret)).into_owned();
+            assert!(holds(&bytes, b"[secret:"), "{bytes:?}");
+        }
+    }
+}
+
+#[test]
 fn the_lines_of_a_key_are_scrubbed_one_by_one() {
     let key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END KEY-----";
     let scrubber = registry(&[("PEM", key)]).scrubber();
