@@ -46,7 +46,8 @@ pub struct Budget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<TreeCaps>,
     /// What happens once dollars, tokens, model calls, tool calls or wall time are used up; `block_new` where absent. Where
-    /// the time is over, `block_new` ends the task.
+    /// the time is over, `block_new` ends the task. More changed lines than there may be fail it, unless this is `unlimited`.
+    /// The caps of the tree hold whatever this says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_exhausted: Option<OnExhausted>,
 }
@@ -63,7 +64,7 @@ pub enum OnExhausted {
     /// Calls go on for this long, beyond the caps; then the task and all below it are ended. The caps of the
     /// tasks above hold all the while.
     Grace(Span),
-    /// Calls go on. The caps are only told of.
+    /// Calls go on, and so does a task that changes more. The caps are only told of, but for those of the tree.
     Unlimited,
 }
 
@@ -100,6 +101,7 @@ impl Budget {
             || self.rounds.is_some()
             || self.tool_calls.is_some()
             || self.wall.is_some()
+            || self.diff_lines.is_some()
     }
 
     /// Looks for a cap that lets nothing be done at all.
@@ -328,9 +330,9 @@ pub enum Cap {
 }
 
 impl Cap {
-    /// Tells whether [`on_exhausted`](Budget::on_exhausted) decides what happens once it is used up. The others are
+    /// Tells whether a grace begins once it is used up, where [`on_exhausted`](Budget::on_exhausted) says so. The others are
     /// refused in place: a change by its check, a task where it would be made.
-    pub const fn is_decided_about(self) -> bool {
+    pub const fn begins_grace(self) -> bool {
         match self {
             Self::Usd | Self::Tokens | Self::Rounds | Self::ToolCalls | Self::Wall => true,
             Self::DiffLines | Self::Depth | Self::FanOut | Self::Tasks => false,
@@ -382,20 +384,28 @@ pub struct Crossing {
 }
 
 impl Crossing {
-    /// Finds the line that was crossed when what is used of a cap grew, if one was: the limit, or four fifths of it.
-    pub fn of(task: TaskId, cap: Cap, (before, now): (u64, u64), limit: u64) -> Option<Self> {
-        let exhausted = crosses((before.into(), now.into()), limit.into())?;
-        let (used, limit) = (now.to_string(), limit.to_string());
-        Some(Self { task, cap, used, limit, exhausted })
+    /// Finds the lines that were crossed when what is used of a cap grew: four fifths of the limit, the limit itself, or both
+    /// where it grew past both at once.
+    pub fn of(
+        task: TaskId,
+        cap: Cap,
+        (before, now): (u64, u64),
+        limit: u64,
+    ) -> impl Iterator<Item = Self> {
+        crosses((before.into(), now.into()), limit.into()).map(move |exhausted| {
+            let (used, limit) = (now.to_string(), limit.to_string());
+            Self { task, cap, used, limit, exhausted }
+        })
     }
 }
 
-/// Tells whether a line was crossed when what is used grew: true at the limit itself, false at four fifths of it.
-pub fn crosses((before, now): (u128, u128), limit: u128) -> Option<bool> {
+/// Tells which lines were crossed when what is used grew: false at four fifths of the limit, true at the limit itself.
+pub fn crosses((before, now): (u128, u128), limit: u128) -> impl Iterator<Item = bool> {
     // Compared without rounding.
     let is_warned = |used: u128| used.saturating_mul(5) >= limit.saturating_mul(4);
-    let exhausted = now >= limit && before < limit;
-    (exhausted || (is_warned(now) && !is_warned(before))).then_some(exhausted)
+    let warned = (is_warned(now) && !is_warned(before)).then_some(false);
+    let exhausted = (now >= limit && before < limit).then_some(true);
+    warned.into_iter().chain(exhausted)
 }
 
 impl fmt::Display for Crossing {
@@ -487,6 +497,17 @@ mod tests {
         assert_eq!(told(Cap::Tokens, "90", "100"), "90 of 100 tokens used");
         assert_eq!(told(Cap::Rounds, "2", "2"), "2 of 2 model calls used");
         assert_eq!(told(Cap::Wall, "50s", "1m"), "50s of 1m of its time used");
+    }
+
+    #[test]
+    fn what_grows_past_four_fifths_and_the_limit_at_once_crosses_both_lines() {
+        let crossed = |before, now, limit| crosses((before, now), limit).collect::<Vec<_>>();
+
+        let below = [crossed(0, 7, 10), crossed(8, 9, 10), crossed(10, 12, 10), crossed(0, 1, 0)];
+        let over = [crossed(7, 8, 10), crossed(8, 10, 10), crossed(0, 12, 10), crossed(0, 1, 1)];
+
+        assert!(below.iter().all(Vec::is_empty), "{below:?}");
+        assert_eq!(over, [vec![false], vec![true], vec![false, true], vec![false, true]]);
     }
 
     #[test]

@@ -11,10 +11,11 @@ use formwork_policy::{CommandPatterns, HostPatterns, ToolPatterns};
 use formwork_protocols::{
     AgentName, Clock, Event, ModelRef, NoSecrets, Rng, Scrub, SystemClock, SystemRng, ToolName,
     WorkflowName,
+    budget::TreeCaps,
     document::{self, Diagnostic, Diagnostics, DocumentType},
 };
 use formwork_scheduler::workflow::{
-    Known, Plan, TaskDocument, WorkflowDocument, WrittenWorkflow, contract,
+    Known, Plan, TaskDocument, WorkflowDocument, WrittenWorkflow, beyond_caps, contract,
 };
 use formwork_tool::custom::ToolDocument;
 use formwork_transport::Script;
@@ -231,9 +232,11 @@ pub(crate) fn agent_names(workspace: &Path) -> BTreeSet<AgentName> {
     Agents::built_in().names().cloned().chain(written).chain(named).collect()
 }
 
-/// The models of a config, to hold documents to as a run does. No key is read for it and nothing is sent.
+/// The models of a config and its caps of the tree, to hold documents to as a run does. No key is read for it and nothing is
+/// sent.
 pub struct KnownModels {
     models: Models,
+    tree: Option<TreeCaps>,
     /// Whether the config names any model; where it does not, there is nothing yet to be held to.
     is_set_up: bool,
 }
@@ -248,11 +251,13 @@ impl KnownModels {
             (Arc::new(NoSecrets), Arc::new(SystemRng), Arc::new(SystemClock));
         let models = Models::connect(config, &Keys::none(), (base, None), &[], seams)?;
         let is_set_up = !config.categories.is_empty();
-        Ok(Self { models, is_set_up })
+        let tree = config.budget.as_ref().and_then(|budget| budget.tree);
+        Ok(Self { models, tree, is_set_up })
     }
 
     /// Checks the models that a document names, or that the agents of a workflow name: each has a configured provider
-    /// and a price, and so has each that may answer in its place. What is wrong otherwise is for [`validate`] to say.
+    /// and a price, and so has each that may answer in its place; and whether the config's caps of the tree hold what a
+    /// workflow writes down. What is wrong otherwise is for [`validate`] to say.
     pub fn faults(&self, kind: Kind, source: &str, text: &str, workspace: &Path) -> Diagnostics {
         match kind {
             Kind::Config => self.of_config(source, text),
@@ -261,7 +266,11 @@ impl KnownModels {
                 .collect(),
             Kind::Workflow => {
                 let names = agents_of(source, text);
-                model_faults(workspace, &names, |agent, choice| self.check(agent, choice))
+                let mut faults =
+                    model_faults(workspace, &names, |agent, choice| self.check(agent, choice));
+                faults
+                    .merge(self.tree.into_iter().flat_map(|caps| beyond_caps(source, text, caps)));
+                faults
             }
             Kind::Tool | Kind::Script | Kind::Contract | Kind::Event => Diagnostics::default(),
         }

@@ -89,6 +89,9 @@ pub enum Error {
     /// The rules for tools do not parse, as `source` says.
     #[error("the permissions cannot be used: {reason}")]
     Rules { reason: String },
+    /// A plan has more tasks written down than the caps of its tree allow. Nothing was recorded.
+    #[error("the caps of the tree do not hold the plan: {reason}")]
+    Caps { reason: String },
     /// Something of a task writes, or may, and the run may not.
     #[error("{what}, and a run in mode {} changes nothing", mode.as_str())]
     ReadOnly { what: String, mode: PermissionMode },
@@ -242,6 +245,7 @@ impl Error {
             | Self::Service { .. }
             | Self::Trust { .. }
             | Self::Rules { .. }
+            | Self::Caps { .. }
             | Self::ReadOnly { .. }
             | Self::Untrusted { .. }
             | Self::Tools { .. }
@@ -313,6 +317,9 @@ impl Error {
             }
             Self::Uncallable { tool, code: OutcomeCode::Usage, .. } => {
                 format!("`formwork tools show {tool}` tells what it is given")
+            }
+            Self::Caps { .. } => {
+                "raise `tree` in the budget that says it, of the config or of the workflow, or write down fewer tasks".to_owned()
             }
             Self::ReadOnly { .. } => {
                 "pass --mode edit, or say mode = \"edit\" below [permissions] in the config".to_owned()

@@ -340,10 +340,10 @@ impl Account {
     /// Adds the lines that were crossed between what was used before and what is used now.
     fn crossings(&self, before: &Spent, found: &mut Vec<Crossing>) {
         let mut line = |cap, limit: u128, before: u128, now: u128, text: [String; 2]| {
-            if let Some(exhausted) = crosses((before, now), limit) {
-                let [used, limit] = text;
-                found.push(Crossing { task: self.task, cap, used, limit, exhausted });
-            }
+            found.extend(crosses((before, now), limit).map(|exhausted| {
+                let [used, limit] = text.clone();
+                Crossing { task: self.task, cap, used, limit, exhausted }
+            }));
         };
         let nanos = |usd: Usd| u128::try_from(usd.as_nanos()).unwrap_or(0);
         if let Some(limit) = self.limit.usd {
@@ -585,7 +585,7 @@ mod tests {
         let line = |of_root, text: &str, exhausted| (of_root, text.to_owned(), exhausted);
         let lines = [
             vec![],
-            vec![line(false, "2 of 2 tool calls used", true)],
+            [false, true].map(|over| line(false, "2 of 2 tool calls used", over)).into(),
             vec![],
             vec![line(true, "4 of 5 tool calls used", false)],
             vec![line(true, "5 of 5 tool calls used", true)],

@@ -141,10 +141,10 @@ async fn every_cap_is_told_of(world: World) {
     };
     let (warned, exhausted) =
         (caps(world.events("budget.warned").await), caps(world.events("budget.exhausted").await));
-    // What is used up at one step is told of at the limit alone.
-    assert_eq!(warned, ["rounds"]);
     let wanted =
         ["depth", "diff_lines", "fan_out", "rounds", "tasks", "tokens", "tool_calls", "usd"];
+    // What is used up at one step passes four fifths with it.
+    assert_eq!(warned, wanted);
     assert_eq!(exhausted, wanted);
     let calls = world.events("budget.exhausted").await;
     let told: Vec<_> = calls.iter().filter(|it| it["data"]["cap"] == "tool_calls").collect();
@@ -181,6 +181,82 @@ async fn a_budget_that_cancels_all_ends_the_task_and_one_with_grace_goes_on_for_
     assert_eq!((cancelled.0, cancelled.2.as_str()), (Some(2), "budget_exhausted"));
     assert_eq!((graced.0, graced.1, graced.2.as_str()), (Some(0), 4, "completed"));
     assert_eq!((over.0, over.2.as_str()), (Some(2), "budget_exhausted"));
+}
+
+#[tokio::test]
+async fn a_plan_that_its_caps_do_not_hold_is_refused_before_anything_runs() {
+    let world = World::new().await;
+    let five: String = (0..5)
+        .map(|n| format!("[[tasks]]\nname = \"t{n}\"\ncommand = [\"touch\", \"t{n}\"]\n"))
+        .collect();
+    let caps = "tree = { depth = 2, fan_out = 3, tasks = 4 }\n";
+    let config = std::fs::read_to_string(world.config_file()).unwrap();
+    let mut told = Vec::new();
+    for (workflow, own) in [(format!("[budget]\n{caps}{five}"), ""), (five.clone(), caps)] {
+        std::fs::write(world.config_file(), format!("{config}[budget]\n{own}")).unwrap();
+        let workflow = world.workflow(&workflow);
+        let validated = world.run(["validate"]).await;
+        let ran = world.run(["run", workflow]).await;
+        let planned = world.run(["workflows", "plan", workflow]).await;
+        assert_eq!((validated.code, ran.code, planned.code), (Some(3), Some(3), Some(3)));
+        told.push((validated.stderr, ran.stderr));
+    }
+
+    assert!(!world.path("t0").exists());
+    assert_eq!(world.json(["runs", "list"]).await["runs"], json!([]));
+    let [(own, own_run), (by_config, run)] = &told[..] else { panic!("{told:#?}") };
+    for text in [own, own_run] {
+        assert!(text.contains("budget.tree.fan_out: 5 children of one task"), "{text}");
+        assert!(text.contains("budget.tree.tasks: 6 tasks altogether"), "{text}");
+    }
+    assert!(
+        by_config.contains("5 children of one task are written down, and 3 are"),
+        "{by_config}"
+    );
+    assert!(by_config.contains("are allowed by budget.tree of the config"), "{by_config}");
+    assert!(run.contains("task work has 5 children of one task written down"), "{run}");
+}
+
+#[tokio::test]
+async fn a_task_whose_wall_time_is_over_is_told_of_at_four_fifths_and_at_the_limit() {
+    let world = World::new().await;
+    let workflow = world.workflow(
+        "[[tasks]]\nname = \"long\"\ncommand = [\"sleep\", \"60\"]\nbudget = { wall = \"200ms\" }\n",
+    );
+
+    let ended = world.run(["run", workflow]).await;
+
+    assert_eq!(ended.code, Some(2), "{ended:#?}");
+    let warned = world.events("budget.warned").await;
+    let over = world.events("budget.exhausted").await;
+    let caps = |told: &[serde_json::Value]| {
+        told.iter().map(|it| it["data"]["cap"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((caps(&warned), caps(&over)), (vec!["wall".to_owned()], vec!["wall".to_owned()]));
+    assert_eq!(over[0]["data"]["detail"], "its time of 200ms is over");
+    let shown = world.shown().await;
+    let why = &shown["tasks"][1]["ending"]["why"];
+    assert_eq!(why["detail"], "its time of 200ms is over", "{shown:#}");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn changed_lines_that_are_unlimited_are_told_of_and_fail_no_task() {
+    let world = World::new().await;
+    let mut found = Vec::new();
+    for policy in ["unlimited", "block_new"] {
+        let workflow = world.workflow(&format!(
+            "[[tasks]]\nname = \"write\"\ncommand = [\"sh\", \"-c\", \"seq 12 > {policy}.txt\"]\n\
+             budget = {{ diff_lines = 10, on_exhausted = \"{policy}\" }}\n",
+        ));
+        let ended = world.run(["run", workflow]).await;
+        let told = world.events("budget.exhausted").await;
+        let told = told.iter().map(|it| it["data"]["detail"].as_str().unwrap().to_owned());
+        found.push((ended.code, told.collect::<Vec<_>>()));
+    }
+
+    let told = vec!["12 of 10 changed lines used".to_owned()];
+    assert_eq!(found, [(Some(0), told.clone()), (Some(2), told)]);
 }
 
 #[tokio::test]

@@ -366,6 +366,7 @@ async fn prepare(
     if let Some(budget) = &config.budget {
         plan.cap(budget);
     }
+    plan.held().map_err(|beyond| Error::Caps { reason: beyond.to_string() })?;
     let mode = setup::mode(&config);
     if let Some((task, check)) = plan.mended().filter(|_| mode < PermissionMode::Edit) {
         let what = format!("check {:?} of task {} has a fix", check.name, task.name);

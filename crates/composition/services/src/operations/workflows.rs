@@ -289,6 +289,7 @@ impl Operation for Plan {
         if let Some(budget) = &config.budget {
             plan.cap(budget);
         }
+        plan.held().map_err(|beyond| Error::Caps { reason: beyond.to_string() })?;
         let mut known = BTreeMap::new();
         for name in plan.agents() {
             let agent = agents.get(name)?;

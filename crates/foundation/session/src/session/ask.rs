@@ -404,7 +404,11 @@ impl Session {
         self.record.journal().put([], answer);
         self.record.put(task, EventBody::ModelCompleted(Box::new(completed)));
         self.put_settled(id, sent.call, &total);
-        let warned = crossings.iter().any(|crossing| !crossing.exhausted);
+        // Of a budget that is used up altogether nothing is left to be told of.
+        let is_over = |line: &Crossing| {
+            crossings.iter().any(|it| it.exhausted && (it.task, it.cap) == (line.task, line.cap))
+        };
+        let warned = crossings.iter().any(|line| !line.exhausted && !is_over(line));
         self.put_crossings(crossings);
         // Who has just said that it is done needs no such word.
         let goes_on = completion.message.tool_calls().any(|call| call.name != END_TASK);

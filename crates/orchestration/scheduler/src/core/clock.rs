@@ -7,7 +7,7 @@ const WALL: (&str, &str) = ("its time of ", " is over");
 const GRACE: &str = ", and its grace is over";
 
 /// Says that the time of a budget is over.
-pub(super) fn wall_over(after: Span) -> Escalation {
+pub(crate) fn wall_over(after: Span) -> Escalation {
     Escalation::BudgetExhausted { detail: wall_told(after) }
 }
 

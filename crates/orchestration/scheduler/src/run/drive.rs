@@ -234,6 +234,9 @@ impl Drive {
                 self.record(Some(lapsed.task), crossed(crossing));
             }
         }
+        if !self.was_started {
+            self.tell_written();
+        }
         let (is_abort, is_pause) = (signals.abort.is_cancelled(), signals.pause.is_cancelled());
         let is_over = self.tree.state.state_of(self.tree.state.root()).is_terminal();
         if self.services.is_empty() || self.is_aborting || is_abort || is_pause || is_over {
@@ -407,6 +410,7 @@ impl Drive {
         {
             self.timers.pop();
             if let Some((_, why)) = self.tree.state.deadline(task) {
+                self.tell_wall_ends(task, &why);
                 self.decide_late(Input::TimedOut { task, why });
             }
         }

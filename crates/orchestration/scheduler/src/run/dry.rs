@@ -88,20 +88,44 @@ impl Drive {
         let mut next = self.tree.state.parent(added);
         while let Some(above) = next {
             next = self.tree.state.parent(above);
-            for (cap, used, limit) in
-                self.tree.state.uses_of_caps(added, above).into_iter().flatten()
-            {
-                self.tell_used(above, cap, used.into(), limit.into());
+            self.tell_of_caps(added, above);
+        }
+    }
+
+    /// Tells of the lines of the caps that a tree says itself and that are crossed by what was written down in it, before any
+    /// of it begins.
+    pub(super) fn tell_written(&mut self) {
+        let state = &self.tree.state;
+        let says = |task: TaskIndex| state.spec(task).budget.tree.is_some();
+        if !state.tasks().any(says) {
+            return;
+        }
+        for added in self.tree.state.tasks() {
+            let mut next = self.tree.state.parent(added);
+            while let Some(above) = next {
+                next = self.tree.state.parent(above);
+                // What nobody says binds only what is added later.
+                if self.tree.state.spec(above).budget.tree.is_some() {
+                    self.tell_of_caps(added, above);
+                }
             }
         }
     }
 
-    /// Tells of the line of a cap that is crossed by what is used of it, once.
+    /// Tells of the lines of the caps of a tree that are crossed by one of the tasks below.
+    fn tell_of_caps(&mut self, added: TaskIndex, above: TaskIndex) {
+        for (cap, used, limit) in self.tree.state.uses_of_caps(added, above).into_iter().flatten() {
+            self.tell_used(above, cap, used.into(), limit.into());
+        }
+    }
+
+    /// Tells of the lines of a cap that are crossed by what is used of it, each once.
     pub(super) fn tell_used(&mut self, task: TaskIndex, cap: Cap, used: u64, limit: u64) {
         let id = self.tree.state.id(task);
-        let Some(crossing) = Crossing::of(id, cap, (0, used), limit) else { return };
-        if self.tree.of_mut(task).tell(cap, crossing.exhausted) {
-            self.record(Some(id), crossed(crossing));
+        for crossing in Crossing::of(id, cap, (0, used), limit) {
+            if self.tree.of_mut(task).tell(cap, crossing.exhausted) {
+                self.record(Some(id), crossed(crossing));
+            }
         }
     }
 
@@ -154,6 +178,22 @@ impl Drive {
             let (began, detail) = since.get_or_insert((now, detail)).clone();
             self.end_grace(task, span, began, detail);
         }
+    }
+
+    /// Tells that the time of a budget is over, where a task ends because of it. Whoever takes the run up does not tell it again.
+    pub(super) fn tell_wall_ends(&mut self, task: TaskIndex, why: &Escalation) {
+        let state = &self.tree.state;
+        let Some(wall) = state.spec(task).budget.wall else { return };
+        let is_open = !state.state_of(task).is_terminal() && !state.is_stopping(task);
+        if !is_open
+            || *why != clock::wall_over(wall)
+            || !self.tree.of_mut(task).tell(Cap::Wall, true)
+        {
+            return;
+        }
+        let (id, detail) = (self.tree.state.id(task), clock::wall_told(wall));
+        let told = BudgetExhausted { task: id, cap: Cap::Wall, detail };
+        self.record(Some(id), EventBody::BudgetExhausted(told));
     }
 
     /// Has it looked at whether a task shows signs of life, once it may be without any for too long.

@@ -249,7 +249,7 @@ impl Folding {
                 let place = self.place(Some(found.task)).map(TaskIndex::position);
                 if let Some(progress) = place.and_then(|place| self.progress.get_mut(place)) {
                     progress.tell(found.cap, true);
-                    if found.cap.is_decided_about() {
+                    if found.cap.begins_grace() {
                         progress.exhausted.get_or_insert((self.worked, found.detail));
                     }
                 }

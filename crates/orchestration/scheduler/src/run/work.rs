@@ -16,6 +16,7 @@ use super::{control::Reply, drive::Drive, services::Serve, tree::one_line};
 use crate::{
     core::{BodyEnd, Input, TaskIndex},
     executor::{AttemptEnd, AttemptJob, CheckJob},
+    workflow::lines_check,
 };
 
 /// Why an attempt ended that was told to stop.
@@ -206,10 +207,7 @@ impl Drive {
         let spec = self.tree.state.spec(task);
         let (Some(limit), Some(lines)) = (spec.budget.diff_lines, lines) else { return };
         let check = spec.checks(phase).get(index as usize);
-        let is_cap = check.is_some_and(
-            |check| matches!(&check.kind, CheckKind::Diff(diff) if diff.max_lines == Some(limit)),
-        );
-        if is_cap {
+        if check.is_some() && check == lines_check(&spec.budget).as_ref() {
             self.tell_used(task, Cap::DiffLines, lines, limit);
         }
     }

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use super::{
     check, contract,
     document::{TaskDocument, WorkflowDocument},
-    graph,
+    extent, graph,
     refer::{Level, Side},
     scope,
 };
@@ -229,8 +229,16 @@ impl Plan {
 
     /// Caps the whole run by `budget` too: the tighter of both holds.
     pub fn cap(&mut self, budget: &Budget) {
-        tighten(&mut self.root.budget, budget);
-        scope::cap_lines(&mut self.root);
+        scope::cap(&mut self.root, budget);
+    }
+
+    /// Holds what is written down against the caps of the tree that are said of it. What nobody says binds only what is added
+    /// while it runs.
+    ///
+    /// # Errors
+    /// [`Beyond`](super::Beyond) names a task that has more.
+    pub fn held(&self) -> Result<(), extent::Beyond> {
+        extent::beyond(&self.root).map_or(Ok(()), Err)
     }
 
     /// Caps each task that an agent works on by what `budget` says of that agent too.
@@ -240,8 +248,7 @@ impl Plan {
             if let Body::Agent { agent, .. } = &task.body
                 && let Some(budget) = budget(agent)
             {
-                tighten(&mut task.budget, budget);
-                scope::cap_lines(task);
+                scope::cap(task, budget);
             }
             for check in task.prechecks.iter_mut().chain(&mut task.postchecks) {
                 let budgets: Vec<&Budget> = check::agents(check).filter_map(&budget).collect();
@@ -317,6 +324,7 @@ fn meaning(
         reader.fault("/on_failure", "a workflow cannot do without its tasks", Some(hint));
     }
     reader.budget("", &workflow.budget, &Budget::default());
+    reader.tree("", workflow.budget.tree, &workflow.tasks);
     let services = reader.services(&workflow.services);
     let tasks = reader.tasks("/tasks", &workflow.tasks, &[], &workflow.budget);
     Meaning { variables, services, tasks, faults: reader.faults }
@@ -482,6 +490,7 @@ impl Reader<'_> {
         budget: &Budget,
     ) -> Option<TaskSpec> {
         self.budget(place, &task.budget, budget);
+        self.tree(place, task.budget.tree, extent::written(task));
         self.write_paths(place, task);
         let protected = format!("{place}/protected_paths");
         check::globs(self.document, &protected, &task.protected_paths, &mut self.faults);

@@ -1,11 +1,12 @@
 //! What a task may write and what it may not, for it and all below it.
 
 use formwork_protocols::{
-    Body, TaskSpec,
+    Body, Budget, TaskSpec,
+    budget::OnExhausted,
     check::{CheckKind, CheckSpec, DiffCheck, UnchangedCheck},
 };
 
-use super::{check::TIMEOUT, document::TaskDocument};
+use super::{check::TIMEOUT, document::TaskDocument, plan::tighten};
 
 /// Gives to all tasks below what the tasks around them may write and may not. Those that do something
 /// have what is protected checked when they end: a program that is run writes past every rule for tools,
@@ -38,23 +39,40 @@ pub fn handed_down(mut task: TaskSpec) -> TaskSpec {
     task
 }
 
-/// Adds the check that a task, with all below it, changed no more lines than its budget has, in place of the one that
-/// was added for a budget before.
+/// Adds the check that a task, with all below it, changed no more lines than its budget has, where it has none yet.
 pub fn cap_lines(task: &mut TaskSpec) {
-    let Some(lines) = task.budget.diff_lines else { return };
-    match task.postchecks.iter_mut().find(|check| is_cap(check)) {
-        Some(check) => *check = cap(lines),
-        None => task.postchecks.insert(0, cap(lines)),
+    let Some(cap) = lines_check(&task.budget) else { return };
+    if !task.postchecks.contains(&cap) {
+        task.postchecks.insert(0, cap);
     }
 }
 
-fn cap(lines: u64) -> CheckSpec {
-    let check = DiffCheck { max_lines: Some(lines), max_files: None, allow_empty: true };
-    CheckSpec::new(format!("at most {lines} changed lines"), CheckKind::Diff(check), TIMEOUT)
+/// Lets the tighter of a task's budget and another hold, and its check of changed lines with it.
+pub(super) fn cap(task: &mut TaskSpec, budget: &Budget) {
+    let before = lines_check(&task.budget);
+    tighten(&mut task.budget, budget);
+    let found = task.postchecks.iter_mut().find(|check| Some(&**check) == before.as_ref());
+    match found.zip(lines_check(&task.budget)) {
+        Some((check, now)) => *check = now,
+        None => cap_lines(task),
+    }
 }
 
-fn is_cap(check: &CheckSpec) -> bool {
-    matches!(&check.kind, CheckKind::Diff(diff) if diff.max_lines.map(cap).as_ref() == Some(check))
+/// Returns the check that compares what a task has changed with its budget, where that has a cap of it. One that stops nothing
+/// counts and passes.
+pub(crate) fn lines_check(budget: &Budget) -> Option<CheckSpec> {
+    let lines = budget.diff_lines?;
+    let is_told = budget.on_exhausted == Some(OnExhausted::Unlimited);
+    let check = DiffCheck {
+        max_lines: Some(lines).filter(|_| !is_told),
+        max_files: None,
+        allow_empty: true,
+    };
+    let name = match is_told {
+        true => format!("more than {lines} changed lines are told of"),
+        false => format!("at most {lines} changed lines"),
+    };
+    Some(CheckSpec::new(name, CheckKind::Diff(check), TIMEOUT))
 }
 
 /// Lets what holds around a task hold for it too.

@@ -7,7 +7,7 @@ use formwork_protocols::{
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::{Known, Plan, SingleTask, WrittenWorkflow};
+use super::{Known, Plan, SingleTask, WrittenWorkflow, beyond_caps};
 
 fn known() -> Known {
     Known {
@@ -531,6 +531,93 @@ fn the_caps_of_whoever_runs_a_workflow_hold_whatever_it_says() {
         Budget { tree: Some(TreeCaps { tasks: 5, ..TreeCaps::default() }), ..Budget::default() };
     let grown = capped("{ tree = { depth = 2, tasks = 900 } }", tree).tree.unwrap();
     assert_eq!((grown.depth, grown.tasks), (2, 5));
+}
+
+/// Two levels, at most three beside each other, and six with the root.
+const LARGE: &str = r#"budget = { tree = { depth = 1, fan_out = 2, tasks = 5 } }
+variables = { list = { default = [1, 2, 3, 4] } }
+[[tasks]]
+name = "a"
+command = ["x"]
+[[tasks]]
+name = "b"
+budget = { tree = { tasks = 2 } }
+subtasks = [{ name = "c", command = ["x"] }, { name = "d", command = ["x"] }]
+[[tasks]]
+name = "e"
+for_each = "vars.list"
+budget = { tree = { fan_out = 3 } }
+command = ["x"]
+"#;
+
+#[test]
+fn what_is_written_down_is_held_to_the_caps_of_its_tree() {
+    let found = faults(LARGE);
+
+    assert_eq!(
+        found,
+        [
+            "w.toml:3:29: budget.tree.depth: 2 levels of tasks are written down, and 1 are allowed",
+            "w.toml:3:42: budget.tree.fan_out: 3 children of one task are written down, and 2 are allowed",
+            "w.toml:3:53: budget.tree.tasks: 6 tasks altogether are written down, and 5 are allowed; \
+             the one around them is one of them",
+            "w.toml:10:29: tasks[1].budget.tree.tasks: 3 tasks altogether are written down, and 2 are allowed; \
+             the one around them is one of them",
+        ]
+    );
+    // What nobody has capped may be as large as it likes, and so may what is not there yet.
+    let free = LARGE.replace("depth = 1, fan_out = 2, tasks = 5", "tasks = 6");
+    let free = free.replace("tree = { tasks = 2 }", "");
+    assert_eq!(plan(&free, json!({})).held(), Ok(()));
+}
+
+#[test]
+fn what_a_config_caps_is_held_before_anything_runs() {
+    let text =
+        "[[tasks]]\nname = \"a\"\ncommand = [\"x\"]\n[[tasks]]\nname = \"b\"\ncommand = [\"x\"]\n";
+    let tree = TreeCaps { tasks: 2, ..TreeCaps::default() };
+    let mut capped = plan(text, json!({}));
+
+    capped.cap(&Budget { tree: Some(tree), ..Budget::default() });
+
+    let told = capped.held().unwrap_err().to_string();
+    assert_eq!(told, "task w has 3 tasks altogether written down, and may have 2");
+    let text = format!("format_version = 1\nname = \"w\"\n{text}");
+    let told = beyond_caps("w.toml", &text, tree).to_string();
+    assert!(told.starts_with("w.toml:3:1: tasks: 3 tasks altogether are written down"), "{told}");
+    assert!(told.contains("2 are allowed by budget.tree of the config"), "{told}");
+}
+
+#[test]
+fn lines_that_are_only_told_of_are_no_limit_of_their_check() {
+    let text = "[[tasks]]\nname = \"a\"\ncommand = [\"x\"]\n\
+                budget = { diff_lines = 9, on_exhausted = \"unlimited\" }\n";
+    let lines = |plan: &Plan| {
+        let checks = tasks(plan)[0].postchecks.iter().chain(&plan.root().postchecks);
+        let told = checks.map(|check| match &check.kind {
+            CheckKind::Diff(diff) => (check.name.clone(), diff.max_lines),
+            other => panic!("{other:?}"),
+        });
+        told.collect::<Vec<_>>()
+    };
+    let mut free = plan(text, json!({}));
+    let mut held = plan(&text.replace("unlimited", "block_new"), json!({}));
+
+    let own = (lines(&free), lines(&held));
+    free.cap(&Budget { diff_lines: Some(7), ..Budget::default() });
+    held.cap(&Budget { diff_lines: Some(7), ..Budget::default() });
+
+    let told = ("more than 9 changed lines are told of".to_owned(), None);
+    let nine = ("at most 9 changed lines".to_owned(), Some(9));
+    // Whoever runs it holds the whole to what they say, and lets nothing pass by what a task says.
+    let seven = ("at most 7 changed lines".to_owned(), Some(7));
+    assert_eq!(own, (vec![told.clone()], vec![nine.clone()]));
+    assert_eq!((lines(&free), lines(&held)), (vec![told, seven.clone()], vec![nine, seven]));
+    let lax = "budget = { diff_lines = 9, on_exhausted = \"unlimited\" }\n[[tasks]]\nname = \"a\"\n\
+               command = [\"x\"]\n";
+    let mut lax = plan(lax, json!({}));
+    lax.cap(&Budget { diff_lines: Some(12), ..Budget::default() });
+    assert_eq!(lines(&lax), [("at most 9 changed lines".to_owned(), Some(9))]);
 }
 
 #[test]

@@ -8,6 +8,8 @@ use crate::world::{World, ending, on_both, plan, setup, verdict};
 on_both! {
     behaviour_13_the_caps_of_the_tree_are_told_of_at_four_fifths_and_at_the_limit,
     behaviour_13_changed_lines_are_told_of_at_four_fifths_and_at_the_limit,
+    behaviour_13_changed_lines_that_stop_nothing_are_told_of,
+    behaviour_13_what_is_written_down_counts_into_the_caps_of_its_tree,
 }
 
 /// What was told of caps, with `!` for the limit.
@@ -67,6 +69,7 @@ async fn behaviour_13_the_caps_of_the_tree_are_told_of_at_four_fifths_and_at_the
         told(&world, report.outcome.run).await,
         [
             "4 of 5 children of one task used",
+            "3 of 3 levels of tasks used",
             "! 3 of 3 levels of tasks used",
             "10 of 12 tasks altogether used",
             "! task flow allows at most 12 tasks altogether",
@@ -103,6 +106,45 @@ async fn behaviour_13_changed_lines_are_told_of_at_four_fifths_and_at_the_limit(
     let new = scheduler.create(&plan(LINES, &natives), setup()).await.unwrap();
     let near = scheduler.run(new, &Signals::default()).await.unwrap();
 
-    assert_eq!(told(&world, over.outcome.run).await, ["! 10 of 10 changed lines used"]);
+    let both = ["10 of 10 changed lines used", "! 10 of 10 changed lines used"];
+    assert_eq!(told(&world, over.outcome.run).await, both);
     assert_eq!(told(&world, near.outcome.run).await, ["8 of 10 changed lines used"]);
+}
+
+async fn behaviour_13_changed_lines_that_stop_nothing_are_told_of(world: World) {
+    let natives = Natives::new().with("done", crate::world::done);
+    let counted = |job: &CheckJob| {
+        // Whoever judges it is given no limit.
+        let is_free = matches!(&job.check.kind, CheckKind::Diff(diff) if diff.max_lines.is_none());
+        let mut said = verdict(job, is_free);
+        said.evidence.lines = Some(12);
+        said
+    };
+    let lines = LINES.replace("diff_lines = 10", "diff_lines = 10, on_exhausted = \"unlimited\"");
+
+    let report = world.run(&lines, natives, counted).await;
+
+    assert_eq!(report.outcome.code, OutcomeCode::Completed, "{}", report.outcome);
+    let both = ["12 of 10 changed lines used", "! 12 of 10 changed lines used"];
+    assert_eq!(told(&world, report.outcome.run).await, both);
+}
+
+async fn behaviour_13_what_is_written_down_counts_into_the_caps_of_its_tree(world: World) {
+    let natives = Natives::new().with("done", crate::world::done);
+    let five = "[[tasks]]\nname = \"tN\"\nnative = \"done\"\n";
+    let five: String = (0..5).map(|n| five.replace('N', &n.to_string())).collect();
+    let capped = "budget = { tree = { depth = 2, fan_out = 5, tasks = 7 } }\n";
+
+    let said = world.run(&format!("{capped}{five}"), natives.clone(), crate::world::pass).await;
+    let unsaid = world.run(&five, natives, crate::world::pass).await;
+
+    assert_eq!(
+        told(&world, said.outcome.run).await,
+        [
+            "5 of 5 children of one task used",
+            "! 5 of 5 children of one task used",
+            "6 of 7 tasks altogether used",
+        ]
+    );
+    assert_eq!(told(&world, unsaid.outcome.run).await, [""; 0]);
 }

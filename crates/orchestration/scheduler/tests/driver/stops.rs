@@ -113,7 +113,7 @@ async fn what_becomes_of_a_task_whose_time_is_over_its_budget_says(world: World)
     let expected = [
         ("completed".to_owned(), 1),
         (format!("{is_over}, and its grace is over"), 1),
-        (is_over.to_owned(), 0),
+        (is_over.to_owned(), 1),
     ];
     assert_eq!(seen_of, expected);
 }
