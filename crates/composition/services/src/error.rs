@@ -116,6 +116,9 @@ pub enum Error {
     /// A question of a run cannot be resolved so.
     #[error("item {item} {reason}")]
     Inbox { item: ItemId, reason: String },
+    /// A question of a run is resolved, and that happens once.
+    #[error("item {item} {how}")]
+    Settled { item: ItemId, how: String, is_assumed: bool },
     /// What was to be fired cannot be recorded.
     #[error("event {name} cannot be fired: {reason}")]
     Fired { name: EventName, reason: String },
@@ -268,6 +271,7 @@ impl Error {
             Self::NotResumable { .. }
             | Self::NoSuchTask { .. }
             | Self::Inbox { .. }
+            | Self::Settled { .. }
             | Self::Fired { .. }
             | Self::NoSuchWorkflow { .. }
             | Self::Over { .. }
@@ -372,6 +376,12 @@ impl Error {
             Self::NoSuchTask { run, .. } => {
                 format!("`formwork tasks list {run}` lists them; a path as in build/test names one exactly")
             }
+            Self::Settled { item, is_assumed: true, .. } => format!(
+                "`formwork inbox answer {item} OPTION` says what the answer is instead, and the run is told"
+            ),
+            Self::Settled { item, .. } => format!(
+                "a question is resolved once: `formwork inbox get {item}` shows it, and `formwork runs steer` tells a run that goes on what it should know"
+            ),
             Self::Inbox { .. } => "`formwork inbox list` lists what waits".to_owned(),
             Self::NotForkable { run, .. } => {
                 format!("`formwork events {run}` lists its events with their places in the log, and `@PLACE` takes one")

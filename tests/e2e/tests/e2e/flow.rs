@@ -146,7 +146,9 @@ async fn other_processes_answer_and_fire(world: World) {
     assert_eq!(wrong.code, Some(1), "{wrong:#?}");
     assert!(wrong.stderr.contains(r#"has no option "gren"; nearest is "green""#), "{wrong:#?}");
     assert_eq!((answered.code, answered.stdout.as_str()), (Some(0), "answered: green\n"));
-    assert!(late.stderr.contains("is answered by user:ada already"), "{late:#?}");
+    assert!(late.stderr.contains("was answered by user:ada at 2"), "{late:#?}");
+    assert!(late.stderr.contains("with \"green\""), "{late:#?}");
+    assert!(late.stderr.contains("a question is resolved once"), "{late:#?}");
     assert_eq!(nobody.code, Some(1), "{nobody:#?}");
     assert!(fired.stdout.starts_with("told run "), "{fired:#?}");
     assert_eq!(ended.code, Some(0), "{ended:#?}");
@@ -243,7 +245,9 @@ async fn what_was_assumed_is_contradicted(world: World) {
         "contradicted: yes, and no was assumed; the conversations of its run that still go on are told\n",
         "{other:#?}"
     );
-    assert!(again.stderr.contains("is contradicted by user:ada already"), "{again:#?}");
+    let once = "was answered by nobody, and \"no\" was assumed at 2";
+    assert!(again.stderr.contains(once), "{again:#?}");
+    assert!(again.stderr.contains("and user:ada said \"yes\" instead at 2"), "{again:#?}");
     // The agent that went by it has heard it.
     let heard = world.server.requests()[1].text();
     assert!(heard.contains("What was assumed is wrong: to "), "{heard}");
@@ -280,6 +284,11 @@ async fn what_was_assumed_at_once_is_contradicted(world: World) {
     let ended = world.run(["run", workflow, "--headless"]).await;
     let item = &item_of(&world).await;
 
+    let told = world.json(["inbox", "get", item]).await;
+    let run = told["run"].as_str().unwrap();
+    let listed = world.json(["inbox", "list", run]).await["items"][0].clone();
+    let shown = world.run(["inbox", "get", item]).await.stdout;
+    let left = world.run(["inbox", "skip", item]).await;
     let other = world.run(["inbox", "answer", item, "yes"]).await;
     let skipped = world.run(["inbox", "skip", item]).await;
 
@@ -289,6 +298,17 @@ async fn what_was_assumed_at_once_is_contradicted(world: World) {
         "{other:#?}"
     );
     assert_ne!(skipped.code, Some(0), "{skipped:#?}");
+    // As at its deadline.
+    for item in [told, listed] {
+        let by = (&item["state"], &item["answer"], &item["by"]);
+        let wanted = (&json!("expired"), &json!("no"), &json!("system:scheduler"));
+        assert_eq!(by, wanted, "{item:#}");
+    }
+    assert!(shown.contains("state    expired by system:scheduler: no"), "{shown}");
+    assert!(!shown.contains("until"), "{shown}");
+    assert!(left.stderr.contains("\"no\" was assumed at 2"), "{left:#?}");
+    let advice = format!("formwork inbox answer {item} OPTION");
+    assert!(left.stderr.contains(&advice), "{left:#?}");
     let shown = world.shown().await;
     assert_eq!(shown["contradictions"][0]["answer"], "yes", "{shown:#}");
     assert_eq!(shown["contradictions"][0]["by"], "user:ada", "{shown:#}");

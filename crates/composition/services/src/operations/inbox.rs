@@ -10,7 +10,7 @@ use formwork_protocols::{
     RunState, Store, TaskId, TaskState, Timestamp, WorkflowName,
     document::nearest_hint,
     event::{InboxAnswered, InboxClosed, InboxContradicted, contradiction_key, inbox_key},
-    store::{RunRow, Selection},
+    store::{RunRow, Selection, TaskRow},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -55,6 +55,9 @@ pub struct Item {
     /// Who resolved it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Principal>,
+    /// When it was resolved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved: Option<Timestamp>,
     /// Why it was skipped or rejected, in their words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -73,6 +76,33 @@ pub struct Contradiction {
     pub answer: String,
     /// Who gives it.
     pub by: Principal,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl Item {
+    /// Says who has resolved it, when and how.
+    fn how(&self) -> String {
+        let by = self.by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
+        let at = self.resolved.map_or(String::new(), |at| format!(" at {at}"));
+        let assumed = match &self.answer {
+            Some(answer) => format!(", and {answer:?} was assumed"),
+            None => String::new(),
+        };
+        match self.state {
+            InboxState::Pending => "waits for an answer".to_owned(),
+            InboxState::Answered => {
+                let answer = self.answer.as_deref().unwrap_or_default();
+                format!("was answered{by}{at} with {answer:?}")
+            }
+            InboxState::Skipped => format!("was left open{by}{at}{assumed}"),
+            InboxState::Rejected => format!("was rejected{by}{at}"),
+            InboxState::Expired => match &self.answer {
+                Some(answer) => format!("was answered by nobody, and {answer:?} was assumed{at}"),
+                None => format!("was answered by nobody, and was over{at}"),
+            },
+        }
+    }
 }
 
 /// Lists the runs that have not ended.
@@ -149,14 +179,15 @@ async fn folded(
                     state: InboxState::Pending,
                     answer: None,
                     by: None,
+                    resolved: None,
                     reason: String::new(),
                     contradiction: None,
                     escalation: asked.escalation,
                 });
             }
             (EventBody::InboxContradicted(said), Some(item)) => {
-                let (answer, by) = (said.answer, event.principal);
-                item.contradiction.get_or_insert(Contradiction { answer, by });
+                let (answer, by, at) = (said.answer, event.principal, event.at);
+                item.contradiction.get_or_insert(Contradiction { answer, by, at });
             }
             (body, Some(item)) if item.state == InboxState::Pending => {
                 match body {
@@ -175,7 +206,7 @@ async fn folded(
                     }
                     _ => continue,
                 }
-                item.by = Some(event.principal);
+                (item.by, item.resolved) = (Some(event.principal), Some(event.at));
             }
             _ => {}
         }
@@ -183,9 +214,26 @@ async fn folded(
     Ok(found)
 }
 
+/// Closes a question whose task has ended without an answer: where nobody is asked, what is assumed is taken at once. Of a task
+/// that was given up the question begins with its end.
+fn over(mut item: Item, task: &TaskRow) -> Item {
+    if item.state == InboxState::Pending && !item.escalation && task.state.is_terminal() {
+        let is_taken = task.state == TaskState::Completed;
+        item.answer = item.assume.clone().filter(|_| is_taken);
+        item.state = InboxState::Expired;
+        (item.by, item.resolved) = (Some(Principal::system("scheduler")), task.ended);
+    }
+    item
+}
+
 async fn named(store: &dyn Store, item: ItemId) -> Result<Item, Error> {
-    if let Some(found) = read(store, TaskId::from_uuid(item.as_uuid())).await? {
-        return Ok(found);
+    let task = TaskId::from_uuid(item.as_uuid());
+    if let Some(found) = read(store, task).await? {
+        let tasks = store.tasks(found.run).await?;
+        return Ok(match tasks.iter().find(|row| row.task == task) {
+            Some(row) => over(found, row),
+            None => found,
+        });
     }
     let call = calls::find(store, CallId::from_uuid(item.as_uuid())).await?;
     call.ok_or_else(|| Error::Inbox {
@@ -242,7 +290,7 @@ impl Operation for List {
             for task in store.tasks(run).await? {
                 let waits = task.state == TaskState::Suspended;
                 if task.body == "decision" && (waits || params.run.is_some()) {
-                    items.extend(read(store, task.task).await?);
+                    items.extend(read(store, task.task).await?.map(|item| over(item, &task)));
                 }
             }
         }
@@ -337,19 +385,22 @@ impl Operation for Resolve {
         super::runs::own(formwork, item.run, "answered").await?;
         let row = super::runs::named(&*inner.store, item.run).await?;
         let refused = |reason: String| Error::Inbox { item: id, reason };
-        let over = |item: &Item| {
-            let by = item.by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
-            Error::Inbox { item: id, reason: format!("is {}{by} already", item.state) }
+        let settled = |item: &Item| Error::Settled {
+            item: id,
+            how: item.how(),
+            is_assumed: item.state == InboxState::Expired && item.answer.is_some(),
         };
+        // What was assumed, at its deadline or at once where nobody is asked, was acted on. What somebody left open, they
+        // have decided.
         if let Resolution::Answer { answer } = &params.resolution
-            && let Some(assumed) = assumed(&*inner.store, &item).await?
+            && let (InboxState::Expired, Some(assumed)) = (item.state, item.answer.clone())
         {
             is_option(&item, answer).map_err(refused)?;
             let item = contradict(formwork, caller, item, (assumed, answer.clone())).await?;
             return Ok(Resolved { item, run_state: row.state });
         }
         if item.state != InboxState::Pending {
-            return Err(over(&item));
+            return Err(settled(&item));
         }
         // An answer about a task that was given up is kept, whatever has become of its run.
         if row.state.is_terminal() && !item.escalation {
@@ -372,7 +423,11 @@ impl Operation for Resolve {
         if let Some(asked) = calls::asked(&*inner.store, item.run, id).await? {
             let answered = calls::answer(formwork, caller, (asked, &item), body).await?;
             return Ok(Resolved {
-                item: answered.ok_or_else(|| over(&item))?,
+                item: answered.ok_or_else(|| Error::Settled {
+                    item: item.item,
+                    how: "was resolved by somebody else at this moment".to_owned(),
+                    is_assumed: false,
+                })?,
                 run_state: row.state,
             });
         }
@@ -389,7 +444,7 @@ impl Operation for Resolve {
         let recorded = inner.store.append(batch).await?;
         let item = named(&*inner.store, id.into()).await?;
         if recorded.iter().any(|recorded| recorded.duplicate) {
-            return Err(over(&item));
+            return Err(settled(&item));
         }
         Ok(Resolved { item, run_state: row.state })
     }
@@ -405,21 +460,6 @@ fn is_option(item: &Item, answer: &str) -> Result<(), String> {
     Err(format!("has no option {answer:?}; {hint}"))
 }
 
-/// Returns what was assumed of a question and acted on: at its deadline, or at once in a run where nobody is asked. What
-/// somebody left open, they have decided.
-async fn assumed(store: &dyn Store, item: &Item) -> Result<Option<String>, Error> {
-    match item.state {
-        InboxState::Expired => Ok(item.answer.clone()),
-        InboxState::Pending if !item.escalation && item.assume.is_some() => {
-            let tasks = store.tasks(item.run).await?;
-            let mut own = tasks.iter().filter(|task| ItemId::from(task.task) == item.item);
-            let is_done = own.any(|task| task.state == TaskState::Completed);
-            Ok(item.assume.clone().filter(|_| is_done))
-        }
-        _ => Ok(None),
-    }
-}
-
 /// Records that the answer to a question is not what was assumed, whatever has become of its run. One that was assumed
 /// rightly is as it was.
 async fn contradict(
@@ -429,12 +469,14 @@ async fn contradict(
     (assumed, answer): (String, String),
 ) -> Result<Item, Error> {
     let (inner, id) = (&formwork.inner, TaskId::from_uuid(item.item.as_uuid()));
-    let over = |item: &Item| {
-        let by = item.contradiction.as_ref().map_or(String::new(), |it| format!(" by {}", it.by));
-        Error::Inbox { item: item.item, reason: format!("is contradicted{by} already") }
+    let settled = |item: &Item| {
+        let said = item.contradiction.as_ref().map_or(String::new(), |it| {
+            format!(", and {} said {:?} instead at {}", it.by, it.answer, it.at)
+        });
+        Error::Settled { item: item.item, how: format!("{}{said}", item.how()), is_assumed: false }
     };
     if item.contradiction.is_some() {
-        return Err(over(&item));
+        return Err(settled(&item));
     }
     if answer == assumed {
         return Ok(item);
@@ -451,7 +493,7 @@ async fn contradict(
     let recorded = inner.store.append(batch).await?;
     let item = named(&*inner.store, item.item).await?;
     match recorded.iter().any(|recorded| recorded.duplicate) {
-        true => Err(over(&item)),
+        true => Err(settled(&item)),
         false => Ok(item),
     }
 }

@@ -65,7 +65,9 @@ pub(super) fn inbox(
                     match resolve(item.item, resolution).await {
                         Ok(_) => skipped.push(item.item),
                         // Somebody was faster, or it came with a run from elsewhere.
-                        Err(Error::Inbox { .. } | Error::Imported { .. }) => {}
+                        Err(
+                            Error::Inbox { .. } | Error::Settled { .. } | Error::Imported { .. },
+                        ) => {}
                         Err(error) => return Err(error.into()),
                     }
                 }

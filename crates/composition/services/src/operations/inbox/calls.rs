@@ -42,7 +42,7 @@ fn take(
     event: Event,
     workflow: &formwork_protocols::WorkflowName,
 ) {
-    let by = event.principal.clone();
+    let (by, at) = (event.principal.clone(), event.at);
     let (call, approval) = match event.body {
         EventBody::ToolAsked(asked) => {
             let item = Item {
@@ -57,6 +57,7 @@ fn take(
                 state: InboxState::Pending,
                 answer: None,
                 by: None,
+                resolved: None,
                 reason: String::new(),
                 contradiction: None,
                 escalation: false,
@@ -70,7 +71,9 @@ fn take(
         EventBody::ToolRequested(made) => (made.call, None),
         EventBody::RunFinished(_) => {
             let waiting = items.values_mut().filter(|item| item.state == InboxState::Pending);
-            waiting.for_each(|item| item.state = InboxState::Expired);
+            for item in waiting {
+                (item.state, item.resolved) = (InboxState::Expired, Some(at));
+            }
             return;
         }
         _ => return,
@@ -78,6 +81,7 @@ fn take(
     let Some(item) = items.get_mut(&call).filter(|item| item.state == InboxState::Pending) else {
         return;
     };
+    item.resolved = Some(at);
     match approval {
         Some(Approval::Denied { reason }) => {
             (item.state, item.reason, item.by) = (InboxState::Rejected, reason, Some(by));
