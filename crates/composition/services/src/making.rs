@@ -196,6 +196,12 @@ impl Makes for Maker {
             ..Wanted::default()
         };
         let budget = self.budget(context, &whole, &Budget::default())?;
+        for (name, part) in &wanted.tasks {
+            // Each is carved out of the whole, as it is of a workflow that was written down.
+            if let Some(told) = beyond(part, &whole) {
+                return Err(denied(format!("{name}: {told}")));
+            }
+        }
         let checks = wanted.checks.iter().map(|argv| self.check(argv));
         let postchecks = checks.collect::<Result<_, _>>()?;
         let beside: Vec<&TaskName> = wanted.tasks.iter().map(|(name, _)| name).collect();
@@ -343,6 +349,20 @@ pub(crate) fn prompt(depends_on: &[TaskName]) -> String {
         ));
     }
     prompt
+}
+
+/// Says what a part asks for that is more than the whole has, if anything is.
+fn beyond(part: &Wanted, whole: &Wanted) -> Option<String> {
+    fn more<T: PartialOrd + std::fmt::Display>(
+        key: &str,
+        (own, whole): (Option<T>, Option<T>),
+    ) -> Option<String> {
+        let (own, whole) = own.zip(whole)?;
+        (own > whole).then(|| format!("{key}: {own} is more than the {whole} of the whole"))
+    }
+    more("usd", (part.usd, whole.usd))
+        .or_else(|| more("rounds", (part.rounds, whole.rounds)))
+        .or_else(|| more("tool_calls", (part.tool_calls, whole.tool_calls)))
 }
 
 fn tighter<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {

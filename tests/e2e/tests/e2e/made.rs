@@ -245,7 +245,11 @@ async fn an_agent_has_a_workflow_done(world: World) {
     let mut blank = flow(&[]);
     blank["tasks"][1]["prompt"] = json!(" ");
     let alien = flow(&[&["rm", "{{x}}"]]);
-    for refused in [circle, stray, blank, alien] {
+    let mut greedy = flow(&[]);
+    greedy["tasks"][1]["usd"] = json!("0.9");
+    let mut never = flow(&[]);
+    never["timeout"] = json!("0s");
+    for refused in [circle, stray, blank, alien, greedy, never] {
         world.server.reply(&chat, calls(&[("create_workflow", refused)]));
     }
     // In one answer: nothing is asked of the leader's model while the part is killed.

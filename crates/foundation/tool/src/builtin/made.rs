@@ -261,9 +261,21 @@ fn dollars(text: Option<String>) -> Result<Option<Usd>, ToolError> {
     }
 }
 
+/// Reads a limit of time: one of no time lets nothing be done.
 fn span(text: Option<String>) -> Result<Option<Span>, ToolError> {
     let span = text.map(|text| text.trim().parse()).transpose();
-    span.map_err(|error| invalid("timeout", error))
+    match span.map_err(|error| invalid("timeout", error))? {
+        Some(Span::ZERO) => Err(invalid("timeout", "wanted more than no time, found 0s")),
+        span => Ok(span),
+    }
+}
+
+/// Reads how many calls there may be: none lets nothing be done.
+fn calls(key: &str, most: Option<u32>) -> Result<Option<u32>, ToolError> {
+    match most {
+        Some(0) => Err(invalid(key, "wanted at least 1, found 0")),
+        most => Ok(most),
+    }
 }
 
 impl WorkflowArguments {
@@ -294,8 +306,8 @@ impl WorkflowArguments {
             on_failure: on_failure.unwrap_or_default(),
             checks: checks(self.checks)?,
             usd: dollars(self.usd)?,
-            rounds: self.rounds,
-            tool_calls: self.tool_calls,
+            rounds: calls("rounds", self.rounds)?,
+            tool_calls: calls("tool_calls", self.tool_calls)?,
             timeout: span(self.timeout)?,
         };
         Ok((name, wanted))
@@ -325,8 +337,8 @@ impl CreateArguments {
             write_paths: self.write_paths,
             mode: self.mode.map(|mode| mode_of(mode.trim())).transpose()?,
             usd: dollars(self.usd)?,
-            rounds: self.rounds,
-            tool_calls: self.tool_calls,
+            rounds: calls("rounds", self.rounds)?,
+            tool_calls: calls("tool_calls", self.tool_calls)?,
             timeout: span(self.timeout)?,
             output_schema: self.output_schema,
         };
@@ -498,5 +510,34 @@ mod tests {
         assert!(empty.message.starts_with("write_paths: name some globs"), "{empty:?}");
         assert_eq!(absent.write_paths, None);
         assert_eq!(named.write_paths, Some(vec!["src/**".to_owned()]));
+    }
+
+    #[test]
+    fn a_limit_that_lets_nothing_be_done_is_refused_by_its_name() {
+        let task = |more: Value| {
+            let mut arguments = json!({ "name": "part", "prompt": "Go." });
+            arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            arguments
+        };
+        let tree = |more: Value, parts: Value| {
+            let mut arguments = json!({ "name": "all", "tasks": [parts] });
+            arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let read = schema::read::<WorkflowArguments>(arguments).unwrap().read();
+            read.map(drop).map_err(|error| error.message)
+        };
+        let limits = [
+            (json!({ "timeout": "0s" }), "timeout: wanted more than no time, found 0s"),
+            (json!({ "rounds": 0 }), "rounds: wanted at least 1, found 0"),
+            (json!({ "tool_calls": 0 }), "tool_calls: wanted at least 1, found 0"),
+        ];
+
+        for (limit, told) in limits {
+            let one = schema::read::<CreateArguments>(task(limit.clone())).unwrap().read();
+            assert_eq!(one.unwrap_err().message, told);
+            assert_eq!(tree(limit.clone(), task(json!({}))), Err(told.to_owned()));
+            assert_eq!(tree(json!({}), task(limit)), Err(format!("tasks[0].{told}")));
+        }
+        // What costs nothing needs no dollars.
+        assert_eq!(tree(json!({ "usd": "0", "rounds": 1 }), task(json!({ "usd": "0" }))), Ok(()));
     }
 }
