@@ -65,6 +65,12 @@ pub enum Error {
     /// A key cannot be had.
     #[error("{what} cannot be had: {reason}")]
     Key { what: String, reason: String },
+    /// A secret that tools may be given cannot be had.
+    #[error("a secret cannot be had: {reason}")]
+    Secret { reason: String },
+    /// The key that checkpoints are signed with cannot be had.
+    #[error("{what} cannot be had: {reason}")]
+    SigningKey { what: String, reason: String },
     /// The workspace cannot be used, as `source` says.
     #[error("the workspace cannot be used")]
     Workspace { source: Box<formwork_write_safety::Error> },
@@ -241,6 +247,8 @@ impl Error {
             | Self::NotRecordable { .. }
             | Self::Transport { .. }
             | Self::Key { .. }
+            | Self::Secret { .. }
+            | Self::SigningKey { .. }
             | Self::Workspace { .. }
             | Self::State { .. }
             | Self::Protection { .. }
@@ -387,6 +395,9 @@ impl Error {
                 format!("`formwork events {run}` lists its events with their places in the log, and `@PLACE` takes one")
             }
             Self::Key { .. } => "set it where api_key in the config says it comes from".to_owned(),
+            Self::Secret { .. } => {
+                "set it where [secrets] in the config says it comes from, or take it out there: no run begins without it".to_owned()
+            }
             Self::Bundle { source: formwork_trace::BundleError::Unsound { run, .. } } => {
                 format!("`formwork audit verify {run}` tells what is wrong with it")
             }

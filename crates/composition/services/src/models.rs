@@ -39,7 +39,7 @@ impl Keys {
     /// A provider whose key cannot be had is in nobody's way who does not ask it.
     ///
     /// # Errors
-    /// [`Error::Key`] names the secrets that cannot be had.
+    /// [`Error::Secret`] names the secrets that cannot be had.
     pub(crate) fn read(
         config: &Config,
         environment: &BTreeMap<OsString, OsString>,
@@ -48,7 +48,7 @@ impl Keys {
         let lookup = lookup(environment);
         let mut registry = Registry::resolve(&config.secrets, &lookup, base).map_err(|errors| {
             let reasons: Vec<String> = errors.iter().map(told).collect();
-            Error::Key { what: "a secret".to_owned(), reason: reasons.join("; ") }
+            Error::Secret { reason: reasons.join("; ") }
         })?;
         let (mut of_providers, mut missing) = (BTreeMap::new(), BTreeMap::new());
         for (provider, settings) in &config.providers {

@@ -64,7 +64,7 @@ impl Seals<'_> {
     /// Returns the key, where there is one.
     ///
     /// # Errors
-    /// [`Error::State`] and [`Error::Key`] name the file, also where others than its owner can read it.
+    /// [`Error::State`] and [`Error::SigningKey`] name the file, also where others than its owner can read it.
     pub(crate) fn key(&self) -> Result<Option<SigningKey>, Error> {
         let path = self.key_file();
         let read = |action| {
@@ -77,7 +77,7 @@ impl Seals<'_> {
             Err(error) => return Err(read("read")(error)),
         };
         is_private(&path).map_err(read("trust"))?;
-        let key = SigningKey::parse(&bytes).map_err(|error| Error::Key {
+        let key = SigningKey::parse(&bytes).map_err(|error| Error::SigningKey {
             what: format!("the key in {}", path.display()),
             reason: error.to_string(),
         })?;
@@ -93,7 +93,7 @@ impl Seals<'_> {
             return Ok((key, false));
         }
         let path = self.key_file();
-        let bytes = SigningKey::generate().map_err(|error| Error::Key {
+        let bytes = SigningKey::generate().map_err(|error| Error::SigningKey {
             what: "a key to sign with".to_owned(),
             reason: error.to_string(),
         })?;

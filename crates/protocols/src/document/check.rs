@@ -51,6 +51,8 @@ struct Shape<'s> {
     tags: BTreeMap<&'s str, Vec<&'s str>>,
     /// Keys of which one has to be there to tell which branch of a choice is meant.
     one_of: Vec<&'s str>,
+    /// Keys each of which is a branch of a choice by itself, and those of them that are there together.
+    several: Option<(Vec<&'s str>, Vec<&'s str>)>,
     smallest: Option<u64>,
     largest: Option<u64>,
 }
@@ -151,10 +153,15 @@ impl<'s> Checker<'s> {
         for name in shape.required.iter().filter(|name| !table.contains_key(**name)) {
             self.absence(span.clone(), format!("missing key {name:?}"));
         }
+        if let Some((names, found)) = &shape.several {
+            let (names, found) = (quoted(names, ", "), quoted(found, " and "));
+            let message = format!("wanted one of the keys {names}, found {found}");
+            self.refuse(span.clone(), message, None);
+        }
         let told = self.faults.len() > before;
         if !shape.one_of.is_empty() && !told {
-            let names: Vec<String> = shape.one_of.iter().map(|name| format!("{name:?}")).collect();
-            self.absence(span.clone(), format!("missing one of the keys {}", names.join(", ")));
+            let names = quoted(&shape.one_of, ", ");
+            self.absence(span.clone(), format!("missing one of the keys {names}"));
         }
         let found = u64::try_from(table.len()).unwrap_or(u64::MAX);
         self.size(span, (shape.smallest, shape.largest), found, "key");
@@ -269,12 +276,32 @@ impl<'s> Checker<'s> {
             return;
         }
 
+        // A choice by one key each is none where several are there, whatever they hold.
+        if let Some(names) = self.single_keys(all, hops) {
+            let is_there = |name: &&&'s str| table.contains_key(**name);
+            let found: Vec<&'s str> = names.iter().filter(is_there).copied().collect();
+            if found.len() > 1 {
+                self.gather_names(all, shape, hops);
+                shape.several = Some((names, found));
+                return;
+            }
+        }
+
+        let names_any = |branch| {
+            let named = self.named(branch, hops);
+            named.iter().any(|(name, _)| table.contains_key(*name))
+        };
         let best = all
             .iter()
             .map(|branch| (self.misfit(branch, table, hops), *branch))
             .min_by(|(a, _), (b, _)| a.cmp(b));
         match best {
-            Some((misfit, _)) if all.len() > 1 && misfit.right.0 == 0 && misfit.wrong > 0 => {
+            Some((misfit, branch))
+                if all.len() > 1
+                    && misfit.right.0 == 0
+                    && misfit.wrong > 0
+                    && !names_any(branch) =>
+            {
                 self.gather_names(all, shape, hops);
                 shape.one_of.extend(all.iter().filter_map(|branch| {
                     let required = self.resolve(branch).get("required")?.as_array()?;
@@ -284,6 +311,19 @@ impl<'s> Checker<'s> {
             Some((_, branch)) => self.gather(branch, table, shape, hops),
             None => {}
         }
+    }
+
+    /// Returns the one key that each of several branches consists of, where that is so.
+    fn single_keys(&self, all: &[&'s Value], hops: usize) -> Option<Vec<&'s str>> {
+        if all.len() < 2 {
+            return None;
+        }
+        all.iter()
+            .map(|branch| match &self.named(branch, hops)[..] {
+                [(name, _)] if is_closed(self.resolve(branch)) => Some(*name),
+                _ => None,
+            })
+            .collect()
     }
 
     /// Takes over the names of the keys of all branches, without what they hold.
@@ -538,6 +578,12 @@ impl<'s> Checker<'s> {
         let path = self.path.clone();
         self.faults.push(Fault { path, span, message, hint: None, cut: None, is_absence: true });
     }
+}
+
+/// Lists names as they are written.
+fn quoted(names: &[&str], between: &str) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+    names.join(between)
 }
 
 /// Why a branch of a schema refuses a scalar.

@@ -259,6 +259,25 @@ f.toml:8:9: providers.e.api_key: wanted a table, found a string"#,
 }
 
 #[test]
+fn a_choice_by_keys_is_told_of_once_where_it_is_wrong() {
+    let provider =
+        |key: &str| faults(&format!("[providers.d]\nkind = 'anthropic'\napi_key = {key}"));
+
+    assert_text(
+        &provider("{ file = 'x', env = 'a' }"),
+        r#"f.toml:5:11: providers.d.api_key: wanted one of the keys "env", "file", found "env" and "file""#,
+    );
+    assert_text(
+        &provider("{ file = 3 }"),
+        "f.toml:5:20: providers.d.api_key.file: wanted a string, found an integer",
+    );
+    assert_text(
+        &provider("{ env = 'a', fiel = 'x' }"),
+        r#"f.toml:5:24: providers.d.api_key: unknown key "fiel"; the only valid one is "env""#,
+    );
+}
+
+#[test]
 fn a_choice_by_shape_reports_against_the_nearest_branch() {
     assert_text(
         &faults("price = { input = '3', outptu = '15' }"),

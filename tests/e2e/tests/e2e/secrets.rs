@@ -105,6 +105,35 @@ async fn a_key_that_could_not_be_kept_out_of_the_log_or_sent_is_refused_with_whe
     }
 }
 
+#[tokio::test]
+async fn a_secret_that_cannot_be_had_is_told_with_where_the_config_says_it_comes_from() {
+    let world = World::new().await;
+    let config = std::fs::read_to_string(world.config_file()).unwrap();
+    let told = async |secret: &str| {
+        let secrets = format!("[secrets]\nDEPLOY = {secret}\n[permissions]\n");
+        let config = config.replace("[permissions]\n", &secrets);
+        std::fs::write(world.config_file(), config).unwrap();
+        world.run(["run", "-m", "Deploy."]).await.stderr
+    };
+
+    let unset = told("{ env = \"FORMWORK_TEST_UNSET\" }").await;
+    let both = told("{ keyring = \"formwork/api\", env = \"A\" }").await;
+    let number = told("{ keyring = 3 }").await;
+
+    assert!(unset.contains("a secret cannot be had: secret DEPLOY comes from"), "{unset}");
+    assert!(unset.contains("set it where [secrets] in the config says it comes from"), "{unset}");
+    let keys = "secrets.DEPLOY: wanted one of the keys \"env\", \"file\", \"keyring\", \"command\", \
+                found \"env\" and \"keyring\"";
+    assert!(both.contains(keys), "{both}");
+    assert!(!both.contains("unknown key"), "{both}");
+    assert!(
+        number.contains("secrets.DEPLOY.keyring: wanted a string, found an integer"),
+        "{number}"
+    );
+    assert!(!number.contains("missing one of the keys"), "{number}");
+    assert!(world.server.requests().is_empty());
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_key_comes_from_the_keyring_of_the_kernel() {
