@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use formwork_protocols::{Blob, Cancel, PermissionMode, TaskSpec, text};
-use formwork_sandbox::{Caps, Command, Exit, Finished, Protection};
+use formwork_sandbox::{Caps, Command, Error as SandboxError, Exit, Finished, Protection};
 use formwork_scheduler::{ServiceEnd, ServiceJob};
 use tokio_util::sync::CancellationToken;
 
@@ -52,9 +52,10 @@ impl Workshop {
         let ended = match self.as_confined(job, argv).await {
             Ok(command) => {
                 let command = Command { timeout: LONGEST, caps, grace, ..command };
-                Box::pin(self.until_cancelled(command, cancel)).await
+                let ended = Box::pin(self.until_cancelled(command, cancel)).await;
+                ended.map_err(|error| unseen(&error))
             }
-            Err(error) => Err(chain(&error)),
+            Err(error) => Err(format!("cannot be started: {}", chain(&error))),
         };
         match ended {
             Ok(finished) => {
@@ -67,7 +68,7 @@ impl Workshop {
                 ServiceEnd { how, excerpt, output: Some(Blob::new(output.into_bytes())) }
             }
             Err(why) => {
-                let how = self.scrub.scrub_text(&format!("cannot be started: {why}")).into_owned();
+                let how = self.scrub.scrub_text(&why).into_owned();
                 ServiceEnd { how, excerpt: String::new(), output: None }
             }
         }
@@ -83,7 +84,8 @@ impl Workshop {
         let command = self.as_confined(job, &ready.argv).await.map_err(|error| chain(&error))?;
         let command = Command { timeout: ready.timeout.as_duration(), caps: CAPS, ..command };
         let finished = Box::pin(self.until_cancelled(command, &Cancel::new())).await;
-        let finished = finished.map_err(|why| format!("{told} cannot be run: {why}"))?;
+        let finished =
+            finished.map_err(|error| format!("{told} cannot be run: {}", chain(&error)))?;
         if finished.succeeded() {
             return Ok(());
         }
@@ -106,18 +108,21 @@ impl Workshop {
         Ok(Command::new(argv.to_vec(), self.root.path(), bounds.protection))
     }
 
-    async fn until_cancelled(&self, command: Command, cancel: &Cancel) -> Result<Finished, String> {
+    async fn until_cancelled(
+        &self,
+        command: Command,
+        cancel: &Cancel,
+    ) -> Result<Finished, SandboxError> {
         let token = CancellationToken::new();
         let running = self.sandbox.run(command, token.clone(), None);
         tokio::pin!(running);
-        let finished = tokio::select! {
+        tokio::select! {
             finished = &mut running => finished,
             () = cancel.cancelled() => {
                 token.cancel();
                 running.await
             }
-        };
-        finished.map_err(|error| chain(&error))
+        }
     }
 
     /// Returns what a program said, without secrets, and what was refused to it.
@@ -127,5 +132,37 @@ impl Workshop {
             output.push_str(&format!("\n[{refusal}]"));
         }
         self.scrub.scrub_text(&output).into_owned()
+    }
+}
+
+/// Says why nobody saw a service end: it never began, or whoever was to tell was lost.
+fn unseen(error: &SandboxError) -> String {
+    let why = chain(error);
+    match error {
+        SandboxError::LauncherLost { .. } | SandboxError::Watch { .. } => why,
+        _ => format!("cannot be started: {why}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_was_lost_is_not_told_as_one_that_never_began() {
+        let program = || "db".to_owned();
+        let lost = SandboxError::LauncherLost { program: program() };
+        let searched = "/usr/bin".to_owned();
+        let missing = SandboxError::ProgramNotFound { program: program(), searched };
+
+        let told = [unseen(&lost), unseen(&missing)];
+
+        assert_eq!(
+            told,
+            [
+                "the launcher of db ended without saying how the command ended",
+                "cannot be started: program db was not found in /usr/bin",
+            ]
+        );
     }
 }
