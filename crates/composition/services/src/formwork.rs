@@ -12,7 +12,8 @@ use std::{
 
 use formwork_protocols::{
     Approver, Clock, Live, Provider, Rng, RunId, RunOutcome, Scrub, Span, Store, StoreError,
-    SystemClock, SystemRng, Timestamp, Tool, overseer::Overseer,
+    SystemClock, SystemRng, Timestamp, Tool,
+    overseer::{Choice, Overseer},
 };
 use formwork_sandbox::{Environment, Launcher, Sandbox};
 use formwork_scheduler::{Natives, Signals};
@@ -58,6 +59,7 @@ pub struct Builder {
     lease: Option<Span>,
     approver: Option<Arc<dyn Approver>>,
     overseer: Option<(Arc<dyn Overseer>, Span)>,
+    grant: Option<Vec<Choice>>,
     use_of: Use,
     project: Option<Brought>,
 }
@@ -91,6 +93,7 @@ impl Builder {
             lease: None,
             approver: None,
             overseer: None,
+            grant: None,
             use_of: Use::Work,
             project: None,
         }
@@ -233,6 +236,14 @@ impl Builder {
         self
     }
 
+    /// Says what whoever governs runs may decide alone: all that can be done, where nobody says less. What they decide beyond it
+    /// is not done, and a person is asked in the inbox.
+    #[must_use]
+    pub fn overseer_may(mut self, may: impl IntoIterator<Item = Choice>) -> Self {
+        self.grant = Some(may.into_iter().collect());
+        self
+    }
+
     /// Tells where the log is and which version it has. Makes and changes nothing.
     ///
     /// # Errors
@@ -330,6 +341,7 @@ impl Builder {
             lease: self.lease,
             approver: self.approver,
             overseer: self.overseer,
+            grant: self.grant,
             project: self.project,
             trace,
             scrub,
@@ -407,6 +419,7 @@ pub(crate) struct Inner {
     /// Who is asked about calls, if anybody is there.
     pub(crate) approver: Option<Arc<dyn Approver>>,
     pub(crate) overseer: Option<(Arc<dyn Overseer>, Span)>,
+    pub(crate) grant: Option<Vec<Choice>>,
     /// The workspace's own config, where the config stands on it.
     pub(crate) project: Option<Brought>,
     /// What servers of models said of themselves a moment ago.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use formwork_protocols::{
     Cancel, Claim, Principal, Span,
     check::Verdict,
-    overseer::{Action, Decided, Escalated, Overseer},
+    overseer::{Action, Choice, Decided, Escalated, Overseer},
 };
 use formwork_scheduler::{AttemptJob, Natives};
 use formwork_services::{
@@ -105,7 +105,10 @@ impl Overseer for Chief {
         let by = Principal::parse("agent:chief").unwrap();
         let evidence = escalated.verdicts.last().map(|verdict| verdict.reason.clone());
         let action = match (escalated.attempts, escalated.left.usd) {
-            (1, Some(_)) => Action::Retry { advice: format!("think of {evidence:?}") },
+            // It is offered what it may decide alone.
+            (1, Some(_)) if !escalated.options.contains(&Choice::Fail) => {
+                Action::Retry { advice: format!("think of {evidence:?}") }
+            }
             _ => Action::Accept { reason: "it will do".to_owned() },
         };
         Decided { action, by }
@@ -136,6 +139,7 @@ async fn whoever_governs_decides(database: Option<&str>) {
     layers.push(Layer::parse(Origin::Flag { flag: "the test".to_owned() }, &text).unwrap());
     let builder = Builder::new(repo.path()).state(state.path()).natives(natives);
     let builder = builder.overseer(Arc::new(Chief), Span::from_secs(60));
+    let builder = builder.overseer_may([Choice::Retry, Choice::Accept]);
     let formwork = builder.config(layers.merge().unwrap().config).build().await.unwrap();
     let caller = Caller::owner(Principal::parse("user:ada").unwrap());
     let text = "format_version = 1\nname = \"w\"\n[[tasks]]\nname = \"t\"\nnative = \"work\"\n\

@@ -752,6 +752,10 @@ fn scheduler_of(
         Some((overseer, within)) => scheduler.with_overseer(Arc::clone(overseer), *within),
         None => scheduler,
     };
+    let scheduler = match &inner.grant {
+        Some(may) => scheduler.with_grant(may.iter().copied()),
+        None => scheduler,
+    };
     Ok(match inner.lease {
         Some(lease) => (scheduler.with_lease(lease), present),
         None => (scheduler, present),

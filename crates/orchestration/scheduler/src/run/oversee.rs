@@ -54,12 +54,15 @@ impl Drive {
         self.effects.push(Effect::Oversee(task, Box::new(escalated)));
     }
 
-    /// Lists what can be done about a task.
+    /// Lists what can be done about a task by whoever governs the run. To leave it to somebody else needs no grant.
     fn options(&self, task: TaskIndex) -> Vec<Choice> {
         let state = &self.tree.state;
         let retry = (state.granted(task) < MOST_GRANTED).then_some(Choice::Retry);
         let accept = state.can_be_accepted(task).then_some(Choice::Accept);
-        retry.into_iter().chain(accept).chain([Choice::Fail, Choice::Pass]).collect()
+        let grant = self.scheduler.grant.as_deref();
+        let may = |choice: &Choice| grant.is_none_or(|grant| grant.contains(choice));
+        let decided = retry.into_iter().chain(accept).chain([Choice::Fail]).filter(may);
+        decided.chain([Choice::Pass]).collect()
     }
 
     /// Puts a question, for as long as its deadline leaves.

@@ -11,7 +11,7 @@ use formwork_protocols::{
     Principal, Rng, RunId, RunOutcome, Span, Store, StoreError, SystemClock, SystemRng, TaskId,
     TaskOutcome,
     event::{RunCreated, TaskCreated},
-    overseer::Overseer,
+    overseer::{Choice, Overseer},
     store::Lease,
 };
 use serde_json::{Map, Value};
@@ -51,6 +51,8 @@ pub struct Scheduler {
     /// Whether nothing ends or is put off because of the time.
     pub(super) is_untimed: bool,
     pub(super) overseer: Option<Governed>,
+    /// What they may decide alone; all that can be done where absent.
+    pub(super) grant: Option<Arc<[Choice]>>,
     gone: Arc<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
@@ -172,6 +174,7 @@ impl Scheduler {
             is_headless: false,
             is_untimed: false,
             overseer: None,
+            grant: None,
             gone,
         }
     }
@@ -227,6 +230,14 @@ impl Scheduler {
     #[must_use]
     pub fn with_overseer(mut self, overseer: Arc<dyn Overseer>, within: Span) -> Self {
         self.overseer = Some(Governed { overseer, within });
+        self
+    }
+
+    /// Says what whoever governs the runs may decide alone: all that can be done, where nobody says less. What they decide beyond
+    /// it is not done, and goes on to a person's inbox as what they pass does.
+    #[must_use]
+    pub fn with_grant(mut self, may: impl IntoIterator<Item = Choice>) -> Self {
+        self.grant = Some(may.into_iter().collect());
         self
     }
 

@@ -20,6 +20,7 @@ on_both! {
     behaviour_5_whoever_governs_the_run_is_asked_before_a_task_is_given_up,
     a_task_that_is_tried_again_is_told_why_and_may_pass,
     what_is_not_answered_in_time_or_not_to_be_done_goes_on_to_the_inbox,
+    behaviour_34_what_is_above_the_grant_of_whoever_governs_is_not_done_and_is_asked_in_the_inbox,
     one_that_always_says_yes_comes_to_an_end,
     nobody_is_asked_where_who_made_the_task_hears_of_it,
     a_question_that_a_process_died_over_is_put_again_and_an_answer_is_not,
@@ -203,6 +204,39 @@ async fn what_is_not_answered_in_time_or_not_to_be_done_goes_on_to_the_inbox(wor
         });
         assert_eq!(asked, Some((true, Some("leave it".to_owned()))));
     }
+}
+
+async fn behaviour_34_what_is_above_the_grant_of_whoever_governs_is_not_done_and_is_asked_in_the_inbox(
+    world: World,
+) {
+    let said = [accept(), Action::Fail { reason: "enough".to_owned() }];
+    let reasons = ["accepts it as it is: good enough", "gives it up: enough"];
+    for (action, reason) in said.into_iter().zip(reasons) {
+        let overseer = Says::new(move |_| Some(action.clone()));
+        let scheduler = governed(world.scheduler(natives(), fail), overseer);
+        let scheduler = scheduler.with_grant([Choice::Retry]);
+        let new = scheduler.create(&plan(TWO, &natives()), setup()).await.unwrap();
+        let run = new.id();
+
+        let report = scheduler.run(new, &Signals::default()).await.unwrap();
+
+        assert_eq!(report.outcome.code, OutcomeCode::Refused, "{}", report.outcome);
+        let told = told(&world, run).await;
+        assert_eq!(told[0].1, json!(["retry", "pass"]));
+        let why = format!("agent:chief {reason}, which is none of the options");
+        let passed = json!({ "action": "pass", "reason": why });
+        assert_eq!(told[1], ("system:scheduler".to_owned(), passed));
+        let kinds = world.kinds(run).await;
+        assert_eq!(kinds.iter().filter(|kind| *kind == "inbox.asked").count(), 1, "{kinds:?}");
+    }
+    // What it may, it does.
+    let overseer = Says::new(|_| Some(Action::Retry { advice: String::new() }));
+    let scheduler = governed(world.scheduler(natives(), fail), overseer);
+    let scheduler = scheduler.with_grant([Choice::Retry]);
+    let new = scheduler.create(&plan(TWO, &natives()), setup()).await.unwrap();
+    let run = new.id();
+    scheduler.run(new, &Signals::default()).await.unwrap();
+    assert_eq!(told(&world, run).await[1].1, json!({ "action": "retry" }));
 }
 
 async fn one_that_always_says_yes_comes_to_an_end(world: World) {
