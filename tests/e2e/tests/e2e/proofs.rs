@@ -166,6 +166,42 @@ async fn a_rule_that_ignores_what_is_new_hides_it_from_no_check() {
     assert_eq!(told(&world).await, [failed("new out/new.txt, outside of .gitignore")]);
 }
 
+/// What a task is held to whose tests are nobody's to change, and can fail.
+const GRADED: &str = "protected_paths = [\"tests.sh\"]\n\
+                      postchecks = [{ command = [\"sh\", \"tests.sh\"], control = \"revert\" }, \
+                      { no_new_files_outside = [\"sum.sh\"] }]\n";
+
+async fn an_honest_patch_passes_and_a_cheat_does_not(world: World) {
+    let honest = "echo 'echo $(($1 + $2))' > sum.sh";
+    let cheats = [
+        "true",
+        "echo 'exit 0' > tests.sh",
+        "rm tests.sh",
+        "echo 'exit 0' > tests.sh; echo 'echo $(($1 + $2))' > sum.sh",
+        "echo 'echo $(($1 + $2))' > helper.sh; echo '. ./helper.sh' > sum.sh",
+    ];
+    let mut found = Vec::new();
+    for script in [honest].into_iter().chain(cheats) {
+        world.repo.write("sum.sh", "echo 3\n").unwrap();
+        world.repo.write("tests.sh", "test \"$(sh ./sum.sh 2 2)\" = 4\n").unwrap();
+        let workflow = world.workflow(&task(script, GRADED));
+        found.push(world.run(["run", workflow]).await.code);
+    }
+
+    assert_eq!(found, [Some(0), Some(2), Some(2), Some(2), Some(2), Some(2)]);
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn behaviour_62_an_honest_patch_passes_and_each_cheat_fails() {
+    an_honest_patch_passes_and_a_cheat_does_not(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_behaviour_62_an_honest_patch_passes_and_each_cheat_fails() {
+    on_postgres(an_honest_patch_passes_and_a_cheat_does_not).await;
+}
+
 #[tokio::test]
 async fn a_control_of_some_files_is_run_again_after_the_others_have_changed() {
     let world = World::new().await;
