@@ -298,7 +298,7 @@ impl Ledger for Calls {
             OverBudget { task, cap: Cap::ToolCalls, limit, left, asked }
         })?;
         let used = u64::from(2_u32.saturating_sub(before));
-        Ok(Crossing::of(task, Cap::ToolCalls, (used, used + 1), 2).into_iter().collect())
+        Ok(Crossing::of(task, Cap::ToolCalls, (used, used + 1), 2).collect())
     }
 
     fn remaining(&self, _: TaskId) -> Remaining {
