@@ -156,10 +156,26 @@ impl fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
+/// What has to declare a file for others to reach what it declares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The module that the file is.
+    pub name: String,
+    /// The files one of which declares it.
+    pub by: Vec<String>,
+}
+
 /// Tells what files declare, by their text alone. Nothing of it waits; the text may hold anything.
 pub trait Symbols: Send + Sync {
     /// Tells which language a file is in, by its path; nothing where it is none that is known.
     fn language(&self, path: &str) -> Option<Language>;
+
+    /// Tells what has to declare a file; nothing where it is reached by its own name, which is so unless a language says
+    /// otherwise.
+    fn place(&self, path: &str) -> Option<Place> {
+        let _ = path;
+        None
+    }
 
     /// Lists what the file at `path` declares, in the order of the text. One that does not follow its grammar declares
     /// nothing that could be relied on.

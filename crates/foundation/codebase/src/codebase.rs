@@ -1,11 +1,16 @@
 //! A text to its symbols, within bounds.
 
-use std::{cell::Cell, ops::ControlFlow};
+use std::{borrow::Cow, cell::Cell, iter, ops::ControlFlow};
 
-use formwork_protocols::source::{Language, Symbol, Symbols, Unreadable};
+use formwork_protocols::source::{Language, Place, Symbol, Symbols, Unreadable};
 use tree_sitter::{ParseOptions, ParseState, Parser, Tree};
 
-use crate::{grammar::Grammar, languages, reader::Reader};
+use crate::{
+    grammar::Grammar,
+    languages,
+    reader::Reader,
+    signature::{Source, Unseen},
+};
 
 /// Of a longer text nothing is told: what people write by hand is a fifth of it.
 pub const MAX_BYTES: usize = 512 * 1024;
@@ -31,6 +36,10 @@ impl Symbols for Codebase {
         Grammar::of(path).first().map(|grammar| grammar.language())
     }
 
+    fn place(&self, path: &str) -> Option<Place> {
+        languages::place(self.language(path)?, path)
+    }
+
     fn symbols(&self, path: &str, text: &[u8]) -> Result<Vec<Symbol>, Unreadable> {
         let grammars = Grammar::of(path);
         let [first, others @ ..] = grammars.as_slice() else {
@@ -40,26 +49,73 @@ impl Symbols for Codebase {
             let (bytes, limit) = (text.len() as u64, MAX_BYTES as u64);
             return Err(Unreadable::TooLarge { bytes, limit });
         }
-        let text = std::str::from_utf8(text).map_err(|_| Unreadable::Binary)?;
-        if text.contains('\0') {
+        if text.contains(&0) {
             return Err(Unreadable::Binary);
         }
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let found = read(*first, path, text);
-        if !matches!(found, Err(Unreadable::Syntax { .. })) {
-            return found;
+        let readable = readable(text);
+        let text = readable.strip_prefix('\u{feff}').unwrap_or(&readable);
+        let found = read(*first, path, text, text, &[]);
+        let is_over = !matches!(found, Err(Unreadable::Syntax { .. }));
+        let found =
+            if is_over { found } else { otherwise(path, text, *first, others).unwrap_or(found) };
+        match (&readable, found) {
+            (Cow::Borrowed(_), found) => found,
+            (Cow::Owned(_), Err(Unreadable::Syntax { .. })) => Err(Unreadable::Binary),
+            (Cow::Owned(_), Ok(found)) if found.iter().any(is_unsure) => Err(Unreadable::Binary),
+            (Cow::Owned(_), found) => found,
         }
-        // What no other grammar takes either is told as the first one sees it.
-        others.iter().map(|other| read(*other, path, text)).find(Result::is_ok).unwrap_or(found)
     }
 }
 
-fn read(grammar: Grammar, path: &str, text: &str) -> Result<Vec<Symbol>, Unreadable> {
-    let tree = parse(grammar, text)?;
+/// Reads what its first grammar does not take, if anything does.
+fn otherwise(
+    path: &str,
+    text: &str,
+    first: Grammar,
+    others: &[Grammar],
+) -> Option<Result<Vec<Symbol>, Unreadable>> {
+    let whole = others.iter().map(|grammar| read(*grammar, path, text, text, &[]));
+    let less = iter::once(&first).chain(others).filter_map(|grammar| {
+        let (seen, unseen) = languages::without_macros(*grammar, text)?;
+        Some(read(*grammar, path, text, &seen, &unseen))
+    });
+    whole.chain(less).find(Result::is_ok)
+}
+
+/// Stands for a byte that is no text. It is one byte as well, so that whatever is found stays where it is.
+const SUBSTITUTE: char = '\u{1a}';
+
+/// Returns a text with what is none of UTF-8 marked: in a comment it matters to nobody.
+fn readable(text: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(text) {
+        return Cow::Borrowed(text);
+    }
+    let mut readable = String::with_capacity(text.len());
+    for chunk in text.utf8_chunks() {
+        readable.push_str(chunk.valid());
+        readable.extend(chunk.invalid().iter().map(|_| SUBSTITUTE));
+    }
+    Cow::Owned(readable)
+}
+
+/// Tells whether something is said with what is no text.
+fn is_unsure(symbol: &Symbol) -> bool {
+    symbol.name.contains(SUBSTITUTE) || symbol.signature.contains(SUBSTITUTE)
+}
+
+/// Reads what a grammar sees of a text.
+fn read(
+    grammar: Grammar,
+    path: &str,
+    text: &str,
+    seen: &str,
+    unseen: &[Unseen],
+) -> Result<Vec<Symbol>, Unreadable> {
+    let tree = parse(grammar, seen)?;
     if let Some(line) = first_fault(&tree) {
         return Err(Unreadable::Syntax { language: grammar.language(), line });
     }
-    let mut reader = Reader::new(grammar, path, text);
+    let mut reader = Reader::new(path, Source { text, grammar, unseen });
     languages::read(&mut reader, tree.root_node());
     reader.end()
 }

@@ -22,8 +22,10 @@ impl Grammar {
     pub(crate) fn of(path: &str) -> Vec<Self> {
         let name = path.rsplit('/').next().unwrap_or(path);
         let Some((_, extension)) = name.rsplit_once('.') else { return Vec::new() };
-        let found: &[Self] = match extension {
-            "c" => &[Self::C],
+        let found: &[Self] = match extension.to_ascii_lowercase().as_str() {
+            "c" if extension == "c" => &[Self::C],
+            // Some write C++ so, and some shout.
+            "c" => &[Self::Cpp, Self::C],
             // A header does not say whose it is.
             "h" => &[Self::C, Self::Cpp],
             "cc" | "cpp" | "cxx" | "c++" | "hh" | "hpp" | "hxx" | "h++" | "ipp" => &[Self::Cpp],

@@ -8,6 +8,9 @@
 //! declarations nest and how much is told of them. Beyond a bound, and where a text does not follow its grammar, it is
 //! [`Unreadable`], never a hang, a panic or half a list. Nothing here reads a file.
 //!
+//! In C and C++ what a preprocessor sees is read over as far as it stands beside a declaration, where a text does not follow
+//! its grammar otherwise.
+//!
 //! Each grammar is a feature; all but `cpp`, `ruby` and `tsx` are on by default. What each adds to a program is told in the manifest.
 //!
 //! ```

@@ -5,11 +5,11 @@ use tree_sitter::Node;
 
 use crate::{
     grammar::Grammar,
-    signature::{self, Words},
+    signature::{self, Source, Words},
 };
 
 /// How deep declarations may stand in each other.
-const MAX_DEPTH: usize = 64;
+pub(crate) const MAX_DEPTH: usize = 64;
 
 /// How many bytes of names and signatures are told of one file: each may repeat what stands around it.
 const MAX_TOLD: usize = 8 * 1024 * 1024;
@@ -18,7 +18,7 @@ const MAX_TOLD: usize = 8 * 1024 * 1024;
 pub(crate) struct Reader<'t> {
     pub(crate) grammar: Grammar,
     pub(crate) path: &'t str,
-    source: &'t str,
+    source: Source<'t>,
     found: Vec<Symbol>,
     told: usize,
     depth: usize,
@@ -29,7 +29,8 @@ pub(crate) struct Reader<'t> {
 pub(crate) type Child<'n> = (&'n str, Node<'n>);
 
 impl<'t> Reader<'t> {
-    pub(crate) fn new(grammar: Grammar, path: &'t str, source: &'t str) -> Self {
+    pub(crate) fn new(path: &'t str, source: Source<'t>) -> Self {
+        let grammar = source.grammar;
         let (found, told, depth, is_over) = (Vec::new(), 0, 0, false);
         Self { grammar, path, source, found, told, depth, is_over }
     }
@@ -44,14 +45,14 @@ impl<'t> Reader<'t> {
     }
 
     pub(crate) fn text(&self, node: Node<'_>) -> &'t str {
-        self.source.get(node.byte_range()).unwrap_or_default()
+        self.source.text.get(node.byte_range()).unwrap_or_default()
     }
 
     pub(crate) fn line(&self, node: Node<'_>) -> u64 {
         node.start_position().row as u64 + 1
     }
 
-    pub(crate) const fn source(&self) -> &'t str {
+    pub(crate) const fn source(&self) -> Source<'t> {
         self.source
     }
 
@@ -90,11 +91,11 @@ impl<'t> Reader<'t> {
     /// Adds a node to words, but for what it has under these names or of these kinds.
     pub(crate) fn write(&self, node: Node<'_>, without: &[&str], words: &mut Words) {
         if node.child_count() == 0 {
-            return signature::write(node, self.source, self.grammar, words);
+            return signature::write(node, self.source, words);
         }
         for (field, child) in self.children(node) {
             if !without.contains(&field) && !without.contains(&child.kind()) {
-                signature::write(child, self.source, self.grammar, words);
+                signature::write(child, self.source, words);
             }
         }
     }
@@ -102,8 +103,13 @@ impl<'t> Reader<'t> {
     /// Returns the whole of a node as it matters.
     pub(crate) fn whole(&self, node: Node<'_>) -> String {
         let mut words = Words::new(self.grammar);
-        signature::write(node, self.source, self.grammar, &mut words);
+        signature::write(node, self.source, &mut words);
         words.end()
+    }
+
+    /// Returns what a node has under a name as it matters.
+    pub(crate) fn named_whole(&self, node: Node<'_>, field: &str) -> String {
+        node.child_by_field_name(field).map(|it| self.whole(it)).unwrap_or_default()
     }
 
     pub(crate) fn add(

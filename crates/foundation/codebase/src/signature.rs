@@ -1,8 +1,47 @@
 //! A declaration without what does not matter: how it is laid out, its comments, its body.
 
+use std::{collections::BTreeSet, ops::Range};
+
 use tree_sitter::Node;
 
 use crate::grammar::Grammar;
+
+/// A text, and what of it the grammar is not shown.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Source<'t> {
+    pub(crate) text: &'t str,
+    pub(crate) grammar: Grammar,
+    /// By what they stand beside.
+    pub(crate) unseen: &'t [Unseen],
+}
+
+/// Words that are a part of a declaration, though its grammar does not know them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unseen {
+    pub(crate) at: Range<usize>,
+    /// Where the word begins that they stand beside.
+    pub(crate) beside: usize,
+    pub(crate) side: Side,
+}
+
+/// On which side of a word something stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Before,
+    After,
+}
+
+impl Source<'_> {
+    /// Adds what stands on one side of a word that begins here.
+    fn write_unseen(&self, at: usize, side: Side, words: &mut Words) {
+        let first = self.unseen.partition_point(|it| it.beside < at);
+        let here = self.unseen.iter().skip(first).take_while(|it| it.beside == at);
+        for unseen in here.filter(|it| it.side == side) {
+            let text = self.text.get(unseen.at.clone()).unwrap_or_default();
+            words.push(&text.split_whitespace().collect::<Vec<_>>().join(" "));
+        }
+    }
+}
 
 /// Words of a declaration, brought together the same way whatever stood between them.
 #[derive(Debug, Default)]
@@ -71,20 +110,33 @@ impl Words {
 }
 
 /// Adds the words of a node, but for what does not matter.
-pub(crate) fn write(node: Node<'_>, source: &str, grammar: Grammar, words: &mut Words) {
+pub(crate) fn write(node: Node<'_>, source: Source<'_>, words: &mut Words) {
+    let grammar = source.grammar;
     let mut cursor = node.walk();
     let mut above: Vec<&str> = Vec::new();
+    // The types of parameters that are the same as that of the next one.
+    let mut repeated = BTreeSet::new();
     loop {
         let at = cursor.node();
-        let (kind, parent) = (at.kind(), above.last().copied().unwrap_or_default());
-        let text = source.get(at.byte_range()).unwrap_or_default();
-        if !is_dropped(at, text, parent, grammar, words) {
-            if at.child_count() == 0 || is_whole(kind) {
-                push(text, kind, parent, grammar, words);
+        let kind = at.kind();
+        let text = source.text.get(at.byte_range()).unwrap_or_default();
+        let is_leaf = at.child_count() == 0;
+        if is_leaf {
+            source.write_unseen(at.start_byte(), Side::Before, words);
+        }
+        if grammar == Grammar::Go && kind.ends_with("parameter_list") {
+            repeated.extend(repeated_types(at, source.text));
+        }
+        if !is_dropped(at, text, &above, grammar, words) && !repeated.contains(&at.id()) {
+            if is_leaf || is_whole(kind) {
+                push(text, kind, above.last().copied().unwrap_or_default(), grammar, words);
             } else if cursor.goto_first_child() {
                 above.push(kind);
                 continue;
             }
+        }
+        if is_leaf {
+            source.write_unseen(at.start_byte(), Side::After, words);
         }
         while !cursor.goto_next_sibling() {
             if !cursor.goto_parent() {
@@ -93,6 +145,39 @@ pub(crate) fn write(node: Node<'_>, source: &str, grammar: Grammar, words: &mut 
             above.pop();
         }
     }
+}
+
+/// Finds the types in a list of Go that may be left out, as the next parameter has the same: `a int, b int` is `a, b int`.
+fn repeated_types(list: Node<'_>, text: &str) -> Vec<usize> {
+    let mut cursor = list.walk();
+    let mut last: Option<(Node<'_>, &str)> = None;
+    let mut found = Vec::new();
+    let mut is_there = cursor.goto_first_child();
+    while is_there {
+        let declared = cursor.node();
+        if matches!(declared.kind(), "parameter_declaration" | "type_parameter_declaration") {
+            let of = declared.child_by_field_name("type");
+            let of = of.filter(|_| declared.child_by_field_name("name").is_some());
+            let of = of.and_then(|of| Some((of, text.get(of.byte_range())?)));
+            if let (Some((before, one)), Some((_, other))) = (last, of)
+                && is_same(one, other)
+            {
+                found.push(before.id());
+            }
+            last = of;
+        } else if declared.is_named() && !declared.kind().contains("comment") {
+            last = None;
+        }
+        is_there = cursor.goto_next_sibling();
+    }
+    found
+}
+
+/// Compares but for blanks, and no more than the shorter of both has.
+fn is_same(one: &str, other: &str) -> bool {
+    let is_blank = |byte: &u8| byte.is_ascii_whitespace();
+    let (one, other) = (one.bytes(), other.bytes());
+    one.filter(|byte| !is_blank(byte)).eq(other.filter(|byte| !is_blank(byte)))
 }
 
 fn push(text: &str, kind: &str, parent: &str, grammar: Grammar, words: &mut Words) {
@@ -115,8 +200,9 @@ fn is_whole(kind: &str) -> bool {
         || matches!(kind, "template_literal_type" | "character" | "user_defined_literal")
 }
 
-fn is_dropped(at: Node<'_>, text: &str, parent: &str, grammar: Grammar, words: &Words) -> bool {
+fn is_dropped(at: Node<'_>, text: &str, above: &[&str], grammar: Grammar, words: &Words) -> bool {
     let kind = at.kind();
+    let parent = above.last().copied().unwrap_or_default();
     if kind.contains("comment") {
         return true;
     }
@@ -130,7 +216,10 @@ fn is_dropped(at: Node<'_>, text: &str, parent: &str, grammar: Grammar, words: &
             _ => false,
         },
         Grammar::Java => {
+            // So is whether a parameter may be given another value.
+            let is_parameter = matches!(above, [.., "formal_parameter" | "spread_parameter", _]);
             matches!(kind, "annotation" | "marker_annotation")
+                || text == "final" && parent == "modifiers" && is_parameter
                 || matches!(text, "synchronized" | "native" | "strictfp") && at.child_count() == 0
         }
         Grammar::C | Grammar::Cpp => matches!(text, "extern" | "inline") && at.child_count() == 0,

@@ -2,7 +2,10 @@
 //!
 //! Each file is compared with itself. What it has lost counts as moved where another changed file of the same language
 //! has gained it, under the same name and with the same signature; a gain makes up for one loss. Names are those within
-//! their file, so a function that goes to another module is still the same one.
+//! their file, so a function that goes to another module is still the same one, unless that module is known to be hidden
+//! from others: declared by another changed file, which keeps it to itself and hands nothing of it on.
+
+mod reach; // Whether what a file declares can be reached.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,7 +13,10 @@ use formwork_protocols::{
     BlobHash, Language, Symbol, SymbolKind, Symbols, Unreadable,
     check::{Evidence, Issue, Severity},
     event::FileChange,
+    source::Place,
 };
+
+use self::reach::Reach;
 
 use crate::{Changes, verifier::Decision};
 
@@ -46,6 +52,8 @@ enum Side {
 struct File {
     path: String,
     language: Language,
+    /// What has to declare it for others to reach it.
+    place: Option<Place>,
     before: Side,
     after: Side,
 }
@@ -75,7 +83,8 @@ pub(crate) async fn read(
         };
         let before = side(changes, symbols, &path, (before, before_mode)).await;
         let after = side(changes, symbols, &path, (after, after_mode)).await;
-        read.files.push(File { path, language, before, after });
+        let place = symbols.place(&path);
+        read.files.push(File { path, language, place, before, after });
     }
     Ok(read)
 }
@@ -118,6 +127,8 @@ enum Fate<'a> {
     Changed(Export<'a>),
     /// It is in another file with another signature.
     MovedChanged(Export<'a>),
+    /// It is in another file, from where nobody else can reach it.
+    Unreached(Export<'a>),
     /// Its file hands on what goes by its name elsewhere.
     HandedOn(&'a Symbol),
 }
@@ -200,13 +211,16 @@ fn fates(files: &[File]) -> Vec<(Export<'_>, Fate<'_>)> {
         }
         compare(file, &mut lost, &mut gained);
     }
+    let reach = Reach::new(files);
     // What moved as it was has the first claim, so that nothing else is taken for it.
     let is_move = |was: &Export<'_>, now: &Export<'_>| {
         let alike = was.symbol.signature == now.symbol.signature;
         alike && was.file.path != now.file.path && was.file.language.is_kin(now.file.language)
     };
-    lost.retain(|was| take(&mut gained, was, |now| is_move(was, now)).is_none());
-    lost.into_iter().filter_map(|was| Some((was, fate(was, &mut gained)?))).collect()
+    lost.retain(|was| {
+        take(&mut gained, was, |now| is_move(was, now) && reach.is_as_before(was, now)).is_none()
+    });
+    lost.into_iter().filter_map(|was| Some((was, fate(was, &mut gained, &reach)?))).collect()
 }
 
 /// What changed files export that they did not, by its name.
@@ -250,7 +264,7 @@ fn compare<'a>(file: &'a File, lost: &mut Vec<Export<'a>>, gained: &mut Gained<'
 }
 
 /// Finds out what became of an export; nothing where it is as good as it was.
-fn fate<'a>(was: Export<'a>, gained: &mut Gained<'a>) -> Option<Fate<'a>> {
+fn fate<'a>(was: Export<'a>, gained: &mut Gained<'a>, reach: &Reach<'_>) -> Option<Fate<'a>> {
     let is_own = |now: &Export<'_>| now.file.path == was.file.path;
     let is_handed_on = |now: &Export<'_>| now.symbol.kind == SymbolKind::Reexport;
     if let Some(now) = take(gained, &was, |now| is_own(now) && !is_handed_on(now)) {
@@ -261,12 +275,18 @@ fn fate<'a>(was: Export<'a>, gained: &mut Gained<'a>) -> Option<Fate<'a>> {
     let is_kin = |now: &Export<'_>| {
         !is_own(now) && !is_handed_on(now) && was.file.language.is_kin(now.file.language)
     };
-    let moved = if is_handed_on(&was) { None } else { take(gained, &was, is_kin) };
+    let moved = match is_handed_on(&was) {
+        true => None,
+        false => take(gained, &was, |now| is_kin(now) && reach.is_as_before(&was, now)),
+    };
     if let Some(own) = handed_on {
         return Some(moved.map_or(Fate::HandedOn(own.symbol), Fate::Changed));
     }
     if let Some(moved) = moved {
         return Some(Fate::MovedChanged(moved));
+    }
+    if let Some(unreached) = take(gained, &was, is_kin).filter(|_| !is_handed_on(&was)) {
+        return Some(Fate::Unreached(unreached));
     }
     let Side::Declares(after) = &was.file.after else { return Some(Fate::Gone) };
     let hidden = after.iter().find(|it| !it.exported && it.name == was.symbol.name);
@@ -306,7 +326,15 @@ fn told(held: Held, was: Export<'_>, fate: Fate<'_>) -> Option<Issue> {
             );
             Some(issue(file, symbol.line, message))
         }
-        (Held::There, Fate::Changed(_) | Fate::HandedOn(_)) | (Held::Alike, Fate::Gone) => None,
+        (Held::There, Fate::Unreached(now)) => {
+            let at = &now.file.path;
+            let message = format!(
+                "{name} is gone: was `{signature}`, {then}; {at} has it, where others cannot reach it"
+            );
+            Some(issue(file, symbol.line, message))
+        }
+        (Held::There, Fate::Changed(_) | Fate::HandedOn(_))
+        | (Held::Alike, Fate::Gone | Fate::Unreached(_)) => None,
         (Held::Alike, Fate::Changed(now) | Fate::MovedChanged(now)) => {
             let now_is = cut(&now.symbol.signature);
             let message =

@@ -1,4 +1,5 @@
 #![cfg(all(feature = "cpp", feature = "ruby", feature = "tsx"))] // Every language: `--all-features` has them.
+use formwork_protocols::source::SymbolKind;
 use proptest::strategy::Strategy as _;
 
 use super::*;
@@ -216,6 +217,214 @@ int (*callback)(void *, int) = 0;
 }
 
 #[test]
+fn a_header_for_both_c_and_cpp_is_read_as_either() {
+    let declared = "int f(int a);\nstruct s { int x; };\n";
+    let begin = "#ifdef __cplusplus\nextern \"C\" {\n#endif\n";
+    let end = "#ifdef __cplusplus\n} /* extern */\n#endif\n";
+    let guarded = format!("#ifndef A_H\n#define A_H\n{begin}{declared}{end}#endif\n");
+    let bare = format!("{begin}{declared}{end}");
+    let folded = format!(
+        "#if defined(__cplusplus)\nextern \"C\" {{\n#if 0\n}} /* an editor's */\n#endif\n#endif\n{declared}\
+         #if 0\n{{\n#endif\n{end}"
+    );
+    let single = "#ifdef __cplusplus\nextern \"C\"\n#endif\nint f(int a);\nstruct s { int x; };\n";
+    let macros = format!("__BEGIN_DECLS\n\n{declared}\n__END_DECLS\n");
+    let named = format!("G_BEGIN_DECLS\n{declared}G_END_DECLS\n");
+
+    for text in [guarded, bare, folded, single.to_owned(), macros, named] {
+        for path in ["a.h", "a.hpp"] {
+            let found = Codebase.symbols(path, text.as_bytes()).expect(&text);
+            let found: Vec<&str> = found
+                .iter()
+                .filter(|it| it.kind != SymbolKind::Macro)
+                .map(|it| it.signature.as_str())
+                .collect();
+            assert_eq!(found, ["int f(int a)", "struct s", "int x"], "{path}: {text}");
+        }
+    }
+}
+
+#[test]
+fn macros_beside_a_declaration_are_a_part_of_it() {
+    for (text, signature) in [
+        ("API_EXPORT int f(int a) ATTR(1);", "API_EXPORT int f(int a) ATTR(1)"),
+        ("MYLIB_API int WINAPI f(int a);", "MYLIB_API int WINAPI f(int a)"),
+        ("MYLIB_API BOOL WINAPI f(void);", "MYLIB_API BOOL WINAPI f(void)"),
+        ("API\nint f(int a);", "API int f(int a)"),
+        ("API struct s *f(const char *a) THROWS;", "API struct s *f(const char *a) THROWS"),
+        ("API FILE * WINAPI f(FILE *a);", "API FILE *WINAPI f(FILE *a)"),
+        ("DEPRECATED(\"why\") extern int f(int a);", "DEPRECATED(\"why\") int f(int a)"),
+        (
+            "__extern_always_inline int f(int a) __THROW __nonnull ((1));",
+            "__extern_always_inline int f(int a) __THROW __nonnull ((1))",
+        ),
+        (
+            "static_assert_attr asmlinkage long f(int a)\n{ return if_(x) ; }",
+            "static_assert_attr asmlinkage long f(int a)",
+        ),
+        ("API int f(int a) NOTHROW { return 1; }", "API int f(int a) NOTHROW"),
+        (
+            "int f(IN int a, _In_reads_(n) const char *b, OUT foo_t *c, int d UNUSED);",
+            "int f(IN int a, _In_reads_(n) const char *b, OUT foo_t *c, int d UNUSED)",
+        ),
+        ("typedef int (WINAPI *f)(int a);", "typedef int(WINAPI *f)(int a)"),
+        ("API extern const foo_t f;", "API const foo_t f"),
+        ("API int f UNUSED;", "API int f UNUSED"),
+        ("int a; } f;", ""),
+        ("struct PACKED ALIGNED(4) f { int a; };", "struct PACKED ALIGNED(4) f"),
+        ("typedef struct PACKED s { int a; } PACKED f;", "typedef struct PACKED s PACKED f"),
+    ] {
+        let found = Codebase.symbols("a.h", text.as_bytes()).unwrap_or_default();
+        let f = found.iter().find(|it| it.name == "f");
+        assert_eq!(f.map_or("", |it| it.signature.as_str()), signature, "{text}");
+    }
+    // What is left out of one text is a part of the other, whether the grammar takes it as it is or not.
+    let alone = shown("a.h", "int f(int a) ATTR(1) { return 1; }");
+    let beside = shown("a.h", "int f(int a) ATTR(1) { return 1; }\nAPI int g(void);");
+    assert!(beside.starts_with(&alone), "{alone}\n{beside}");
+}
+
+#[test]
+fn what_follows_no_grammar_is_not_made_to() {
+    for text in [
+        "int f( {}",
+        "int f(int a);\n#ifdef A\n}\n#endif\n",
+        "extern \"C\" {\nint f(int a);\n",
+        "#ifdef A\nextern \"C\" {\n#endif\nint f(int a);\n",
+        "#ifdef A\nstruct s {\n#endif\nint f; };\n",
+        "int f(int a) { return 1 +; }",
+        "class A { int f( }",
+        "API int f(int a));",
+    ] {
+        let found = Codebase.symbols("a.h", text.as_bytes());
+        let is_known = matches!(found, Err(Unreadable::Syntax { .. }));
+        assert!(is_known || text.contains("extern \"C\" {\n#endif"), "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn a_byte_that_is_no_text_matters_where_something_is_said_with_it() {
+    let told = |path: &str, text: &[u8]| match Codebase.symbols(path, text) {
+        Ok(found) => found.into_iter().map(|it| it.signature).collect::<Vec<_>>().join(", "),
+        Err(unreadable) => unreadable.to_string(),
+    };
+
+    assert_eq!(told("a.c", b"/* caf\xe9 */\nint f(int a) { return '\xe9'; }"), "int f(int a)");
+    assert_eq!(told("a.py", b"# \xe4\xf6\ndef f(a): return '\xe4'\n"), "def f(a)");
+    assert_eq!(told("a.py", b"def f(a='\xe4'): pass\n"), "it is no text");
+    assert_eq!(told("a.c", b"int f\xe9(int a);"), "it is no text");
+}
+
+#[test]
+fn a_name_may_be_loud() {
+    let python = "def f(a): pass\n";
+
+    assert_eq!(shown("A.PY", python), shown("a.py", python));
+    assert_eq!(shown("A.H", "#define LIMIT 10\n"), shown("a.h", "#define LIMIT 10\n"));
+    assert_eq!(
+        shown("a.C", "class A { public: int f(); };"),
+        shown("a.cc", "class A { public: int f(); };")
+    );
+}
+
+#[test]
+fn python_does_not_export_what_it_deletes_again() {
+    let text = "def f(a): pass\nclass A:\n def g(self): pass\n def h(self): pass\n del g\nb = c = 1\ndel f, b\nif c:\n del c\nf = lambda a, /, *b: a\n";
+
+    let exported: Vec<String> =
+        shown("a.py", text).lines().filter(|it| it.starts_with('+')).map(str::to_owned).collect();
+
+    assert_eq!(
+        exported,
+        ["+2 A | class A", "+4 A.h | def h(self)", "+10 f | f = lambda a, /, *b",]
+    );
+}
+
+#[test]
+fn rust_knows_what_no_build_holds() {
+    let text = "#[cfg(any())] pub fn f() {}\n#[cfg(all(test, unix))] pub mod m { pub fn g() {} }\n\
+                #[cfg(unix)] pub struct S { #[cfg(any())] pub a: u8, pub b: u8 }\n\
+                pub mod n { #![cfg(test)] pub fn h() {} }\n";
+
+    let expected = "+3 S | pub struct S\n+3 S::b | pub b: u8\n+4 n | pub mod n";
+    assert_eq!(shown("a.rs", text), expected);
+}
+
+#[test]
+fn rust_declares_where_it_hands_on_what_its_own_modules_declare() {
+    let exported = |path: &str, text: &str| {
+        let found = Codebase.symbols(path, text.as_bytes()).unwrap();
+        let exported = found.into_iter().filter(|it| it.exported);
+        exported.map(|it| format!("{} | {}", it.name, it.signature)).collect::<Vec<_>>()
+    };
+    let f = "f | pub fn f(a: u8) -> u8".to_owned();
+    let inner =
+        "mod b { pub fn f(a: u8) -> u8 { a } pub(crate) fn g() {} mod c { pub fn h() {} } }";
+
+    for uses in [
+        "pub use b::*;",
+        "pub use b::f;",
+        "pub use self::b::{f};",
+        "pub use crate::b::{self as x, f};",
+    ] {
+        let found = exported("src/lib.rs", &format!("{inner} {uses}"));
+        assert!(found.contains(&f), "{uses}: {found:?}");
+        assert!(!found.iter().any(|it| it.contains("fn g") || it.contains("fn h")), "{found:?}");
+    }
+    let deep = "mod b { mod c { pub struct S; impl S { pub fn new() -> S { S } } } pub use c::S; } pub use b::*;";
+    let renamed = "mod b { pub fn f() {} } pub mod c { pub use super::b::f as g; }";
+    let variants = "pub enum Kind { One } impl Kind { pub fn new() {} } pub use Kind::*;";
+    let hidden = "mod b { fn f() {} } pub use b::f;";
+    let shadowed = "mod b { pub fn f(a: u8) {} } pub use b::*; pub fn f() {}";
+    assert_eq!(exported("a.rs", deep), ["S | pub struct S", "S::new | pub fn new() -> S"]);
+    assert_eq!(exported("a.rs", renamed), ["c | pub mod c", "c::g | pub fn f()"]);
+    assert_eq!(
+        exported("a.rs", variants),
+        ["Kind | pub enum Kind", "Kind::One | One", "Kind::new | pub fn new()", "One | One"]
+    );
+    assert_eq!(exported("a.rs", hidden), ["f | pub use f"]);
+    assert_eq!(exported("a.rs", shadowed), ["f | pub fn f()"]);
+}
+
+#[test]
+fn rust_files_are_modules_of_the_files_above_them() {
+    let place = |path: &str| {
+        Codebase.place(path).map(|place| format!("{} by {}", place.name, place.by.join(" ")))
+    };
+
+    let above = |name: &str, rest: &str| {
+        Some(format!("{name} by src/lib.rs src/main.rs src/mod.rs src.rs{rest}"))
+    };
+    assert_eq!(place("src/b.rs"), above("b", ""));
+    assert_eq!(place("src/b/mod.rs"), above("b", ""));
+    let deep = "c by src/b/lib.rs src/b/main.rs src/b/mod.rs src/b.rs";
+    assert_eq!(place("src/b/c.rs").as_deref(), Some(deep));
+    assert_eq!(place("b.rs").as_deref(), Some("b by lib.rs main.rs mod.rs"));
+    for first in ["src/lib.rs", "main.rs", "src/bin/a.rs", "tests/a.rs", "build.rs", "src/a.py"] {
+        assert_eq!(place(first), None, "{first}");
+    }
+}
+
+#[test]
+fn rust_says_of_what_comes_from_another_crate_where_it_comes_from() {
+    let signature = |text: &str| {
+        Codebase.symbols("src/a.rs", text.as_bytes()).unwrap().pop().unwrap().signature
+    };
+
+    assert_eq!(signature("pub use std::io::Error;"), "pub use std::io::Error");
+    assert_eq!(
+        signature("pub use ::core::fmt::{self, Error as E};"),
+        "pub use std::fmt::Error as E"
+    );
+    for own in ["crate::a::f", "self::a::f", "super::b::f"] {
+        assert_eq!(signature(&format!("pub use {own};")), "pub use f");
+    }
+    for own in ["mod a;", "use crate::x::a;", "pub enum a {}"] {
+        assert_eq!(signature(&format!("{own} pub use a::f;")), "pub use f");
+    }
+}
+
+#[test]
 fn cpp_exports_what_classes_and_namespaces_do_not_hide() {
     let text = r#"
 namespace shapes::deep {
@@ -297,6 +506,18 @@ fn how_a_declaration_is_laid_out_is_no_part_of_its_signature() {
             "a.ts",
             "export function f(\n  a: number, /* b */\n  b: \"x\" | null = \"x\",\n): void { return }",
         ),
+        ("a.go", "package a\nfunc (t *T[K]) F(a, b int, m map[string]int) (c, d int) { return }"),
+        (
+            "a.go",
+            "package a\nfunc (self *T[K]) F(a int, b int, m map[string] int,) (c /* one */ int, d int) { return }",
+        ),
+        ("a.go", "package a\nfunc F[K, V any](a func(b, c int), d int) {}"),
+        ("a.go", "package a\nfunc F[K any, V any](a func(b int, c int), d int) {}"),
+        ("A.java", "public class A { public int f(int a, String... b) { return 1; } }"),
+        (
+            "A.java",
+            "public class A { public int f(final int a, final @N String... b) { return 1; } }",
+        ),
         ("a.go", "package a\nfunc F(a, b int, c ...string) (int, error) { return 1, nil }"),
         (
             "a.go",
@@ -333,6 +554,16 @@ fn what_whoever_calls_it_relies_on_is_part_of_its_signature() {
         ("a.py", "def f(a, b=1): pass", "def f(a, b=2): pass"),
         ("a.py", "def f(a, b): pass", "def f(a, *, b): pass"),
         ("a.py", "class A:\n def f(self): pass", "class A:\n @property\n def f(self): pass"),
+        ("a.py", "f = lambda a: 1", "f = lambda a, b: 1"),
+        ("a.go", "package a\nfunc F(a, b int) {}", "package a\nfunc F(a, b int, c int) {}"),
+        ("a.go", "package a\nfunc F(a, b int) {}", "package a\nfunc F(a int, b int8) {}"),
+        ("a.go", "package a\nfunc (t T) F() {}", "package a\nfunc (t *T) F() {}"),
+        (
+            "A.java",
+            "public class A { public int f() {} }",
+            "public class A { public final int f() {} }",
+        ),
+        ("a.rs", "pub use std::io::Error;", "pub use std::fmt::Error;"),
         ("a.ts", "export function f(a: number) {}", "export function f(a?: number) {}"),
         ("a.ts", "export const f = (a) => 1", "export const f = (a, b) => 1"),
         ("a.js", "export function f(a) {}", "export function f(...a) {}"),
@@ -363,6 +594,7 @@ fn what_cannot_be_told_is_said() {
     assert_eq!(told("a.py", b"def f(:\n"), "line 1 is not understood as Python");
     assert_eq!(told("a.h", b"class A { int f( }"), "line 1 is not understood as C");
     assert_eq!(told("a.rs", &[b'f', 0xff]), "it is no text");
+    assert_eq!(told("a.rs", b"// \xff\nfn f() {"), "it is no text");
     assert_eq!(told("a.rs", b"fn f() {}\0"), "it is no text");
     assert_eq!(told("a.rs", &large), "it has 524289 bytes, and 524288 are read");
     assert_eq!(told("a.rs", deep.as_bytes()), "it takes too many steps to read");
@@ -383,6 +615,7 @@ fn what_is_made_to_take_long_is_given_up() {
         ("a.rb", fill("%q(")),
         ("a.c", format!("int a{};", ",a".repeat(2_000))),
         ("a.h", format!("typedef int a{};", ",*a".repeat(2_000))),
+        ("a.rs", format!("mod a {{ {methods} }} {}", "pub use a::*; ".repeat(5_000))),
     ] {
         let found = Codebase.symbols(path, text.as_bytes());
         assert_eq!(found, Err(Unreadable::TooIntricate), "{path}");
@@ -406,6 +639,19 @@ fn what_is_made_to_go_deep_overflows_nothing() {
         ("a.java", "@A("),
         ("a.go", "func("),
         ("a.tsx", "<a>"),
+        ("a.h", "A B "),
+        ("a.h", "A(B "),
+        ("a.h", "struct a "),
+        ("a.h", "A\n#ifdef B\n"),
+        ("a.h", "A int f(B "),
+        ("a.hpp", "a<b "),
+        ("a.hpp", "namespace a { A class b : c "),
+        ("a.h", "#ifdef A\n extern \"C\" {\n#endif\n"),
+        ("a.h", "#if A\n{\n#else\n}\n#endif\n"),
+        ("a.go", "package a\nfunc F(a int, b func("),
+        ("a.py", "del a\n"),
+        ("a.rs", "mod a { pub use "),
+        ("a.rs", "#[cfg(all("),
     ] {
         let found = Codebase.symbols(path, fill(text).as_bytes());
         assert_ne!(found, Err(Unreadable::UnknownLanguage), "{path}");
@@ -499,6 +745,17 @@ const PIECES: &[&str] = &[
     "module.exports = ",
     "async ",
     "operator",
+    "API ",
+    "ATTR(1)",
+    "extern \"C\" {\n",
+    "#ifdef A\n",
+    "#else\n",
+    "#endif\n",
+    "#[cfg(any())]",
+    "pub use a::*;",
+    "mod a {",
+    "del a\n",
+    "lambda a: 1",
     "...",
     "<<A",
 ];

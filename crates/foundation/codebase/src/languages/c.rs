@@ -1,9 +1,13 @@
 //! C and C++: what is not `static` and stands in no namespace without a name; of a class what is public or protected. A
 //! definition under a qualified name is declared elsewhere, and that is what others see.
 
+mod tokens; // A text as its words.
+mod unseen; // What the grammar is not shown.
+
 use formwork_protocols::source::SymbolKind;
 use tree_sitter::Node;
 
+pub(crate) use self::unseen::without;
 use crate::{
     reader::{Reader, join},
     signature::{self, Words},
@@ -45,7 +49,7 @@ fn item(reader: &mut Reader<'_>, item: Node<'_>, scope: Scope<'_>) {
             }
             for declarator in declarators(reader, item) {
                 let mut words = before(reader, item, declarator);
-                signature::write(declarator, reader.source(), reader.grammar, &mut words);
+                signature::write(declarator, reader.source(), &mut words);
                 let own = own_name(reader, declarator);
                 add(reader, SymbolKind::Type, own, &words.end(), scope, item);
             }
@@ -95,7 +99,8 @@ fn item(reader: &mut Reader<'_>, item: Node<'_>, scope: Scope<'_>) {
         }
         "preproc_def" | "preproc_function_def" => {
             // One without a value marks that a header was read.
-            let is_header = reader.path.rsplit('.').next().is_some_and(|it| it.starts_with('h'));
+            let is_header =
+                reader.path.rsplit('.').next().is_some_and(|it| it.starts_with(['h', 'H']));
             if is_header && item.child_by_field_name("value").is_some() {
                 let own = reader.named(item, "name");
                 let parameters = item.child_by_field_name("parameters");
@@ -174,14 +179,14 @@ fn declared(reader: &mut Reader<'_>, item: Node<'_>, scope: Scope<'_>) {
             (false, false) => SymbolKind::Constant,
         };
         let mut words = before(reader, item, declarator);
-        signature::write(bare, reader.source(), reader.grammar, &mut words);
+        signature::write(bare, reader.source(), &mut words);
         for (called, part) in reader.children(item) {
             let says = matches!(
                 part.kind(),
                 "default_method_clause" | "delete_method_clause" | "pure_virtual_clause"
             );
             if says {
-                signature::write(part, reader.source(), reader.grammar, &mut words);
+                signature::write(part, reader.source(), &mut words);
             } else if called == "default_value" && is_function {
                 words.push("=");
                 words.push(reader.text(part));
@@ -206,7 +211,7 @@ fn before(reader: &Reader<'_>, item: Node<'_>, declarator: Node<'_>) -> Words {
                 reader.write(part, &["body"], &mut words);
             }
             _ if part.start_byte() > declarator.start_byte() => {}
-            _ => signature::write(part, reader.source(), reader.grammar, &mut words),
+            _ => signature::write(part, reader.source(), &mut words),
         }
     }
     words

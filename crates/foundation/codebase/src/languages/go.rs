@@ -42,7 +42,12 @@ fn method(reader: &mut Reader<'_>, item: Node<'_>) {
     let of = of.clone().find(|it| !it.is_empty()).unwrap_or_default();
     let name = reader.named(item, "name");
     let exported = is_exported(reader, name) && is_exported(reader, of);
-    let signature = reader.header(item, &["body"]);
+    // What the receiver is called is the body's matter.
+    let receiver = item.child_by_field_name("receiver").map(|it| reader.children(it));
+    let declared = receiver.into_iter().flatten().map(|(_, it)| reader.named_whole(it, "type"));
+    let of_type = declared.collect::<String>();
+    let rest = reader.header(item, &["func", "receiver", "body"]);
+    let signature = format!("func ({of_type}) {rest}");
     reader.add(SymbolKind::Method, join(of, ".", name), signature, exported, item);
 }
 

@@ -1,11 +1,12 @@
-//! Python: what does not begin with an underscore; in a module with `__all__`, what that names.
+//! Python: what does not begin with an underscore; in a module with `__all__`, what that names. What is deleted again is
+//! nobody's, unless that hangs on a condition.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use formwork_protocols::source::SymbolKind;
 use tree_sitter::Node;
 
-use crate::reader::{Reader, join};
+use crate::reader::{MAX_DEPTH, Reader, join};
 
 /// Decorators that change how something is called.
 const TELLING: [&str; 6] =
@@ -17,6 +18,8 @@ struct Scope<'a> {
     name: &'a str,
     is_exported: bool,
     is_class: bool,
+    /// Whether it is carried out in any case.
+    is_sure: bool,
     /// What the module says that it exports.
     all: Option<&'a BTreeSet<String>>,
 }
@@ -33,9 +36,25 @@ impl Scope<'_> {
 
 pub(super) fn read(reader: &mut Reader<'_>, root: Node<'_>) {
     let all = all(reader, root);
-    let scope = Scope { name: "", is_exported: true, is_class: false, all: all.as_ref() };
-    statements(reader, root, scope);
+    let all = all.as_ref();
+    let scope = Scope { name: "", is_exported: true, is_class: false, is_sure: true, all };
+    let mut deleted = Deleted::new();
+    statements(reader, root, scope, &mut deleted);
+    if deleted.is_empty() {
+        return;
+    }
+    for (at, symbol) in reader.found().iter_mut().enumerate() {
+        let ends = symbol.name.match_indices('.').map(|(end, _)| end).take(MAX_DEPTH);
+        let above = ends.filter_map(|end| symbol.name.get(..end));
+        let mut names = above.chain([symbol.name.as_str()]);
+        if names.any(|name| deleted.get(name).is_some_and(|many| at < *many)) {
+            symbol.exported = false;
+        }
+    }
 }
+
+/// How many symbols stood before a name was deleted, the last time.
+type Deleted = BTreeMap<String, usize>;
 
 /// Reads `__all__`; nothing where there is none, or where it is made by more than lists of names.
 fn all(reader: &Reader<'_>, root: Node<'_>) -> Option<BTreeSet<String>> {
@@ -64,12 +83,18 @@ fn all(reader: &Reader<'_>, root: Node<'_>) -> Option<BTreeSet<String>> {
     names
 }
 
-fn statements(reader: &mut Reader<'_>, body: Node<'_>, scope: Scope<'_>) {
+fn statements(reader: &mut Reader<'_>, body: Node<'_>, scope: Scope<'_>, deleted: &mut Deleted) {
     for (_, statement) in reader.children(body) {
         match statement.kind() {
             "function_definition" => function(reader, statement, statement, scope, ""),
-            "class_definition" => class(reader, statement, statement, scope),
-            "decorated_definition" => decorated(reader, statement, scope),
+            "class_definition" => class(reader, statement, statement, scope, deleted),
+            "decorated_definition" => decorated(reader, statement, scope, deleted),
+            "delete_statement" if scope.is_sure => {
+                let many = reader.found().len();
+                for name in names(reader, statement) {
+                    deleted.insert(join(scope.name, ".", name), many);
+                }
+            }
             "expression_statement" => {
                 for (_, inner) in reader.children(statement) {
                     if inner.kind() == "assignment" {
@@ -89,17 +114,28 @@ fn statements(reader: &mut Reader<'_>, body: Node<'_>, scope: Scope<'_>) {
             // What is declared on a condition is declared.
             "if_statement" | "elif_clause" | "else_clause" | "try_statement" | "except_clause"
             | "finally_clause" | "with_statement" | "block" => {
-                reader.within(|reader| statements(reader, statement, scope));
+                let scope = Scope { is_sure: false, ..scope };
+                reader.within(|reader| statements(reader, statement, scope, deleted));
             }
             _ => {}
         }
     }
 }
 
-fn decorated(reader: &mut Reader<'_>, node: Node<'_>, scope: Scope<'_>) {
+/// Returns the names that `del` names.
+fn names<'t>(reader: &Reader<'t>, statement: Node<'_>) -> Vec<&'t str> {
+    let children = |node| reader.children(node).into_iter().map(|(_, it)| it);
+    let listed = children(statement).flat_map(|it| match it.kind() {
+        "expression_list" | "tuple" | "list" | "parenthesized_expression" => children(it).collect(),
+        _ => vec![it],
+    });
+    listed.filter(|it| it.kind() == "identifier").map(|it| reader.text(it)).collect()
+}
+
+fn decorated(reader: &mut Reader<'_>, node: Node<'_>, scope: Scope<'_>, deleted: &mut Deleted) {
     let Some(inner) = node.child_by_field_name("definition") else { return };
     if inner.kind() == "class_definition" {
-        return class(reader, inner, node, scope);
+        return class(reader, inner, node, scope, deleted);
     }
     let mut before = String::new();
     for (_, decorator) in reader.children(node) {
@@ -127,19 +163,26 @@ fn function(
     reader.add(kind, join(scope.name, ".", own), signature, scope.exports(own), whole);
 }
 
-fn class(reader: &mut Reader<'_>, item: Node<'_>, whole: Node<'_>, scope: Scope<'_>) {
+fn class(
+    reader: &mut Reader<'_>,
+    item: Node<'_>,
+    whole: Node<'_>,
+    scope: Scope<'_>,
+    deleted: &mut Deleted,
+) {
     let own = reader.named(item, "name");
     let (name, is_exported) = (join(scope.name, ".", own), scope.exports(own));
     let signature = reader.header(item, &["body"]);
     reader.add(SymbolKind::Type, name.clone(), signature, is_exported, whole);
     if let Some(body) = item.child_by_field_name("body") {
         let scope = Scope { name: &name, is_exported, is_class: true, ..scope };
-        reader.within(|reader| statements(reader, body, scope));
+        reader.within(|reader| statements(reader, body, scope, deleted));
     }
 }
 
 fn assignment(reader: &mut Reader<'_>, node: Node<'_>, scope: Scope<'_>) {
     let Some(left) = node.child_by_field_name("left") else { return };
+    let right = node.child_by_field_name("right");
     let of = node.child_by_field_name("type").map(|it| reader.whole(it));
     let kind = if scope.is_class { SymbolKind::Field } else { SymbolKind::Constant };
     let names = match left.kind() {
@@ -154,7 +197,12 @@ fn assignment(reader: &mut Reader<'_>, node: Node<'_>, scope: Scope<'_>) {
         if own == "__all__" {
             continue;
         }
-        let signature = of.as_ref().map_or(own.to_owned(), |of| format!("{own}: {of}"));
+        let mut signature = of.as_ref().map_or(own.to_owned(), |of| format!("{own}: {of}"));
+        let is_alone = left.kind() == "identifier";
+        if let Some(lambda) = right.filter(|it| is_alone && it.kind() == "lambda") {
+            let header = reader.header(lambda, &["body", ":"]);
+            signature.push_str(&format!(" = {header}"));
+        }
         let exported = scope.exports(own);
         reader.add(kind, join(scope.name, ".", own), signature, exported, name);
     }

@@ -1,14 +1,22 @@
 use super::*;
 
+/// Returns a file of Rust that the first of `by` that declares it makes a module.
+fn module(path: &str, name: &str, by: &[&str], sides: [Option<&[&str]>; 2]) -> File {
+    let by = by.iter().map(ToString::to_string).collect();
+    let place = Some(Place { name: name.to_owned(), by });
+    File { place, ..file(path, sides[0], sides[1]) }
+}
+
 fn symbol(line: u64, text: &str) -> Symbol {
     let (exported, text) = match text.strip_prefix('-') {
         Some(text) => (false, text),
         None => (true, text),
     };
     let (name, signature) = text.split_once(' ').unwrap_or((text, text));
-    let kind = match signature.starts_with("use") {
-        true => SymbolKind::Reexport,
-        false => SymbolKind::Function,
+    let kind = match signature.split_whitespace().find(|word| *word != "pub") {
+        Some("use") => SymbolKind::Reexport,
+        Some("mod") => SymbolKind::Module,
+        _ => SymbolKind::Function,
     };
     Symbol { kind, name: name.to_owned(), signature: signature.to_owned(), exported, line }
 }
@@ -25,7 +33,8 @@ fn file(path: &str, before: Option<&[&str]>, after: Option<&[&str]>) -> File {
         Some((_, "js")) => Language::JavaScript,
         _ => Language::Rust,
     };
-    File { path: path.to_owned(), language, before: side(before), after: side(after) }
+    let (path, place) = (path.to_owned(), None);
+    File { path, language, place, before: side(before), after: side(after) }
 }
 
 /// Returns what is found by each of the two checks.
@@ -96,6 +105,51 @@ fn what_moved_as_it_was_is_neither_gone_nor_changed() {
     for files in [renamed, handed_on, kin] {
         assert_eq!(found(files), none());
     }
+}
+
+#[test]
+fn what_moved_to_where_nobody_reaches_it_is_gone() {
+    let moved = |lib: &[&str]| {
+        found(vec![
+            file("lib.rs", Some(&["f fn f()"]), Some(lib)),
+            module("b.rs", "b", &["lib.rs", "main.rs"], [None, Some(&["f fn f()"])]),
+        ])
+    };
+    let gone = "major: lib.rs:1: function `f` is gone: was `fn f()`, line 1 when the task began; \
+                b.rs has it, where others cannot reach it";
+
+    for lib in [&["-b mod b"][..], &["-b mod b", "g use g"], &["-b mod b", "c::* use c::*"], &[]] {
+        assert_eq!(moved(lib), (vec![gone.to_owned()], Vec::new()), "{lib:?}");
+    }
+    for lib in
+        [&["b pub mod b"][..], &["-b mod b", "f use f"], &["-b mod b", "self::b::* use self::b::*"]]
+    {
+        assert_eq!(moved(lib), none(), "{lib:?}");
+    }
+    // One that a file declares by a path of its own is handed on by another name.
+    assert_eq!(moved(&["-imp mod imp", "imp::* use imp::*"]), none());
+}
+
+#[test]
+fn what_nobody_reached_before_may_move_to_where_nobody_reaches_it() {
+    let lib = |before, after| file("lib.rs", Some(before), Some(after));
+    let from = module("a.rs", "a", &["lib.rs"], [Some(&["f fn f()"]), None]);
+    let to = |by| module("b.rs", "b", by, [None, Some(&["f fn f()"])]);
+    let deep = module("b/c.rs", "c", &["b.rs"], [None, Some(&["f fn f()"])]);
+    let above = module("b.rs", "b", &["lib.rs"], [None, Some(&["c pub mod c"])]);
+
+    let within = found(vec![lib(&["-a mod a"], &["-b mod b"]), from.clone(), to(&["lib.rs"])]);
+    let unknown = found(vec![from.clone(), to(&["lib.rs"])]);
+    let hidden = found(vec![
+        lib(&["a pub mod a"], &["-b mod b"]),
+        from.clone(),
+        above.clone(),
+        deep.clone(),
+    ]);
+    let handed_on = found(vec![lib(&["a pub mod a"], &["-b mod b", "c use c"]), from, above, deep]);
+
+    assert_eq!([within, unknown, handed_on], [none(), none(), (vec!["major: lib.rs:1: module `a` is gone: was `pub mod a`, line 1 when the task began".to_owned()], Vec::new())]);
+    assert_eq!(hidden.0.len(), 2);
 }
 
 #[test]
