@@ -16,7 +16,9 @@ mod check; // What is believed of a bundle: nothing that was not counted.
 pub(crate) use check::{Item, Reader};
 
 /// The version of the format that is written, and the newest that is read.
-pub(crate) const FORMAT: u32 = 1;
+///
+/// Of format 1 no blob comes in parts.
+pub(crate) const FORMAT: u32 = 2;
 
 /// Why runs could not be taken out into a bundle, or in from one.
 #[derive(Debug, thiserror::Error)]
@@ -35,9 +37,9 @@ pub enum BundleError {
     /// The run is not sound, so that a bundle of it would be refused.
     #[error("run {run} cannot be taken out: {reason}")]
     Unsound { run: RunId, reason: String },
-    /// It refers to more than a line of a bundle holds.
+    /// It refers to more than a bundle holds of one blob, and most stores.
     #[error(
-        "run {run} cannot be taken out: blob {blob}, of event {seq}, has {bytes} bytes, and a bundle holds at most {LARGEST} of one"
+        "run {run} cannot be taken out: blob {blob}, of event {seq}, has {bytes} bytes, and a bundle holds at most {MOST} of one"
     )]
     TooLarge { run: RunId, seq: u64, blob: BlobHash, bytes: usize },
     /// A secret has become known since it was recorded, and the bundle would carry it.
@@ -62,6 +64,9 @@ pub(crate) enum Line<'a> {
     /// Bytes that events name.
     #[serde(borrow)]
     Blob(BlobLine<'a>),
+    /// The next bytes of a blob that one line does not hold.
+    #[serde(borrow)]
+    Part(PartLine<'a>),
     /// An event of the run that began last.
     #[serde(borrow)]
     Event(Box<EventLine<'a>>),
@@ -72,9 +77,22 @@ pub(crate) enum Line<'a> {
 /// The longest line. A file of a few bytes may say that it holds more than there is memory.
 pub(crate) const LONGEST: usize = 64 * 1024 * 1024;
 
-/// The largest blob that a bundle holds: in base64, with what JSON adds to it, it is a line. What tools and programs leave is a
-/// third of it at the most.
-pub(crate) const LARGEST: usize = (LONGEST - 4096) / 4 * 3;
+/// The largest blob that is one line, and how much of a larger one a line holds: in base64 a third more. What tools and programs
+/// leave is about as much at the most.
+pub(crate) const PART: usize = 12 * 1024 * 1024;
+
+/// The largest blob that a bundle holds: what SQLite keeps in a row. Source: its documentation of limits, SQLITE_MAX_LENGTH.
+pub(crate) const MOST: usize = 1_000_000_000;
+
+/// A part of a blob. Its parts stand one after another, and end where there are as many bytes as each says.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct PartLine<'a> {
+    pub(crate) hash: BlobHash,
+    /// How many bytes the blob has.
+    pub(crate) bytes: u64,
+    #[serde(borrow)]
+    pub(crate) base64: std::borrow::Cow<'a, str>,
+}
 
 /// A blob: as text where it is one.
 #[derive(Serialize, Deserialize)]
@@ -188,9 +206,23 @@ impl<W: Write> Writer<W> {
             Line::Run { .. } => self.runs += 1,
             Line::Event(_) => self.events += 1,
             Line::Blob(_) => self.blobs += 1,
-            Line::Bundle { .. } | Line::End { .. } => {}
+            Line::Bundle { .. } | Line::Part(_) | Line::End { .. } => {}
         }
         self.line(line)
+    }
+
+    /// Writes a blob, in parts where a line does not hold it.
+    pub(crate) fn blob(&mut self, hash: BlobHash, bytes: &[u8]) -> io::Result<()> {
+        if bytes.len() <= PART {
+            return self.write(&Line::Blob(BlobLine::new(hash, bytes)));
+        }
+        let all = bytes.len() as u64;
+        for part in bytes.chunks(PART) {
+            let base64 = BASE64_STANDARD.encode(part).into();
+            self.line(&Line::Part(PartLine { hash, bytes: all, base64 }))?;
+        }
+        self.blobs += 1;
+        Ok(())
     }
 
     fn line(&mut self, line: &Line<'_>) -> io::Result<()> {

@@ -284,6 +284,18 @@ impl Changes {
         file.removed = file.removed.saturating_add(count(data.removed));
     }
 
+    /// Moves everything to positions that are so much further on: those that it was gathered at were not given out yet.
+    pub(crate) fn move_by(&mut self, far: i64) {
+        for position in self.tasks.values_mut().filter_map(|task| task.position.as_mut()) {
+            *position = position.saturating_add(far);
+        }
+        for row in self.checks.iter_mut().chain(&mut self.calls) {
+            if let Some(Arg::Int(Some(position))) = row.first_mut() {
+                *position = position.saturating_add(far);
+            }
+        }
+    }
+
     /// Writes the changes into the views.
     pub(crate) async fn apply(
         self,

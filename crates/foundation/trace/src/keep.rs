@@ -9,25 +9,36 @@ use std::{
 };
 
 use formwork_protocols::{
-    BlobHash, Position, RunId, Scrub, Span, StoreError, Timestamp, event::GENESIS,
+    Blob, BlobHash, EventStore as _, Position, RunId, Scrub, Span, StoreError, Timestamp,
+    event::GENESIS, store::Lease,
 };
 use futures::{FutureExt as _, future::BoxFuture};
 
 use crate::{
     archive::{self, Archived},
+    arriving::{Arriving, Whole},
     audit::{self, StoreAudit},
     bundle::{BundleError, Counts, Form, Item, Reader, Writer},
     checkpoint::{Checkpoint, SigningKey, Tree, TreeHead},
-    database::{Connection, Engine},
+    database::{Arg, Connection, Engine},
     mirror::{self, ViewFault},
     prune::{self, Orphans},
     read,
     schema::{self, Look},
+    tables::{BLOBS, Statements},
     trace::Trace,
     transfer::{self, Export, Fate, Written},
     upkeep::{self, Size, Status},
-    writer::{Command, Job},
+    writer::{self, Command, Job},
 };
+
+/// Who holds a run that comes in, and for how long after each piece of it.
+const IMPORTER: &str = "runs import";
+const IMPORTED_WITHIN: Span = Span::from_secs(60);
+
+/// How many events, and how many bytes of them and of blobs, are held at once while a run is taken in.
+const HELD_EVENTS: usize = 500;
+const HELD_BYTES: usize = 8 * 1024 * 1024;
 
 /// How many runs a checkpoint reads at once.
 const PAGE: i64 = 1000;
@@ -85,7 +96,7 @@ impl Trace {
     }
 
     /// Does something in a transaction of the writer's, between two commits.
-    async fn maintain<T, F>(&self, work: F) -> Result<T, StoreError>
+    pub(crate) async fn maintain<T, F>(&self, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, Result<T, StoreError>>
@@ -130,7 +141,8 @@ impl Trace {
     }
 
     /// Takes in the runs of a bundle: each whole, in a transaction of its own, and none before the whole bundle was
-    /// found to be what was written.
+    /// found to be what was written. Blobs come before, some megabytes in a transaction, and nothing else is done while others
+    /// have to wait; the run is held as if it was worked on.
     ///
     /// A run that is here already, the same to the last event, is left as it is. One that this store took out into an archive is
     /// as it was before: only a run that was never here counts as one from elsewhere.
@@ -150,43 +162,78 @@ impl Trace {
             let Item::Run { run, events, head } = item else { continue };
             let fate = fates.get(&run).copied().unwrap_or(Fate::Identical);
             if matches!(fate, Fate::Imported | Fate::Restored) {
-                reader = self.take_in(reader, (run, events, head)).await?;
+                self.take_in(&mut reader, (run, events, head)).await?;
             }
             done.push((run, fate));
         }
+        // Those who watch are told by the writer.
+        self.maintain(|_| async { Ok(()) }.boxed()).await?;
         Ok(done)
     }
 
-    async fn take_in(
+    async fn take_in(&self, reader: &mut Reader<'static>, whole: Whole) -> Result<(), BundleError> {
+        // While somebody works on a run, no blob goes that no event names yet.
+        let lease = self.acquire(whole.0, IMPORTER, IMPORTED_WITHIN).await?;
+        let done = self.take_in_held(reader, whole, &lease).await;
+        let released = self.release(&lease).await;
+        done?;
+        Ok(released?)
+    }
+
+    async fn take_in_held(
         &self,
-        mut reader: Reader<'static>,
-        run: (RunId, u64, BlobHash),
-    ) -> Result<Reader<'static>, BundleError> {
-        let (database, packer) = (self.database().clone(), self.packer());
-        // What is wrong with the bundle is no fault of the store's, and undoes what was begun.
-        let wrong = Arc::new(Mutex::new(None));
-        let told = Arc::clone(&wrong);
-        let done = self
-            .maintain(move |connection| {
-                async move {
-                    let taken =
-                        transfer::take_in(connection, &database, &packer, &mut reader, run).await;
-                    match taken {
-                        Ok(()) => Ok(reader),
-                        Err(BundleError::Store(error)) => Err(error),
-                        Err(error) => {
-                            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                            Err(database.corrupt("the bundle changed while it was read"))
-                        }
-                    }
+        reader: &mut Reader<'static>,
+        whole: Whole,
+        lease: &Lease,
+    ) -> Result<(), BundleError> {
+        let (database, packer) = (self.database(), self.packer());
+        let mut arriving = Arriving::new(database).await?;
+        let (mut blobs, mut rows): (Vec<Vec<Arg>>, Vec<Vec<Arg>>) = (Vec::new(), Vec::new());
+        let (mut bytes, mut seq) = (0, 0);
+        while seq < whole.1 {
+            match reader.next()? {
+                Some(Item::Blob(blob)) => {
+                    bytes += blob.len();
+                    blobs.push(packer.pack(&Blob::new(blob)).row());
                 }
-                .boxed()
-            })
-            .await;
-        match (done, wrong.lock().unwrap_or_else(PoisonError::into_inner).take()) {
-            (Err(_), Some(error)) => Err(error),
-            (done, _) => Ok(done?),
+                Some(Item::Event(checked)) => {
+                    let mut event = checked.event;
+                    seq = event.seq;
+                    // Where in the log it stands is known once it is there.
+                    event.position = Position(seq);
+                    bytes += checked.data.len();
+                    rows.push(writer::row(&event, &checked.data));
+                    arriving.changes().take(&event).map_err(|error| {
+                        database.corrupt(format!("a view cannot hold an event: {error}"))
+                    })?;
+                }
+                // The reader refuses a run that ends early.
+                Some(Item::Run { .. } | Item::End) | None => break,
+            }
+            if seq == whole.1 || rows.len() >= HELD_EVENTS || bytes >= HELD_BYTES {
+                bytes = 0;
+                self.keep_blobs(std::mem::take(&mut blobs)).await?;
+                arriving.put(std::mem::take(&mut rows)).await?;
+                self.renew(lease, IMPORTED_WITHIN).await?;
+            }
         }
+        arriving.enter(self, whole).await
+    }
+
+    /// Keeps blobs that events to come will name.
+    async fn keep_blobs(&self, blobs: Vec<Vec<Arg>>) -> Result<(), StoreError> {
+        if blobs.is_empty() {
+            return Ok(());
+        }
+        let database = self.database().clone();
+        self.maintain(move |connection| {
+            async move {
+                let kept = Statements::default().insert(connection, &BLOBS, blobs).await;
+                kept.map_err(|error| database.failed(&error))
+            }
+            .boxed()
+        })
+        .await
     }
 
     /// Takes the runs out that ended and were last written before `before`, into a new file in `folder`. The file is
@@ -257,19 +304,42 @@ impl Trace {
         .await
     }
 
-    /// Removes the blobs that no event names. Returns none, and removes nothing, while some process works on a run: what
-    /// it has just written may be named by the event that comes next.
+    /// Removes the blobs that no event names, some hundreds in a transaction. Returns none, and removes nothing, while some process
+    /// works on a run: what it has just written may be named by the event that comes next. Where one begins meanwhile, the rest
+    /// stays.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the store cannot be written.
     pub async fn prune(&self, now: Timestamp) -> Result<Option<Orphans>, StoreError> {
-        let database = self.database().clone();
+        let database = self.database();
         // Most of the log is read before anybody has to wait.
-        let named = prune::named(&database).await?;
-        self.maintain(move |connection| {
-            async move { prune::prune(connection, &database, named, now).await }.boxed()
-        })
-        .await
+        let mut named = prune::named(database).await?;
+        let mut connection =
+            database.read.acquire().await.map_err(|error| database.failed(&error))?;
+        let is_at_work = prune::is_at_work(&mut connection, database, now).await?;
+        connection.give_back().await;
+        if is_at_work {
+            return Ok(None);
+        }
+        let (mut all, mut after) = (Orphans::default(), Vec::new());
+        while let Some((orphans, last)) = prune::next(database, &named, &after).await? {
+            after = last;
+            let (database, mut names) = (database.clone(), std::mem::take(&mut named));
+            let removed = self.maintain(move |connection| {
+                async move {
+                    let gone =
+                        prune::remove(connection, &database, &mut names, orphans, now).await?;
+                    Ok((names, gone))
+                }
+                .boxed()
+            });
+            let gone;
+            (named, gone) = removed.await?;
+            let Some(gone) = gone else { break };
+            all.blobs += gone.blobs;
+            all.bytes += gone.bytes;
+        }
+        Ok(Some(all))
     }
 
     /// Counts the blobs that no event names; reads the whole log.

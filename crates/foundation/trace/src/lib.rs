@@ -52,6 +52,7 @@ mod changes; // What events change in the views.
 mod tables; // How rows are inserted and merged.
 
 mod archive; // What leaves, and what is remembered of it.
+mod arriving; // A run that comes in, beside the log until it is whole.
 mod audit; // Whether a log is what was written.
 mod bundle; // Runs as a file.
 mod checkpoint; // What a log was, signed.
@@ -60,6 +61,7 @@ mod mirror; // The views made again, beside those that are there.
 mod names; // Which hashes the log names.
 mod origin; // What a store is, and which runs came from elsewhere.
 mod prune; // Blobs that no run refers to.
+mod rebuild; // The views made anew.
 mod transfer; // Out of the store and in again.
 mod upkeep; // What the store is, and making it smaller.
 

@@ -56,40 +56,67 @@ pub(crate) async fn orphans(database: &Database) -> Result<Orphans, StoreError> 
     }
 }
 
-/// Removes the orphans, or nothing while somebody works: whoever works may have written a blob that the next event
-/// names. `names` was read up to the position `read`.
-pub(crate) async fn prune(
+/// What the log names, up to a position.
+pub(crate) type Named = (HashSet<BlobHash>, i64);
+
+/// Tells whether somebody works on a run.
+pub(crate) async fn is_at_work(
     connection: &mut Connection,
     database: &Database,
-    (mut names, read): (HashSet<BlobHash>, i64),
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let rows = connection.fetch(AT_WORK, vec![now.as_micros().into()]).await;
+    let rows = rows.map_err(|error| database.failed(&error))?;
+    let many = rows.first().map_or(Ok(0), |row| row.int(0));
+    Ok(many.map_err(|error| database.failed(&error))? > 0)
+}
+
+/// Returns the next blobs that nothing of what was read names, after one, and the last that was looked at.
+pub(crate) async fn next(
+    database: &Database,
+    named: &Named,
+    after: &[u8],
+) -> Result<Option<(Vec<(BlobHash, u64)>, Vec<u8>)>, StoreError> {
+    let mut connection = database.read.acquire().await.map_err(|error| database.failed(&error))?;
+    let mut after = after.to_vec();
+    loop {
+        let page = page(database, &mut connection, &after).await?;
+        let Some((last, _)) = page.last() else { return Ok(None) };
+        after = last.as_bytes().to_vec();
+        let orphans: Vec<_> =
+            page.into_iter().filter(|(hash, _)| !named.0.contains(hash)).collect();
+        if !orphans.is_empty() {
+            return Ok(Some((orphans, after)));
+        }
+    }
+}
+
+/// Removes orphans that are still none's, or nothing while somebody works: whoever works may have written a blob that the next
+/// event names.
+pub(crate) async fn remove(
+    connection: &mut Connection,
+    database: &Database,
+    named: &mut Named,
+    orphans: Vec<(BlobHash, u64)>,
     now: Timestamp,
 ) -> Result<Option<Orphans>, StoreError> {
-    let failed = |error: sqlx::Error| database.failed(&error);
-    let rows = connection.fetch(AT_WORK, vec![now.as_micros().into()]).await.map_err(failed)?;
-    if rows.first().map_or(Ok(0), |row| row.int(0)).map_err(failed)? > 0 {
+    if is_at_work(connection, database, now).await? {
         return Ok(None);
     }
-    named_since(database, connection, read, &mut names).await?;
+    let (names, read) = named;
+    *read = named_since(database, connection, *read, names).await?;
+    let failed = |error: sqlx::Error| database.failed(&error);
     let mut gone = Orphans::default();
-    let mut after = Vec::new();
-    loop {
-        let page = page(database, connection, &after).await?;
-        let Some((last, _)) = page.last() else { return Ok(Some(gone)) };
-        after = last.as_bytes().to_vec();
-        let orphans: Vec<_> = page.iter().filter(|(hash, _)| !names.contains(hash)).collect();
-        if orphans.is_empty() {
-            continue;
-        }
-        for (hash, bytes) in orphans {
-            let args: Vec<Arg> = vec![hash.as_bytes().to_vec().into()];
-            connection.execute(LEAVING, args).await.map_err(failed)?;
-            gone.blobs += 1;
-            gone.bytes += bytes;
-        }
-        for sql in PRUNE {
-            connection.execute(sql, vec![]).await.map_err(failed)?;
-        }
+    for (hash, bytes) in orphans.into_iter().filter(|(hash, _)| !names.contains(hash)) {
+        let args: Vec<Arg> = vec![hash.as_bytes().to_vec().into()];
+        connection.execute(LEAVING, args).await.map_err(failed)?;
+        gone.blobs += 1;
+        gone.bytes += bytes;
     }
+    for sql in PRUNE {
+        connection.execute(sql, vec![]).await.map_err(failed)?;
+    }
+    Ok(Some(gone))
 }
 
 async fn page(

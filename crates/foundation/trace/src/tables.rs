@@ -56,6 +56,9 @@ pub(crate) const EVENTS: Table = Table {
     ],
 };
 
+/// Events that wait to be put into the log.
+pub(crate) const ARRIVING: Table = Table { name: "arriving", ..EVENTS };
+
 pub(crate) const BLOBS: Table = Table {
     name: "blobs",
     columns: &[("hash", Key), ("bytes", Keep), ("form", Keep), ("size", Keep)],
@@ -170,6 +173,7 @@ pub(crate) const FILES: Table = Table {
 };
 
 /// The tables that are made from the log, and can be made again.
+#[cfg(test)]
 pub(crate) const VIEWS: [&Table; 6] = [&RUNS, &TASKS, &ATTEMPTS, &CHECKS, &CALLS, &FILES];
 
 /// A column's type, as PostgreSQL calls a list of it.
@@ -275,6 +279,16 @@ impl Table {
     }
 }
 
+/// Writes the statement of SQLite that removes up to `room` rows; none is named by a null.
+pub(crate) fn delete_sqlite(table: &str, column: &str, room: usize) -> String {
+    format!("DELETE FROM {table} WHERE {column} IN ({})", vec!["?"; room].join(", "))
+}
+
+/// Writes the statement of PostgreSQL that removes the rows that a list names.
+pub(crate) fn delete_postgres(table: &str, column: &str) -> String {
+    format!("DELETE FROM {table} WHERE {column} = ANY($1::{})", list_of(column))
+}
+
 /// Rows of one table, one after another.
 pub(crate) struct Rows {
     pub(crate) table: &'static Table,
@@ -358,6 +372,33 @@ impl Statements {
                 let part = vec![Rows { table: rows.table, args: part }];
                 self.run(connection, Frame::Bare, None, part).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Removes from a table what rows of this or another one name first, by the name that it has there.
+    pub(crate) async fn delete(
+        &self,
+        connection: &mut Connection,
+        from: &'static str,
+        rows: &Rows,
+    ) -> Result<(), sqlx::Error> {
+        let width = rows.table.width();
+        let keys: Vec<Arg> = rows.args.iter().step_by(width.max(1)).cloned().collect();
+        let Some((column, _)) = rows.table.columns.first() else { return Ok(()) };
+        if let Connection::Postgres(_) = connection {
+            if !keys.is_empty() {
+                let text = delete_postgres(from, column);
+                let columns = [Columns { width: 1, rows: &keys }];
+                connection.execute_columns(Arc::from(text), &columns).await?;
+            }
+            return Ok(());
+        }
+        for part in keys.chunks(ROWS) {
+            let room = room(part.len());
+            let left = std::iter::repeat_n(Arg::Int(None), room - part.len());
+            let args = part.iter().cloned().chain(left).collect();
+            connection.execute(delete_sqlite(from, column, room), args).await?;
         }
         Ok(())
     }

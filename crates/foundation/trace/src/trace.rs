@@ -241,14 +241,6 @@ impl Trace {
         }
     }
 
-    /// Makes every view anew from the log, in one transaction.
-    ///
-    /// # Errors
-    /// [`StoreError::Corrupt`] names the event that cannot be read; the views stay as they were.
-    pub async fn rebuild(&self) -> Result<(), StoreError> {
-        self.ask(Command::Rebuild).await
-    }
-
     /// Audits every run, in the order of their ids.
     ///
     /// # Errors

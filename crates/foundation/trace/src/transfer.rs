@@ -4,33 +4,25 @@ use std::{
     collections::{HashMap, HashSet},
     io::Write,
     path::Path,
-    sync::Arc,
 };
 
 use formwork_protocols::{
-    Blob, BlobHash, EventBody, RunId, Scrub, StoreError, TaskId, Timestamp,
+    BlobHash, EventBody, RunId, Scrub, StoreError, TaskId, Timestamp,
     event::{GENESIS, Link},
 };
 use serde_json::value::RawValue;
 
 use crate::{
     archive, audit,
-    bundle::{BlobLine, BundleError, EventLine, Item, LARGEST, Line, Reader, Writer},
-    changes::{Changes, count},
-    database::{Arg, Connection, Database},
+    bundle::{BundleError, EventLine, Item, Line, MOST, Reader, Writer},
+    changes::count,
+    database::Database,
     names::hashes_in,
-    origin,
-    pack::Packer,
     read::{self, Stored},
-    tables::{BLOBS, EVENTS, HEADS, Statements},
-    writer,
 };
 
 /// How many events are held at once.
 const PAGE: i64 = 500;
-
-/// How many bytes of blobs are held at once while a run is taken in.
-const BLOB_BYTES: usize = 8 * 1024 * 1024;
 
 /// Where a run stands that was written into a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +120,7 @@ impl<W: Write> Export<'_, W> {
                 continue;
             }
             match read::blob(self.database, &name).await? {
-                Some(Ok(bytes)) if bytes.len() > LARGEST => {
+                Some(Ok(bytes)) if bytes.len() > MOST => {
                     let bytes = bytes.len();
                     return Err(BundleError::TooLarge { run, seq, blob: name, bytes });
                 }
@@ -136,7 +128,7 @@ impl<W: Write> Export<'_, W> {
                     if let Ok(text) = std::str::from_utf8(&bytes) {
                         self.holds_no_secret(run, text, || format!("blob {name}"))?;
                     }
-                    self.writer.write(&Line::Blob(BlobLine::new(name, &bytes)))?;
+                    self.writer.blob(name, &bytes)?;
                     self.blobs.insert(name);
                 }
                 Some(Err(reason)) => return Err(unsound(format!("blob {name}: {reason}"))),
@@ -192,7 +184,7 @@ pub(crate) fn opened(path: &Path) -> std::io::Result<std::fs::File> {
 
 /// Reads a whole bundle and tells which runs it holds. Nothing of it is kept.
 pub(crate) fn verified(path: &Path) -> Result<Vec<(RunId, u64, BlobHash)>, BundleError> {
-    let mut reader = Reader::new(opened(path)?)?;
+    let mut reader = Reader::to_check(opened(path)?)?;
     let mut runs = Vec::new();
     while let Some(item) = reader.next()? {
         if let Item::Run { run, events, head } = item {
@@ -228,85 +220,3 @@ pub(crate) async fn fates(
 }
 
 pub(crate) const HAS_EVENTS: &str = "SELECT seq FROM events WHERE run = $1 AND seq = 1";
-
-/// Takes in the run whose line the reader has just returned, to its last event.
-///
-/// # Errors
-/// [`BundleError::Forged`] when the bundle is not what it was when it was verified.
-pub(crate) async fn take_in(
-    connection: &mut Connection,
-    database: &Database,
-    packer: &Packer,
-    reader: &mut Reader<'static>,
-    (run, events, head): (RunId, u64, BlobHash),
-) -> Result<(), BundleError> {
-    let failed = |error: sqlx::Error| BundleError::from(database.failed(&error));
-    let known = connection.fetch(audit::HEAD, vec![run.as_uuid().into()]).await.map_err(failed)?;
-    let here = known.first().map_or(Ok(0), |row| row.int(0)).map_err(failed)?;
-    let remembered = known.first().map(|row| row.bytes(1)).transpose().map_err(failed)?;
-    let is_own = here != 0 && remembered.as_deref() == Some(head.as_bytes().as_slice());
-    if here != 0 && (here != count(events) || !is_own) {
-        // It began while the bundle was verified.
-        let here = read::unsigned(here).unwrap_or(0);
-        return Err(BundleError::Differs { run, here, there: events });
-    }
-    let rows = connection.fetch(read::HEAD, vec![]).await.map_err(failed)?;
-    let mut top = rows.first().map_or(Ok(0), |row| row.int(0)).map_err(failed)?;
-    let statements = Arc::new(Statements::default());
-    let mut page = Page::default();
-    let mut seq = 0;
-    while seq < events {
-        match reader.next()? {
-            Some(Item::Blob(bytes)) => {
-                page.bytes += bytes.len();
-                page.blobs.push(packer.pack(&Blob::new(bytes)).row());
-            }
-            Some(Item::Event(checked)) => {
-                let mut event = checked.event;
-                seq = event.seq;
-                page.bytes += checked.data.len();
-                top += 1;
-                event.position =
-                    formwork_protocols::Position(read::unsigned(top).unwrap_or(u64::MAX));
-                page.rows.push(writer::row(&event, &checked.data));
-                page.changes.take(&event).map_err(|error| {
-                    database.corrupt(format!("a view cannot hold an event: {error}"))
-                })?;
-            }
-            // The reader refuses a run that ends early.
-            Some(Item::Run { .. } | Item::End) | None => break,
-        }
-        if seq == events || page.rows.len() >= 500 || page.bytes >= BLOB_BYTES {
-            std::mem::take(&mut page).write(connection, &statements).await.map_err(failed)?;
-        }
-    }
-    let row = vec![run.as_uuid().into(), count(events).into(), head.as_bytes().to_vec().into()];
-    statements.insert(connection, &HEADS, vec![row]).await.map_err(failed)?;
-    if is_own {
-        // The store remembers how it ended, and by the chain all that it held: nobody chose it but who ran it here. One that
-        // came from elsewhere before it was archived is still marked.
-        return Ok(());
-    }
-    origin::mark(connection, run).await.map_err(failed)
-}
-
-/// What is written at once.
-#[derive(Default)]
-struct Page {
-    blobs: Vec<Vec<Arg>>,
-    bytes: usize,
-    rows: Vec<Vec<Arg>>,
-    changes: Changes,
-}
-
-impl Page {
-    async fn write(
-        self,
-        connection: &mut Connection,
-        statements: &Statements,
-    ) -> Result<(), sqlx::Error> {
-        statements.insert(connection, &BLOBS, self.blobs).await?;
-        statements.insert(connection, &EVENTS, self.rows).await?;
-        self.changes.apply(connection, statements).await
-    }
-}

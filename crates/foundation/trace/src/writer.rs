@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use crate::{
-    changes::{Changes, count},
+    changes::count,
     database::{Arg, Connection, Database, Engine},
     error,
     feed::Feed,
@@ -23,15 +23,15 @@ use crate::{
     posted::{Ask, Posted},
     prepare::Prepared,
     read,
-    tables::{Frame, ROWS, Rows, Statements, VIEWS, lock_postgres},
+    tables::{Frame, ROWS, Rows, Statements, lock_postgres},
     wal::Wal,
 };
 
 /// How many requests one commit takes at most.
 const MOST: usize = 2048;
 
-/// How many events `rebuild` holds at once.
-const PAGE: i64 = 1000;
+/// How many rows something rare is taken to have written: it does not say.
+const RARE: usize = 1000;
 
 /// For how many commits nothing is taken for granted once another process has written in between.
 const WARY: u32 = 16;
@@ -87,7 +87,6 @@ pub(crate) enum Command {
         lease: Lease,
         reply: Reply<()>,
     },
-    Rebuild(Reply<()>),
     /// Does something rare in a transaction of its own.
     Maintain(Job, Reply<()>),
     /// Finishes what is queued and ends.
@@ -222,9 +221,6 @@ impl Writer {
             Command::Release { lease, reply } => {
                 self.posted.forgive(lease.run);
                 let _ = reply.send(self.release(&lease).await);
-            }
-            Command::Rebuild(reply) => {
-                let _ = reply.send(self.rebuild().await);
             }
             Command::Maintain(job, reply) => {
                 let done = self.maintain(job).await;
@@ -642,7 +638,7 @@ impl Writer {
         // Whatever it did, it did not say.
         self.memory.forget();
         if let Some(wal) = &self.wal {
-            wal.written(PAGE.unsigned_abs() as usize);
+            wal.written(RARE);
         }
         let ended = self.end(connection, done).await.map_err(|failure| self.explain(failure));
         self.undo_from(UNDO_FROM_MEMORY).await;
@@ -661,43 +657,6 @@ impl Writer {
             && let Err(error) = connection.script(where_from).await
         {
             tracing::debug!(%error, "what a statement may have to take back stays where it was kept");
-        }
-    }
-
-    /// Makes every view anew, in one transaction.
-    async fn rebuild(&mut self) -> Result<(), StoreError> {
-        self.undo_from(UNDO_FROM_FILE).await;
-        let mut connection = match self.begin().await {
-            Ok(connection) => connection,
-            Err(error) => return Err(self.database.failed(&error)),
-        };
-        let done = self.rebuild_in(&mut connection).await;
-        let ended = self.end(connection, done).await.map_err(|failure| self.explain(failure));
-        self.undo_from(UNDO_FROM_MEMORY).await;
-        ended
-    }
-
-    async fn rebuild_in(&self, connection: &mut Connection) -> Result<(), Failure> {
-        for table in VIEWS {
-            connection.execute(format!("DELETE FROM {}", table.name), vec![]).await?;
-        }
-        let mut after = 0;
-        loop {
-            let rows = connection.fetch(read::PAGE, vec![after.into(), PAGE.into()]).await?;
-            if rows.is_empty() {
-                return Ok(());
-            }
-            let mut changes = Changes::default();
-            for row in &rows {
-                let stored = read::Stored::of(row)?;
-                after = stored.position;
-                let unreadable = |reason: String| {
-                    self.database.corrupt(format!("event {after} cannot be read: {reason}"))
-                };
-                let event = stored.event().map_err(unreadable)?;
-                changes.take(&event).map_err(|error| unreadable(error.to_string()))?;
-            }
-            changes.apply(connection, &self.statements).await?;
         }
     }
 }
@@ -756,7 +715,7 @@ pub(crate) fn row(event: &Event, data: &str) -> Vec<Arg> {
 /// Lists the statements of fixed shape that the writer uses.
 #[cfg(test)]
 pub(crate) fn statements(engine: Engine) -> Vec<String> {
-    use crate::tables::{BLOBS, EVENTS, HEADS, all_of_postgres, script};
+    use crate::tables::{BLOBS, EVENTS, HEADS, VIEWS, all_of_postgres, script};
 
     let mut all: Vec<String> = [LEASE, TAKE, RELEASE, AT].into_iter().map(str::to_owned).collect();
     for n in [1, 2, 4, 32] {
@@ -779,8 +738,12 @@ pub(crate) fn statements(engine: Engine) -> Vec<String> {
             all.push(all_of_postgres(&[&BLOBS]));
         }
     }
-    for table in VIEWS {
-        all.push(format!("DELETE FROM {}", table.name));
+    for (table, column) in [("tasks", "task"), ("attempts", "attempt"), ("calls", "position")] {
+        all.push(match engine {
+            Engine::Sqlite => crate::tables::delete_sqlite(table, column, 3),
+            Engine::Postgres => crate::tables::delete_postgres(table, column),
+        });
     }
+    all.extend(crate::rebuild::statements());
     all
 }

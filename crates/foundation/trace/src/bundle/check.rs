@@ -5,12 +5,13 @@ use std::{
     io::{self, BufRead, BufReader, Read},
 };
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use formwork_protocols::{
     BlobHash, Event, EventBody, Position, Principal, RunId, TaskId,
     event::{GENESIS, Link},
 };
 
-use super::{BlobLine, BundleError, Counts, EventLine, FORMAT, LONGEST, Line};
+use super::{BlobLine, BundleError, Counts, EventLine, FORMAT, LONGEST, Line, MOST, PartLine};
 
 /// The first bytes of a frame of zstd. Source: RFC 8878, section 3.1.1.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -24,7 +25,12 @@ const KEPT: usize = 1024 * 1024;
 
 /// What a bundle says, once it was checked as far as that.
 pub(crate) enum Item {
-    Run { run: RunId, events: u64, head: BlobHash },
+    Run {
+        run: RunId,
+        events: u64,
+        head: BlobHash,
+    },
+    /// Nothing of it where the bundle is only checked, and it came in parts.
     Blob(Vec<u8>),
     Event(Box<Checked>),
     End,
@@ -46,6 +52,18 @@ pub(crate) struct Reader<'a> {
     counts: Counts,
     blobs: HashSet<BlobHash>,
     runs: HashSet<RunId>,
+    /// Whether what comes in parts is kept, and what came of it.
+    keeps: bool,
+    parts: Option<Parts>,
+}
+
+/// A blob of which parts came.
+struct Parts {
+    hash: BlobHash,
+    bytes: u64,
+    came: u64,
+    hasher: blake3::Hasher,
+    kept: Vec<u8>,
 }
 
 enum State {
@@ -107,7 +125,14 @@ impl<'a> Reader<'a> {
             counts: Counts::default(),
             blobs: HashSet::new(),
             runs: HashSet::new(),
+            keeps: true,
+            parts: None,
         })
+    }
+
+    /// Reads a bundle of which nothing is kept.
+    pub(crate) fn to_check(input: impl Read + Send + 'a) -> io::Result<Self> {
+        Ok(Self { keeps: false, ..Self::new(input)? })
     }
 
     /// Returns what comes next; nothing after the end.
@@ -162,6 +187,10 @@ impl<'a> Reader<'a> {
             Err(_) if self.line == 1 => return Err(self.forged("the file is no bundle of runs")),
             Err(error) => return Err(self.forged(format!("it cannot be read: {error}"))),
         };
+        if let (Some(parts), false) = (&self.parts, matches!(line, Line::Part(_))) {
+            let hash = parts.hash;
+            return Err(self.forged(format!("blob {hash} is cut short")));
+        }
         match (line, &self.state) {
             (Line::Bundle { format, .. }, State::Start) => {
                 if format > FORMAT {
@@ -194,6 +223,10 @@ impl<'a> Reader<'a> {
                 Ok(Some(Item::Run { run, events, head }))
             }
             (Line::Blob(blob), _) => self.blob(blob).map(Some),
+            (Line::Part(part), _) => match self.part(&part)? {
+                Some(item) => Ok(Some(item)),
+                None => self.next(),
+            },
             (Line::Event(event), _) => self.event(&event).map(Some),
             (Line::End { runs, events, blobs }, _) => {
                 self.run_is_whole()?;
@@ -237,6 +270,40 @@ impl<'a> Reader<'a> {
         self.blobs.insert(hash);
         self.counts.blobs += 1;
         Ok(Item::Blob(bytes))
+    }
+
+    /// Takes the next part of a blob. Returns the blob with the last one.
+    fn part(&mut self, part: &PartLine<'_>) -> Result<Option<Item>, BundleError> {
+        let hash = part.hash;
+        let mut parts = self.parts.take().unwrap_or_else(|| Parts {
+            hash,
+            bytes: part.bytes,
+            came: 0,
+            hasher: blake3::Hasher::new(),
+            kept: Vec::new(),
+        });
+        if (parts.hash, parts.bytes) != (hash, part.bytes) {
+            return Err(self.forged(format!("blob {} is cut short", parts.hash)));
+        }
+        let more = BASE64_STANDARD.decode(part.base64.as_bytes()).unwrap_or_default();
+        parts.came = parts.came.saturating_add(more.len() as u64);
+        if more.is_empty() || parts.came > parts.bytes || parts.bytes > MOST as u64 {
+            return Err(self.forged(format!("blob {hash} has no bytes that can be read")));
+        }
+        parts.hasher.update(&more);
+        if self.keeps {
+            parts.kept.extend(more);
+        }
+        if parts.came < parts.bytes {
+            self.parts = Some(parts);
+            return Ok(None);
+        }
+        if BlobHash::from_bytes(*parts.hasher.finalize().as_bytes()) != hash {
+            return Err(self.forged(format!("the bytes of blob {hash} are not those of its hash")));
+        }
+        self.blobs.insert(hash);
+        self.counts.blobs += 1;
+        Ok(Some(Item::Blob(parts.kept)))
     }
 
     fn event(&mut self, line: &EventLine<'_>) -> Result<Item, BundleError> {
@@ -304,7 +371,7 @@ mod tests {
 
     use zstd::stream::write::Encoder;
 
-    use super::{super::LARGEST, *};
+    use super::{super::PART, *};
 
     fn refused(bytes: &[u8]) -> String {
         match Reader::new(bytes).unwrap().next() {
@@ -346,8 +413,50 @@ mod tests {
     }
 
     #[test]
+    fn a_blob_in_parts_is_the_one_that_its_hash_names_or_none() {
+        let bytes = vec![7; 100];
+        let hash = BlobHash::of(&bytes);
+        let part = |hash: BlobHash, all: u64, part: &[u8]| {
+            let base64 = BASE64_STANDARD.encode(part).into();
+            serde_json::to_string(&Line::Part(PartLine { hash, bytes: all, base64 })).unwrap()
+        };
+        let read = |parts: &[String]| {
+            let head = r#"{"bundle":{"format":2,"program":""}}"#;
+            let text = format!(
+                "{head}\n{}\n{{\"end\":{{\"runs\":0,\"events\":0,\"blobs\":1}}}}\n",
+                parts.join("\n")
+            );
+            let mut reader = Reader::new(text.as_bytes()).unwrap();
+            match (reader.next(), reader.next()) {
+                (Ok(Some(Item::Blob(bytes))), Ok(Some(Item::End))) => Ok(bytes),
+                (Err(error), _) => Err(error.to_string()),
+                _ => Err("it is something else".to_owned()),
+            }
+        };
+
+        let other = BlobHash::of(b"other");
+        let (one, two) = (part(hash, 100, &bytes[..60]), part(hash, 100, &bytes[60..]));
+        assert_eq!(read(&[one.clone(), two]), Ok(bytes.clone()));
+        let cut = format!("line 3 of the bundle: blob {hash} is cut short");
+        assert_eq!(read(std::slice::from_ref(&one)), Err(cut.clone()));
+        assert_eq!(read(&[one.clone(), part(other, 100, &bytes)]), Err(cut));
+        let unreadable = |line: u64, hash| {
+            Err(format!("line {line} of the bundle: blob {hash} has no bytes that can be read"))
+        };
+        assert_eq!(read(&[one.clone(), one]), unreadable(3, hash));
+        assert_eq!(read(&[part(hash, u64::MAX, &bytes)]), unreadable(2, hash));
+        assert_eq!(read(&[part(hash, 100, b"")]), unreadable(2, hash));
+        assert_eq!(
+            read(&[part(other, 100, &bytes)]),
+            Err(format!(
+                "line 2 of the bundle: the bytes of blob {other} are not those of its hash"
+            ))
+        );
+    }
+
+    #[test]
     fn a_blob_is_a_third_more_as_a_line_whatever_it_holds_and_the_largest_one_fits() {
-        const { assert!(LARGEST / 3 * 4 + 4096 <= LONGEST) };
+        const { assert!(PART / 3 * 4 + 4096 <= LONGEST) };
         for byte in [1, b'"', b'a', 0xff] {
             let bytes = vec![byte; 30_000];
             let hash = BlobHash::of(&bytes);

@@ -152,8 +152,8 @@ pub(crate) async fn a_forged_bundle_is_refused_with_what_is_wrong(place: &Place)
         (|lines| lines.clear(), "the file is empty"),
         (|lines| lines[0] = "hello".to_owned(), "the file is no bundle of runs"),
         (
-            |lines| lines[0] = lines[0].replace("\"format\":1", "\"format\":2"),
-            "the bundle has format 2, this program knows up to 1",
+            |lines| lines[0] = lines[0].replace("\"format\":2", "\"format\":3"),
+            "the bundle has format 3, this program knows up to 2",
         ),
         (|lines| drop(lines.pop()), "its end is missing"),
         (
@@ -307,26 +307,86 @@ pub(crate) async fn a_run_that_is_not_sound_or_holds_a_secret_does_not_leave(pla
     trace.close().await;
 }
 
-pub(crate) async fn a_run_with_a_blob_that_no_line_holds_is_refused_by_its_name(place: &Place) {
+pub(crate) async fn a_run_with_a_blob_that_no_line_holds_leaves_and_comes_back(place: &Place) {
+    let folder = tempfile::tempdir().unwrap();
     let (trace, run) = (place.open().await, run_at(1));
-    let large = Blob::new(vec![0; 48 * 1024 * 1024]);
+    let large = Blob::new(vec![7; 26 * 1024 * 1024]);
     let (hash, mut events) = (large.hash(), story(run).events);
     events.insert(3, note("test.large", json!({ "output": hash.to_string() })));
-    trace.append(Append { blobs: vec![large], ..of(run, events) }).await.unwrap();
+    trace.append(Append { blobs: vec![large.clone()], ..of(run, events) }).await.unwrap();
+    trace.append(of(run_at(2), vec![note("test.last", json!({}))])).await.unwrap();
+    let now = Timestamp::from_micros(9_000_000);
 
-    let refused = trace.export(run, std::io::sink(), Form::Plain, &NoSecrets).await.unwrap_err();
+    let left = trace.archive(now, now, folder.path(), &NoSecrets).await.unwrap();
+    let pruned = trace.prune(now).await.unwrap().unwrap();
+    let gone = trace.blob(&hash).await.unwrap();
+    let back = trace.import(&left.file.unwrap()).await.unwrap();
 
-    let BundleError::TooLarge { run: of, seq, blob, bytes } = &refused else {
-        panic!("{refused:?}");
-    };
-    assert_eq!((*of, *seq, *blob, *bytes), (run, 4, hash, 48 * 1024 * 1024));
-    assert_eq!(
-        refused.to_string(),
-        format!(
-            "run {run} cannot be taken out: blob {hash}, of event 4, has 50331648 bytes, and a bundle holds at most 50328576 of one"
-        )
-    );
+    assert_eq!((left.runs, left.counts.blobs, pruned.blobs), (vec![run], 1, 1));
+    assert!(gone.is_none());
+    assert_eq!(back, [(run, Fate::Restored)]);
+    assert!(trace.blob(&hash).await.unwrap().as_deref() == Some(large.bytes()));
+    assert_sound(&trace).await;
     trace.close().await;
+}
+
+/// Tells whether something that takes several transactions lets others write between them: what is asked of the writer is done in the
+/// order in which it was asked, so one that is asked after the first of them is done before the last.
+async fn lets_others_write<T>(trace: &Trace, long: impl Future<Output = T>) -> (bool, T) {
+    let run = run_at(1_000_000);
+    let mut short = Box::pin(trace.append(of(run, vec![note("test.between", json!({}))])));
+    let mut long = Box::pin(long);
+    let mut is_between = false;
+    loop {
+        tokio::select! {
+            biased; // It is asked first.
+            done = &mut long => {
+                if !is_between {
+                    short.await.unwrap();
+                }
+                return (is_between, done);
+            }
+            recorded = &mut short, if !is_between => {
+                recorded.unwrap();
+                is_between = true;
+            }
+        }
+    }
+}
+
+pub(crate) async fn others_write_while_the_log_is_kept(place: &Place) {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = place.open().await;
+    for n in 1..4 {
+        lived(&trace, run_at(n), true).await;
+    }
+    let run = run_at(9);
+    let large = |n: u8| Blob::new([n; 32].repeat(200_000));
+    let blobs: Vec<Blob> = (0..3).map(large).collect();
+    let named: Vec<String> = blobs.iter().map(|blob| blob.hash().to_string()).collect();
+    let mut events = story(run).events;
+    events.insert(3, note("test.large", json!({ "output": named })));
+    events.splice(4..4, (0..1_200).map(|n| note("test.many", json!({ "n": n }))));
+    trace.append(Append { blobs, ..of(run, events) }).await.unwrap();
+    let file = exported(&trace, run, Form::Compressed, folder.path()).await;
+    let orphans = (0..1_100_u32).map(|n| Blob::new(n.to_be_bytes().to_vec())).collect();
+    trace.append(Append { blobs: orphans, ..of(run_at(2), vec![]) }).await.unwrap();
+    let (now, other) = (Timestamp::from_micros(9_000_000), Place::sqlite());
+    let to = other.open().await;
+
+    let (rebuilds, done) = lets_others_write(&trace, trace.rebuild()).await;
+    done.unwrap();
+    let (prunes, pruned) = lets_others_write(&trace, trace.prune(now)).await;
+    let (imports, imported) = lets_others_write(&to, to.import(&file)).await;
+
+    assert_eq!(pruned.unwrap().unwrap().blobs, 1_100);
+    assert_eq!(imported.unwrap(), [(run, Fate::Imported)]);
+    assert_eq!(of_run(&to, run).await.len(), of_run(&trace, run).await.len());
+    assert_eq!([rebuilds, prunes, imports], [true; 3]);
+    for trace in [trace, to] {
+        assert_sound(&trace).await;
+        trace.close().await;
+    }
 }
 
 pub(crate) async fn ended_runs_leave_into_an_archive_and_come_back(place: &Place) {

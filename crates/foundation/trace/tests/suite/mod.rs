@@ -58,9 +58,9 @@ pub(crate) use {
         a_forged_bundle_is_refused_with_what_is_wrong, a_run_goes_out_and_comes_in_whole,
         a_run_that_is_here_and_is_another_is_refused,
         a_run_that_is_not_sound_or_holds_a_secret_does_not_leave,
-        a_run_with_a_blob_that_no_line_holds_is_refused_by_its_name,
+        a_run_with_a_blob_that_no_line_holds_leaves_and_comes_back,
         ended_runs_leave_into_an_archive_and_come_back,
-        nothing_leaves_or_is_pruned_that_somebody_works_on,
+        nothing_leaves_or_is_pruned_that_somebody_works_on, others_write_while_the_log_is_kept,
         what_comes_in_is_seen_by_those_who_watch,
     },
     leases::{

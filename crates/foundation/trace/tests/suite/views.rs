@@ -127,7 +127,21 @@ pub(crate) async fn the_views_are_the_same_when_made_anew(place: &Place) {
     assert_eq!(before["runs"].len(), 5);
     assert_eq!(before["calls"].len(), 5);
 
-    place.tamper("UPDATE runs SET rounds = 77; DELETE FROM tasks; DELETE FROM calls").await;
+    let other = run_at(77).to_string();
+    let strays = match place {
+        Place::Sqlite(_) => format!("x'{}'", other.replace('-', "")),
+        Place::Postgres(_) => format!("'{other}'::uuid"),
+    };
+    place
+        .tamper(&format!(
+            "UPDATE runs SET rounds = 77; DELETE FROM tasks WHERE ending IS NULL; DELETE FROM calls; \
+             UPDATE tasks SET run = {strays}, input = 5; UPDATE checks SET run = {strays}; \
+             UPDATE attempts SET number = 9; UPDATE files SET added = 77; \
+             INSERT INTO runs SELECT {strays}, name, workspace, state, created, updated, code, reason, rounds, input, \
+             cache_read, cache_write, output, reasoning, cost, events FROM runs LIMIT 1; \
+             INSERT INTO attempts SELECT {strays}, {strays}, number, started, ended, reason FROM attempts LIMIT 1"
+        ))
+        .await;
     trace.rebuild().await.unwrap();
 
     assert_eq!(place.views().await, before);
