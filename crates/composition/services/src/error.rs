@@ -429,8 +429,8 @@ impl Error {
             Self::Store(StoreError::Open { at, .. }) if at.starts_with("postgres:") => {
                 "check that the server runs, and the address, the user and the password of database_url".to_owned()
             }
-            Self::Store(StoreError::Unavailable { at, reason })
-                if at.starts_with("postgres:") && reason.starts_with(formwork_trace::REFUSES) =>
+            Self::Store(error @ StoreError::Unavailable { at, .. })
+                if at.starts_with("postgres:") && !formwork_trace::passes(error) =>
             {
                 "the server is there: give the user of database_url the right, or name another user; a run that stopped by this is taken up by `formwork runs resume`".to_owned()
             }

@@ -24,7 +24,7 @@ use tokio::{
     runtime::Handle,
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
-    task::AbortHandle,
+    task::JoinSet,
 };
 
 use super::report::{self, Report};
@@ -257,7 +257,7 @@ async fn follow(
     let mut open: Option<Open> = None;
     let finished = formwork.wait(run);
     tokio::pin!(finished);
-    let leaver = leaves(formwork, run)?;
+    let mut leaver = leaves(formwork, run)?;
     let mut away = formwork.away();
     let mut waits = false;
     let outcome = loop {
@@ -284,6 +284,8 @@ async fn follow(
             () = interrupts.next() => {
                 if interrupted {
                     // The second time means now; the log has all that was recorded until here.
+                    // To close it may wait for the log in its turn.
+                    leaver.detach_all();
                     return Err(interrupted_twice(run));
                 }
                 interrupted = true;
@@ -294,7 +296,7 @@ async fn follow(
             }
         }
     };
-    leaver.abort();
+    leaver.abort_all();
     // What was recorded last may not have been shown yet.
     while let Some(Some(next)) = futures::FutureExt::now_or_never(happening.next()) {
         match shown.happened(formwork, next).await {
@@ -495,17 +497,18 @@ fn interrupted_twice(run: RunId) -> Fault {
 
 /// Hears Ctrl-C beside whoever shows a run, who may himself be waiting for a log that does not answer. The first ends the run, and
 /// the second the process, where that has not ended by itself a moment later.
-fn leaves(formwork: &Formwork, run: RunId) -> Result<AbortHandle, Fault> {
+fn leaves(formwork: &Formwork, run: RunId) -> Result<JoinSet<()>, Fault> {
     let (mut interrupts, formwork) = (Interrupts::listen()?, formwork.clone());
-    let leaves = async move {
+    let mut leaver = JoinSet::new();
+    leaver.spawn(async move {
         interrupts.next().await;
         formwork.interrupt(run);
         interrupts.next().await;
         tokio::time::sleep(super::LEAVE).await;
         complain(&interrupted_twice(run).render(false));
         std::process::exit(i32::from(OutcomeCode::Interrupted.exit_code()));
-    };
-    Ok(tokio::spawn(leaves).abort_handle())
+    });
+    Ok(leaver)
 }
 
 /// Ctrl-C, being told to end, and a terminal that was closed. It listens from its making on: one that came while nobody waited
