@@ -2,7 +2,8 @@
 
 mod hunk; // Lines with their context, as patches name them.
 mod miss; // Why a text was not found, and what comes nearest.
-pub(crate) mod patch; // Reading V4A patches and unified diffs.
+pub(crate) mod patch;
+mod words; // What files say that are no text. // Reading V4A patches and unified diffs.
 
 pub use {
     miss::{Miss, Nearest, Reason},
@@ -180,9 +181,16 @@ fn line_of(text: &str, at: usize) -> usize {
 
 /// Shows what changes from one content of a file to another as a unified diff.
 ///
-/// None stands for no file. Line endings are not shown, unless they are all that differs.
+/// None stands for no file. Line endings are not shown, unless they are all that differs. A file that is no text but has words is
+/// shown with `␀` for each NUL: one such byte would hide from who reads it what an interpreter runs all the same.
 pub fn diff(path: &str, old: Option<&[u8]>, new: Option<&[u8]>) -> String {
-    let text = |bytes: Option<&[u8]>| Text::new(bytes.unwrap_or_default().to_vec());
+    let text = |bytes: Option<&[u8]>| {
+        let bytes = bytes.unwrap_or_default();
+        Text::new(bytes.to_vec()).or_else(|binary| match words::of(path, bytes) {
+            Some(words) => Text::new(words.into_bytes()),
+            None => Err(binary),
+        })
+    };
     let (Ok(before), Ok(after)) = (text(old), text(new)) else {
         let len = |bytes: Option<&[u8]>| bytes.map_or(0, <[u8]>::len);
         return if old == new {

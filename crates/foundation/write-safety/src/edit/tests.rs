@@ -286,6 +286,12 @@ fn a_diff_shows_what_changes_endings_only_where_nothing_else_does() {
     assert_eq!(diff("f", Some(b"a"), Some(b"a")), "");
     assert_eq!(diff("f", None, Some(b"a\n")), "--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+a\n");
     assert_eq!(diff("f", Some(b"\0"), Some(b"\0\0")), "Binary file f differs: 1 bytes, then 2\n");
+    // What an interpreter runs is shown, whatever stands beside it.
+    let script = b"one();\ntwo();\nthree(); //\0\n";
+    assert_eq!(
+        diff("f", None, Some(script)),
+        "--- /dev/null\n+++ b/f\n@@ -0,0 +1,3 @@\n+one();\n+two();\n+three(); //␀\n"
+    );
 }
 
 /// A file of marked lines in one of six encodings.
