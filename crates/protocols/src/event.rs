@@ -1,6 +1,7 @@
 //! The one log: facts in order, each bound to the one before by its hash.
 
 mod budget;
+mod dispatch;
 mod live;
 mod model;
 mod run;
@@ -29,6 +30,11 @@ use crate::{
 
 pub use self::{
     budget::{BudgetExhausted, BudgetReserved, BudgetSettled, crossed},
+    dispatch::{
+        DispatchCollected, DispatchDead, DispatchDelivered, DispatchDone, DispatchFailed,
+        DispatchMatched, DispatchPassed, DispatchRetried, DispatchStarted, DispatchStopped,
+        DispatchSubscribed,
+    },
     live::{Delta, DeltaKind, Placed},
     model::{Lost, ModelCompleted, ModelFailed, ModelFellBack, ModelRequested, ModelRetried},
     run::{
@@ -472,6 +478,28 @@ bodies! {
     BudgetWarned(Crossing) = "budget.warned",
     /// A budget cannot bear more.
     BudgetExhausted(BudgetExhausted) = "budget.exhausted",
+    /// A subscription began.
+    DispatchSubscribed(DispatchSubscribed) = "dispatch.subscribed",
+    /// An event is for a subscription, and waits for others.
+    DispatchCollected(DispatchCollected) = "dispatch.collected",
+    /// A subscription has something to do.
+    DispatchMatched(DispatchMatched) = "dispatch.matched",
+    /// An action of a subscription is about to be done.
+    DispatchStarted(DispatchStarted) = "dispatch.started",
+    /// An action was broken off, and is to be done again.
+    DispatchStopped(DispatchStopped) = "dispatch.stopped",
+    /// An action ended well.
+    DispatchDone(DispatchDone) = "dispatch.done",
+    /// An attempt at an action failed.
+    DispatchFailed(DispatchFailed) = "dispatch.failed",
+    /// An action is given up until somebody wants it tried again.
+    DispatchDead(DispatchDead) = "dispatch.dead",
+    /// Every action of a delivery was done.
+    DispatchDelivered(DispatchDelivered) = "dispatch.delivered",
+    /// Somebody wants a delivery taken up again that was given up.
+    DispatchRetried(DispatchRetried) = "dispatch.retried",
+    /// A subscription has nothing to do by the events until here.
+    DispatchPassed(DispatchPassed) = "dispatch.passed",
 }
 
 impl EventBody {
@@ -493,6 +521,7 @@ impl EventBody {
                 | Self::HookFailed(_)
                 | Self::NetworkRefused(_)
                 | Self::ToolAnswered(_)
+                | Self::DispatchRetried(_)
         )
     }
 }
@@ -576,6 +605,17 @@ impl EventBody {
             | Self::BudgetSettled(_)
             | Self::BudgetWarned(_)
             | Self::BudgetExhausted(_)
+            | Self::DispatchSubscribed(_)
+            | Self::DispatchCollected(_)
+            | Self::DispatchMatched(_)
+            | Self::DispatchStarted(_)
+            | Self::DispatchStopped(_)
+            | Self::DispatchDone(_)
+            | Self::DispatchFailed(_)
+            | Self::DispatchDead(_)
+            | Self::DispatchDelivered(_)
+            | Self::DispatchRetried(_)
+            | Self::DispatchPassed(_)
             | Self::Unknown { .. } => Vec::new(),
         }
     }

@@ -96,6 +96,20 @@ ids! {
     HoldId, "hold id";
 }
 
+impl RunId {
+    /// Returns the name of the log of a subscription: the same for the same workspace and name, whoever asks.
+    ///
+    /// No run has such an id: its version is 8, and that of a run is 7.
+    pub fn of_subscription(workspace: &str, name: &SubscriptionName) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("formwork 2026 log of a subscription");
+        // A name has no such byte, and so no two pairs are told apart by chance.
+        hasher.update(name.as_str().as_bytes()).update(&[0]).update(workspace.as_bytes());
+        let mut bytes = [0; 16];
+        hasher.finalize_xof().fill(&mut bytes);
+        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
+}
+
 impl From<TaskId> for ItemId {
     fn from(task: TaskId) -> Self {
         Self(task.0)
@@ -230,6 +244,8 @@ names! {
     VariableName, "variable name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
     /// Names a service of a workflow: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
     ServiceName, "service name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
+    /// Names a subscription: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
+    SubscriptionName, "subscription name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
     /// Names a configured provider: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
     ProviderName, "provider name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
     /// Names a tool, its namespace first: 1 to 64 characters of `a-z`, `0-9`, `_`, `-` and `.`.
@@ -243,6 +259,11 @@ names! {
 }
 
 impl Principal {
+    /// Returns a subscription, acting on what has happened.
+    pub fn subscription(name: &SubscriptionName) -> Self {
+        Self(format!("subscription:{name}").into())
+    }
+
     /// Returns the runtime itself, acting as one of its parts.
     pub fn system(part: &str) -> Self {
         Self(format!("system:{part}").into())
