@@ -77,6 +77,7 @@ pub(crate) const MEMBERS: &[Member] = &[
     member("formwork-verify", "crates/foundation/verify", Layer::Foundation),
     member("formwork-trace", "crates/foundation/trace", Layer::Foundation),
     member("formwork-scheduler", "crates/orchestration/scheduler", Layer::Orchestration),
+    member("formwork-dispatch", "crates/orchestration/dispatch", Layer::Orchestration),
     member("formwork-services", "crates/composition/services", Layer::Composition),
     member("formwork-cli", "crates/interfaces/cli", Layer::Interfaces),
     member("formwork-testkit", "tests/support", Layer::Testkit),
