@@ -181,6 +181,68 @@ pub(crate) fn headers<'a>(
     Ok(headers)
 }
 
+/// How much of what is answered to something that is told is looked at.
+const MAX_TOLD: usize = 2_000;
+
+/// Something that is told to a server, by POST and as JSON.
+#[derive(Debug, Clone)]
+pub struct Post {
+    /// Where it goes.
+    pub url: String,
+    /// The headers, with all that is secret in them.
+    pub headers: Vec<(String, String)>,
+    /// A text of JSON.
+    pub body: String,
+}
+
+impl Post {
+    /// Returns where an address leads, as `host:port`, by which it is decided on.
+    ///
+    /// # Errors
+    /// What is wrong with the address.
+    pub fn destination(url: &str) -> Result<String, String> {
+        let url = parse(url).map_err(|error| error.message)?;
+        authority(&url).ok_or_else(|| "the url names no host".to_owned())
+    }
+
+    /// Tells whether a header may be set.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_set(header: &str) -> Result<(), String> {
+        headers([(header, "x")]).map(drop).map_err(|error| error.message)
+    }
+
+    /// Sends it where the rules list its host, as nobody is there to be asked about another, and returns the status and the
+    /// beginning of what was answered.
+    ///
+    /// Ends soon once `cancel` is raised; whether it was heard by then is not known, and neither is it where there is an error.
+    ///
+    /// # Errors
+    /// [`ToolErrorKind::Denied`] for a host that is not listed, or an address that may not be connected to, and whatever a
+    /// request can fail of.
+    pub async fn send(
+        self,
+        rules: &HttpRules,
+        cancel: &Cancel,
+    ) -> Result<(u16, String), ToolError> {
+        let url = parse(&self.url)?;
+        let to = authority(&url).unwrap_or_default();
+        if !rules.hosts.as_ref().is_some_and(|hosts| hosts.matches(&to)) {
+            return Err(denied(format!("{to} is none of permissions.http.hosts")));
+        }
+        let pairs = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let mut headers = headers(pairs)?;
+        let kind = HeaderValue::from_static("application/json");
+        headers.entry(reqwest::header::CONTENT_TYPE).or_insert(kind);
+        let request = Request { method: Method::POST, url, headers, body: Some(self.body) };
+        let response = fetch(rules, request, cancel).await?;
+        let said = String::from_utf8_lossy(&response.body);
+        let said = formwork_protocols::text::head(&said, MAX_TOLD).trim().to_owned();
+        Ok((response.status.as_u16(), said))
+    }
+}
+
 /// Sends a request and what it is redirected to, and reads the answer.
 ///
 /// # Errors

@@ -41,7 +41,7 @@ pub mod builtin;
 pub use {
     deferred::LOAD_TOOLS,
     error::Error,
-    fetch::{HttpRules, Ways},
+    fetch::{HttpRules, Post, Ways},
     lookup::Lookup,
     pipeline::{Around, Gate, Outside, PREVIEW_BYTES, Parts, Pipeline, Weighed, unvouched},
     registry::Registry,
