@@ -260,6 +260,14 @@ impl Scheduler {
     /// [`Error::Tree`] when the tasks make no tree, [`Error::Store`] when nothing could be recorded.
     pub async fn create(&self, plan: &Plan, setup: Setup) -> Result<NewRun, Error> {
         let run = RunId::generate(&*self.clock, &*self.rng);
+        self.create_as(run, plan, setup).await
+    }
+
+    /// The same under a name that the caller has made before, and recorded: no other run may have it.
+    ///
+    /// # Errors
+    /// As [`Scheduler::create`].
+    pub async fn create_as(&self, run: RunId, plan: &Plan, setup: Setup) -> Result<NewRun, Error> {
         let planted = flatten(plan.root().clone(), || TaskId::generate(&*self.clock, &*self.rng));
         let tree = self.plant(run, &planted)?;
         let variables = plan.variables().clone();
