@@ -7,6 +7,7 @@ use std::{
 };
 
 use formwork_agent::{AgentDocument, Agents, Checks, ModelChoice};
+use formwork_dispatch::SubscriptionDocument;
 use formwork_policy::{CommandPatterns, HostPatterns, ToolPatterns};
 use formwork_protocols::{
     AgentName, Clock, Event, ModelRef, NoSecrets, Rng, Scrub, SystemClock, SystemRng, ToolName,
@@ -46,6 +47,8 @@ pub enum Kind {
     Workflow,
     /// A tool that is written down as data.
     Tool,
+    /// A subscription: what is done by events.
+    Subscription,
     /// The script of a scripted model.
     Script,
     /// A contract: requirements in Markdown, each with what proves it.
@@ -63,6 +66,7 @@ impl Kind {
             (Some("agents"), _) => return Self::Agent,
             (Some("workflows"), _) => return Self::Workflow,
             (Some("tools"), _) => return Self::Tool,
+            (Some("subscriptions"), _) => return Self::Subscription,
             (_, "formwork.toml" | "config.toml") => return Self::Config,
             (_, name) if name.ends_with(".md") => return Self::Contract,
             _ => {}
@@ -79,6 +83,8 @@ impl Kind {
             Self::Workflow
         } else if begins("tool.") || begins("tool]") || begins("execution") {
             Self::Tool
+        } else if begins("filter") || begins("actions") {
+            Self::Subscription
         } else if begins("turns") {
             Self::Script
         } else if begins("category") || begins("prompt") {
@@ -101,6 +107,10 @@ pub fn validate(kind: Kind, source: &str, text: &str, workspace: &Path) -> Resul
         Kind::Agent => agent(source, text),
         Kind::Workflow => workflow(source, text, workspace),
         Kind::Tool => ToolDocument::parse(source, text).map(drop),
+        Kind::Subscription => {
+            let workflows = crate::subscriptions::workflows(workspace);
+            crate::subscriptions::parse(source, text, &workflows).map(drop)
+        }
         Kind::Script => document::parse::<Script>(source, text).map(drop),
         Kind::Contract => contract(source, text).map(drop),
         Kind::Event => Ok(()),
@@ -272,7 +282,9 @@ impl KnownModels {
                     .merge(self.tree.into_iter().flat_map(|caps| beyond_caps(source, text, caps)));
                 faults
             }
-            Kind::Tool | Kind::Script | Kind::Contract | Kind::Event => Diagnostics::default(),
+            Kind::Tool | Kind::Subscription | Kind::Script | Kind::Contract | Kind::Event => {
+                Diagnostics::default()
+            }
         }
     }
 
@@ -467,6 +479,7 @@ pub fn schema(kind: Kind) -> Value {
         Kind::Agent => document::schema::<AgentDocument>(),
         Kind::Workflow => document::schema::<WorkflowDocument>(),
         Kind::Tool => document::schema::<ToolDocument>(),
+        Kind::Subscription => document::schema::<SubscriptionDocument>(),
         Kind::Script => document::schema::<Script>(),
         Kind::Contract => {
             serde_json::json!({ "type": "string", "contentMediaType": "text/markdown" })
@@ -482,6 +495,7 @@ pub const fn name(kind: Kind) -> &'static str {
         Kind::Agent => AgentDocument::NAME,
         Kind::Workflow => WorkflowDocument::NAME,
         Kind::Tool => ToolDocument::NAME,
+        Kind::Subscription => SubscriptionDocument::NAME,
         Kind::Script => Script::NAME,
         Kind::Contract => "contract",
         Kind::Event => "event",

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use formwork_protocols::{
     AgentName, BlobHash, CategoryName, EventName, ItemId, ModelRef, OutcomeCode, PermissionMode,
-    Principal, ProviderError, ProviderFault, RunId, RunState, ServiceName, StoreError, ToolName,
-    document::Diagnostics,
+    Principal, ProviderError, ProviderFault, RunId, RunState, ServiceName, StoreError,
+    SubscriptionName, ToolName, document::Diagnostics,
 };
 
 use crate::capability::Scope;
@@ -33,6 +33,12 @@ pub enum Error {
     /// There is no such tool.
     #[error("there is no tool {name}{}", hint.as_ref().map_or(String::new(), |hint| format!("; {hint}")))]
     NoSuchTool { name: ToolName, hint: Option<String> },
+    /// There is no such subscription.
+    #[error("there is no subscription {name} below .formwork/subscriptions{}", hint.as_ref().map_or(String::new(), |hint| format!("; {hint}")))]
+    NoSuchSubscription { name: SubscriptionName, hint: Option<String> },
+    /// Nothing of a subscription was changed.
+    #[error("subscription {name} is left as it is: {reason}")]
+    Subscription { name: SubscriptionName, reason: String },
     /// A tool is not called by hand. Nothing was recorded.
     #[error("{tool} is not called: {reason}")]
     Uncallable { tool: ToolName, reason: String, code: OutcomeCode },
@@ -239,6 +245,7 @@ impl Error {
             Self::Documents(_)
             | Self::NoSuchAgent { .. }
             | Self::NoSuchTool { .. }
+            | Self::NoSuchSubscription { .. }
             | Self::NoSuchCategory { .. }
             | Self::Model { .. }
             | Self::NoModel { .. }
@@ -281,6 +288,7 @@ impl Error {
             | Self::Inbox { .. }
             | Self::Settled { .. }
             | Self::Fired { .. }
+            | Self::Subscription { .. }
             | Self::NoSuchWorkflow { .. }
             | Self::Over { .. }
             | Self::Attached { .. }
@@ -390,6 +398,10 @@ impl Error {
             Self::Settled { item, .. } => format!(
                 "a question is resolved once: `formwork inbox get {item}` shows it, and `formwork runs steer` tells a run that goes on what it should know"
             ),
+            Self::NoSuchSubscription { .. } => "`formwork subscriptions list` lists them".to_owned(),
+            Self::Subscription { name, .. } => {
+                format!("`formwork subscriptions show {name}` tells what it has given up")
+            }
             Self::Inbox { .. } => "`formwork inbox list` lists what waits".to_owned(),
             Self::NotForkable { run, .. } => {
                 format!("`formwork events {run}` lists its events with their places in the log, and `@PLACE` takes one")

@@ -66,6 +66,7 @@ mod repository; // What a repository tells agents.
 mod run_tests; // The project's own tests as a tool.
 mod seals; // What the log was, signed.
 mod setup; // What shapes a run.
+mod subscriptions; // What is done by events.
 mod tape; // What was answered, to be answered again.
 mod tool_probe; // Whether a model really calls tools.
 mod toolset; // What tools there are.
@@ -81,6 +82,7 @@ pub use {
     commits::told as told_of_commit,
     error::Error,
     formwork::{Builder, Formwork, built_in, default_database_url},
+    formwork_dispatch::{Lane, Told, Until},
     formwork_trace::{Checkpoint, Look, PublicKey},
     tool_probe::{ToolOutcome, ToolProbe},
 };

@@ -16,6 +16,7 @@ pub mod notepad;
 pub mod reviews;
 pub mod runs;
 pub mod spend;
+pub mod subscriptions;
 pub mod tasks;
 pub mod tools;
 pub mod transcripts;

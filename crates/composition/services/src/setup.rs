@@ -9,8 +9,8 @@ use std::{
 use formwork_agent::Agent;
 use formwork_policy::{CommandPatterns, Hashes, HostPatterns, Policy, Rules, Sinks, ToolPatterns};
 use formwork_protocols::{
-    AgentName, Cover, ModelRef, PermissionMode, Principal, RunId, SessionId, ToolName, ToolSpec,
-    check::CommandCheck,
+    AgentName, Cover, ModelRef, PermissionMode, Principal, RunId, SessionId, SubscriptionName,
+    ToolName, ToolSpec, check::CommandCheck,
 };
 use formwork_sandbox::{Limits, Network, Protection, Protections, Status, probe};
 use formwork_tool::{HttpRules, LOAD_TOOLS, Ways, custom::ToolDocument};
@@ -78,6 +78,9 @@ pub(crate) struct RunSetup {
     /// Whose hand calls a tool, where a person does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hand: Option<Hand>,
+    /// The subscriptions that had the run begin, one by what another had done.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) caused_by: Vec<SubscriptionName>,
 }
 
 /// A person who calls a tool.

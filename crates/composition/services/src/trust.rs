@@ -23,7 +23,7 @@ use crate::{
     config::HookConfig,
     custom,
     documents::{self, WORKFLOWS},
-    effects,
+    effects, subscriptions,
 };
 
 /// Something that came with a workspace.
@@ -52,7 +52,9 @@ pub enum Kind {
     Contract,
     /// A tool.
     Tool,
-    /// What a hook or a tool runs.
+    /// A subscription.
+    Subscription,
+    /// What a hook, a tool or a subscription runs.
     Program,
 }
 
@@ -79,6 +81,12 @@ impl Brought {
         Some(Self { path, kind: Kind::Program, does: vec![format!("is run by {of}")], content })
     }
 
+    /// Tells whether what a command runs is trusted as it stands.
+    pub(crate) fn is_trusted_program(path: &Path, state: &Path, workspace: &Path) -> bool {
+        let program = Self::program(path.to_owned(), "");
+        program.is_some_and(|program| program.is_trusted(state, workspace))
+    }
+
     /// Tells whether it is trusted as it stands. What cannot be told is not trusted.
     pub fn is_trusted(&self, state: &Path, workspace: &Path) -> bool {
         let judged = store(state, workspace)
@@ -96,7 +104,7 @@ impl Brought {
 /// of it has an effect by that.
 ///
 /// # Errors
-/// [`Diagnostics`] lists every fault of agents and tools.
+/// [`Diagnostics`] lists every fault of agents, tools and subscriptions.
 pub fn brought(workspace: &Path, hooks: &[HookConfig]) -> Result<Vec<Brought>, Diagnostics> {
     let mut found = of_hooks(workspace, hooks);
     found.extend(documents::agents(workspace)?.iter().filter_map(Brought::agent));
@@ -118,7 +126,25 @@ pub fn brought(workspace: &Path, hooks: &[HookConfig]) -> Result<Vec<Brought>, D
     for tool in custom::read(workspace)? {
         found.extend(of_tool(workspace, &tool));
     }
-    Ok(found)
+    let mut faults = Diagnostics::default();
+    for subscription in subscriptions::read(workspace)? {
+        faults.merge(subscription.read.clone().err().into_iter().flatten());
+        found.extend(of_subscription(workspace, &subscription));
+    }
+    faults.or(found)
+}
+
+/// Returns a subscription with what its commands run of the workspace.
+pub(crate) fn of_subscription(workspace: &Path, found: &subscriptions::Found) -> Vec<Brought> {
+    let own = Brought {
+        path: found.path.clone(),
+        kind: Kind::Subscription,
+        does: found.does(),
+        content: found.text.clone().into_bytes(),
+    };
+    let files = found.commands().flat_map(|argv| run_files(workspace, argv));
+    let of = format!("subscription {}", found.name());
+    std::iter::once(own).chain(files.filter_map(|path| Brought::program(path, &of))).collect()
 }
 
 /// Returns a tool with what it runs of the workspace.

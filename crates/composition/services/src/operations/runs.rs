@@ -29,7 +29,8 @@ use formwork_browser::Browsers;
 use formwork_policy::Hashes;
 use formwork_protocols::{
     AgentName, Body, EventBody, ModelRef, PermissionMode, Position, Principal, Rng as _, RunId,
-    RunOutcome, RunState, Scrub, Span, Store, SystemRng, TaskId, ToolSpec, WorkflowName,
+    RunOutcome, RunState, Scrub, Span, Store, SubscriptionName, SystemRng, TaskId, ToolSpec,
+    WorkflowName,
     check::{CheckKind, CheckSpec, CommandCheck, Expect, GitChange, Parser},
     document::Diagnostics,
     event::{HookFailed, NetworkRefused},
@@ -210,46 +211,70 @@ impl Operation for Start {
         caller: &Caller,
         params: StartParams,
     ) -> Result<Started, Error> {
-        let headless = params.headless;
-        let Prepared {
-            plan,
-            setup,
-            commit,
-            kind,
-            workshop,
-            observers,
-            overridden,
-            untrusted,
-            notes,
-        } = Box::pin(prepare(formwork, caller, params)).await?;
-        let ending = Arc::new(Ending::new(formwork, caller, kind, commit));
-        let workshop = Arc::new(Workshop { ending: Some(Arc::clone(&ending)), ..workshop });
-        let (scheduler, present) = scheduler(formwork, Arc::clone(&workshop), setup.width)?;
-        let scheduler = scheduler.headless(headless);
-        let recorded = match serde_json::to_value(&setup) {
-            Ok(Value::Object(map)) => map,
-            _ => Map::new(),
-        };
-        // Whoever does not want it any more, since its documents were read, is heard here, before it is there.
-        tokio::task::yield_now().await;
-        let new = scheduler
-            .create(
-                &plan,
-                Setup {
-                    workspace: formwork.workspace().display().to_string(),
-                    mode: setup.mode(),
-                    principal: caller.principal().clone(),
-                    setup: recorded,
-                },
-            )
-            .await
-            .map_err(Error::from)?;
-        let run = new.id();
-        let observers = observers.begin(&workshop, run, Told::default()).await?;
-        let carried = Carried { scheduler, present, ending, workshop, observers };
-        carry::carry(formwork, caller, run, carried, Some(new));
-        Ok(Started { run, overridden, untrusted, notes })
+        begin(formwork, caller, params, None).await
     }
+}
+
+/// What a run is begun by, where that is a subscription.
+pub(crate) struct Cause {
+    /// The name that the run has, under which it was announced.
+    pub(crate) run: RunId,
+    /// The subscriptions that had it begin.
+    pub(crate) by: Vec<SubscriptionName>,
+}
+
+/// Begins a run.
+///
+/// # Errors
+/// What stands in the way of the run.
+pub(crate) async fn begin(
+    formwork: &Formwork,
+    caller: &Caller,
+    params: StartParams,
+    cause: Option<Cause>,
+) -> Result<Started, Error> {
+    let headless = params.headless;
+    let Prepared {
+        plan,
+        mut setup,
+        commit,
+        kind,
+        workshop,
+        observers,
+        overridden,
+        untrusted,
+        notes,
+    } = Box::pin(prepare(formwork, caller, params)).await?;
+    let ending = Arc::new(Ending::new(formwork, caller, kind, commit));
+    let workshop = Arc::new(Workshop { ending: Some(Arc::clone(&ending)), ..workshop });
+    let (scheduler, present) = scheduler(formwork, Arc::clone(&workshop), setup.width)?;
+    let scheduler = scheduler.headless(headless);
+    let named = cause.map(|Cause { run, by }| {
+        setup.caused_by = by;
+        run
+    });
+    let recorded = match serde_json::to_value(&setup) {
+        Ok(Value::Object(map)) => map,
+        _ => Map::new(),
+    };
+    // Whoever does not want it any more, since its documents were read, is heard here, before it is there.
+    tokio::task::yield_now().await;
+    let around = Setup {
+        workspace: formwork.workspace().display().to_string(),
+        mode: setup.mode(),
+        principal: caller.principal().clone(),
+        setup: recorded,
+    };
+    let new = match named {
+        Some(run) => scheduler.create_as(run, &plan, around).await,
+        None => scheduler.create(&plan, around).await,
+    };
+    let new = new.map_err(Error::from)?;
+    let run = new.id();
+    let observers = observers.begin(&workshop, run, Told::default()).await?;
+    let carried = Carried { scheduler, present, ending, workshop, observers };
+    carry::carry(formwork, caller, run, carried, Some(new));
+    Ok(Started { run, overridden, untrusted, notes })
 }
 
 /// All that a run is begun with.
@@ -467,6 +492,7 @@ async fn prepare(
         programs: Some(programs),
         own_mode,
         hand,
+        caused_by: Vec::new(),
     };
     let workshop = workshop(formwork, setup.clone(), keys.registry, models)?;
     for agent in setup.agents.values() {
@@ -655,7 +681,7 @@ fn protection(formwork: &Formwork, config: &Config) -> Result<Protection, Error>
 }
 
 /// Puts together what a run works with.
-fn workshop(
+pub(crate) fn workshop(
     formwork: &Formwork,
     setup: RunSetup,
     secrets: formwork_secrets::Registry,
