@@ -10,7 +10,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 use clap_complete::Shell;
 use formwork_protocols::{
     AgentName, BlobHash, EventName, ItemId, ModelRef, NameError, PermissionMode, Position, RunId,
-    Span, ToolName, Usd, money::UsdError,
+    Span, SubscriptionName, ToolName, Usd, money::UsdError,
 };
 use formwork_services::{PublicKey, operations::runs::Point};
 
@@ -165,6 +165,11 @@ pub enum Verb {
     Inbox(Inbox),
     /// Print what the tasks of a run noted for each other.
     Notepad(Notepad),
+    /// Follow the log, and do what subscriptions say by what happens.
+    Dispatch(Dispatch),
+    /// List subscriptions, show where one stands, have what it gave up tried again.
+    #[command(subcommand)]
+    Subscriptions(Subscriptions),
     /// Print the whole of an output or message by its hash.
     Blob(Blob),
     /// Check documents and list every fault; runs nothing.
@@ -741,6 +746,41 @@ pub enum Apart {
     },
 }
 
+// `formwork dispatch`
+#[derive(Debug, Args)]
+pub struct Dispatch {
+    /// The subscriptions; all of the workspace where absent.
+    #[arg(value_name = "NAME")]
+    pub names: Vec<SubscriptionName>,
+    /// Do what is to be done by now, and end.
+    #[arg(long)]
+    pub once: bool,
+    /// What workflows may do: ask, plan, edit or auto.
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub mode: Option<PermissionMode>,
+}
+
+/// `formwork subscriptions`
+#[derive(Debug, Subcommand)]
+#[command(defer = true)]
+pub enum Subscriptions {
+    /// List the subscriptions of the workspace.
+    List,
+    /// Show what one does, what waits, and what was given up and why.
+    Show {
+        /// The subscription.
+        name: SubscriptionName,
+    },
+    /// Have what one gave up tried again, from the action that failed.
+    Retry {
+        /// The subscription.
+        name: SubscriptionName,
+        /// What it gave up, by its name; all of that where absent.
+        #[arg(long, value_name = "EVENT", value_parser = position)]
+        delivery: Option<Position>,
+    },
+}
+
 /// `formwork trash`
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
@@ -927,6 +967,8 @@ pub enum Document {
     Workflow,
     /// .formwork/tools/*.toml
     Tool,
+    /// .formwork/subscriptions/*.toml
+    Subscription,
     /// The script of a scripted model.
     Script,
     /// An event of the log.

@@ -122,6 +122,7 @@ pub(super) fn schema(terminal: &Terminal, args: Schema) -> Result<OutcomeCode, F
         Document::Agent => Kind::Agent,
         Document::Workflow => Kind::Workflow,
         Document::Tool => Kind::Tool,
+        Document::Subscription => Kind::Subscription,
         Document::Script => Kind::Script,
         Document::Event => Kind::Event,
     };
