@@ -44,7 +44,7 @@ async fn what_is_removed_is_found(world: World) {
     let moved = "// Elsewhere.\npub fn area( r: f64, ) -> f64 { r }\n";
     world.server.reply(
         &chat,
-        calls(&[writes("src/shapes.rs", moved), writes("src/lib.rs", "mod shapes;\n")]),
+        calls(&[writes("src/shapes.rs", moved), writes("src/lib.rs", "pub mod shapes;\n")]),
     );
     world.server.reply(&chat, ends("It is as it was."));
 
