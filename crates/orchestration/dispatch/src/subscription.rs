@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// What the kinds of a subscription's own events begin with.
-const OWN: &str = "dispatch.";
+pub(crate) const OWN: &str = "dispatch.";
 
 /// How often an action is tried where its document does not say.
 const ATTEMPTS: u32 = 3;
