@@ -14,6 +14,7 @@ mod append_cost; // What each promise of the log costs.
 mod chat; // A chat, as a person feels it.
 mod client_path; // A model call over loopback.
 mod decide; // The pure core of the scheduler.
+mod dispatch; // Which subscriptions an event is for.
 mod edit; // Files, written and edited.
 mod exec; // Programs, confined.
 mod headless; // A whole run of many turns against a model that answers at once.
@@ -92,6 +93,8 @@ enum Bench {
     ClientPath,
     /// The pure core of the scheduler, without IO.
     Decide,
+    /// One event against many subscriptions: by the index, by asking each, by bare hashes.
+    Dispatch,
     /// Files: one put in place at once, sixteen edited together, a splice of a large one.
     Edit,
     /// Programs: plain, confined, by bubblewrap; from a small parent and a large one; many at once.
@@ -126,7 +129,7 @@ enum Bench {
 }
 
 /// In the order to run them: those that measure other processes come first.
-const ALL: [&str; 16] = [
+const ALL: [&str; 17] = [
     "start",
     "chat",
     "log",
@@ -136,6 +139,7 @@ const ALL: [&str; 16] = [
     "edit",
     "search",
     "decide",
+    "dispatch",
     "sse-decode",
     "client-path",
     "streams",
@@ -160,6 +164,7 @@ fn main() -> Result<()> {
         Bench::Chat(options) => chat::run(&options, how.quick, &mut report)?,
         Bench::ClientPath => client_path::run(how.quick, &mut report)?,
         Bench::Decide => decide::run(how.quick, &mut report)?,
+        Bench::Dispatch => dispatch::run(how.quick, &mut report)?,
         Bench::Edit => edit::run(how.quick, &mut report)?,
         Bench::Exec(options) => exec::run(&options, how.quick, &mut report)?,
         Bench::Search(options) => search::run(&options, how.quick, &mut report)?,
