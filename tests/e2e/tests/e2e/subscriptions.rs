@@ -45,7 +45,7 @@ async fn follows(world: World) {
 
     assert_eq!(before.code, Some(3), "{before:#?}");
     assert!(before.stderr.contains("ended.toml is not trusted"), "{before:#?}");
-    assert!(listed.stdout.contains("not trusted, never dispatched"), "{listed:#?}");
+    assert!(listed.stdout.contains("not trusted, nothing looked at yet"), "{listed:#?}");
     assert!(trusted.stdout.contains("runs sh tell.sh by events of run.finished"), "{trusted:#?}");
     assert_eq!((code, &lanes[0]["delivered"]), (Some(0), &json!(1)), "{lanes:#}");
     // The run that it has begun has ended too, and that is no news to it.

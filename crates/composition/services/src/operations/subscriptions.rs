@@ -34,7 +34,7 @@ pub struct Summary {
     pub faults: usize,
     /// Whether it is trusted as it stands; it is not dispatched while it is not.
     pub trusted: bool,
-    /// The event up to which everything was looked at; 0 where it was never dispatched.
+    /// The event up to which everything was looked at; 0 where nothing was yet.
     pub cursor: Position,
     /// How much is to be done.
     pub waiting: usize,

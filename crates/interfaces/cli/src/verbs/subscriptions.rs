@@ -184,7 +184,7 @@ fn stands(summary: &Summary) -> String {
         count => parts.push(super::counted(count as u64, "fault")),
     }
     match summary.cursor.0 {
-        0 => parts.push("never dispatched".to_owned()),
+        0 => parts.push("nothing looked at yet".to_owned()),
         at => parts.push(format!("up to @{at}, {} done", summary.delivered)),
     }
     for (count, what) in [
