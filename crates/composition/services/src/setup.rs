@@ -373,6 +373,25 @@ fn is_hidden_in(home: Option<&Path>, folder: &Path) -> bool {
     home.is_some() && folder.parent() == home && name.as_encoded_bytes().starts_with(b".")
 }
 
+/// Leaves out what lies in another of the folders, also by a link, as `/bin` does in `/usr`: each is opened and granted for
+/// every program that is run.
+fn outermost(folders: Vec<PathBuf>) -> Vec<PathBuf> {
+    let real: Vec<PathBuf> =
+        folders.iter().map(|it| it.canonicalize().unwrap_or_else(|_| it.clone())).collect();
+    let lies_in = |inner: usize, outer: usize| match (real.get(inner), real.get(outer)) {
+        (Some(inside), Some(folder)) if inside == folder => outer < inner,
+        (Some(inside), Some(folder)) => inside.starts_with(folder),
+        _ => false,
+    };
+    let is_outermost = |it: usize| (0..real.len()).all(|other| other == it || !lies_in(it, other));
+    let kept: Vec<bool> = (0..real.len()).map(is_outermost).collect();
+    folders
+        .into_iter()
+        .zip(kept)
+        .filter_map(|(folder, is_kept)| is_kept.then_some(folder))
+        .collect()
+}
+
 /// The folders that a build needs. Those that do not exist are left out.
 fn limits(workspace: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Limits {
     let home = variable("HOME").map(PathBuf::from);
@@ -412,6 +431,7 @@ fn limits(workspace: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Limits
     read.retain(|folder| folder.is_absolute() && folder.exists());
     read.sort();
     read.dedup();
+    let read = outermost(read);
     let devices = [
         "/dev/null",
         "/dev/zero",
@@ -492,6 +512,22 @@ mod tests {
         let read: Vec<_> =
             limits.read_roots.iter().filter_map(|it| it.strip_prefix(&own).ok()).collect();
         assert_eq!(read, ["bin", "lib", "tools"].map(Path::new));
+    }
+
+    #[test]
+    fn what_lies_in_a_folder_that_is_read_is_not_granted_once_more() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        for folder in ["usr/bin", "usr/local", "usrlib", "opt"] {
+            std::fs::create_dir_all(at(folder)).unwrap();
+        }
+        std::os::unix::fs::symlink("usr/bin", at("bin")).unwrap();
+        std::os::unix::fs::symlink("../opt", at("usr/away")).unwrap();
+        std::os::unix::fs::symlink("usr", at("usr-again")).unwrap();
+
+        let all = ["bin", "usr", "usr-again", "usr/away", "usr/local", "usrlib"].map(at);
+
+        assert_eq!(outermost(all.to_vec()), ["usr", "usr/away", "usrlib"].map(at));
     }
 
     #[test]

@@ -30,6 +30,7 @@ type Files = [OwnedFd; 3];
 pub(super) fn run() -> io::Result<()> {
     // Ctrl-C at a terminal is none of its business. Fails only where it leads a session already, which serves as well.
     let _ = rustix::process::setsid();
+    spawn::keep_memory_joined();
     let requests = io::stdin();
     let mut begun: Vec<OwnedFd> = Vec::new();
     loop {
@@ -41,7 +42,7 @@ pub(super) fn run() -> io::Result<()> {
         }
         let Some(files) = take(requests.as_fd())? else { return Ok(()) };
         match spawn::fork() {
-            Ok(None) => return launch(files),
+            Ok(None) => spawn::leave(i32::from(launch(files).is_err())),
             // It was not collected yet, so that its number is its own.
             Ok(Some(launcher)) => begun.extend(pidfd_open(launcher, PidfdFlags::empty())),
             Err(error) => refuse(&error, &files),

@@ -160,13 +160,16 @@ fn files(limits: &Limits, sockets: Sockets) -> Result<RulesetCreated, NotRun> {
     };
     let mut rules =
         rules.and_then(ruleset).and_then(Ruleset::create).map_err(|error| no_landlock(&error))?;
-    for root in &limits.read_roots {
+    // Who may write may read.
+    let is_written = |root: &Path| limits.write_roots.iter().any(|written| written == root);
+    for root in limits.read_roots.iter().filter(|root| !is_written(root)) {
         rules = grant(rules, root, read)?;
     }
     for root in &limits.write_roots {
         rules = grant(rules, root, write)?;
     }
-    for device in DEVICES.iter().map(Path::new).filter(|device| device.exists()) {
+    let devices = DEVICES.iter().map(Path::new).filter(|device| !is_written(device));
+    for device in devices.filter(|device| device.exists()) {
         rules = grant(rules, device, write & !AccessFs::Execute)?;
     }
     Ok(rules)

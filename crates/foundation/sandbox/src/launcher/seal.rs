@@ -7,23 +7,24 @@
 //! moved out of the way. A working folder entered before lies below these mounts, where nothing is sealed, so that it is
 //! entered again.
 //!
-//! Nor does Landlock judge who changes what describes a file. A mount that is read-only does, so that each one beyond the
-//! write roots is made so, and each root is mounted upon itself before to be a mount of its own.
+//! Nor does Landlock judge who changes what describes a file. A mount that is read-only does. So every mount is made so at
+//! once, and what was at the write roots before, as writable as it was, is put back upon them. A device needs none of it:
+//! what is written to it changes nothing of the file system that it lies in.
 
 use std::{
     collections::BTreeSet,
     ffi::{CString, OsString},
     fs,
-    os::unix::ffi::OsStringExt,
+    os::{fd::OwnedFd, unix::ffi::OsStringExt},
     path::{Path, PathBuf},
 };
 
 use rustix::{
-    fs::StatVfsMountFlags,
+    fs::{CWD, FileType, StatVfsMountFlags},
     io::Errno,
     mount::{
-        MountFlags, MountPropagationFlags, mount, mount_bind, mount_bind_recursive, mount_change,
-        mount_remount,
+        MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind,
+        mount_bind_recursive, mount_change, mount_remount, move_mount, open_tree,
     },
     thread::UnshareFlags,
 };
@@ -65,11 +66,12 @@ pub(super) fn apply(limits: &Limits, cwd: &Path, network: OwnNetwork) -> Result<
         // Memory that is had by number is counted once it is used. Where the kernel lets us, there is no more of it.
         let _ = fs::write("/proc/sys/kernel/shmall", (memory / 4096).to_string());
     }
-    for folder in &limits.private {
-        own_folder(folder, limits.memory).map_err(|errno| failed(folder, errno))?;
-    }
     if limits.beyond == Beyond::Nothing {
-        close_beyond(roots)?;
+        close_beyond(limits)?;
+    } else {
+        for folder in &limits.private {
+            own_folder(folder, limits.memory).map_err(|errno| failed(folder, errno))?;
+        }
     }
     for folder in ways(paths, roots) {
         mount_bind(&folder, &folder).map_err(|errno| failed(&folder, errno))?;
@@ -110,26 +112,62 @@ fn own_view(network: OwnNetwork) -> Result<(), Errno> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
 }
 
-/// Makes every mount read-only but for those at and below the roots.
-fn close_beyond(roots: &[PathBuf]) -> Result<(), NotRun> {
+/// Makes every mount read-only but for those at and below the write roots, and gives it its private folders.
+fn close_beyond(limits: &Limits) -> Result<(), NotRun> {
+    let (roots, private) = (&limits.write_roots, &limits.private);
     // A root within another one stays part of its mount, so that files can be moved between them.
     let is_outermost =
         |root: &&PathBuf| !roots.iter().any(|other| other != *root && root.starts_with(other));
-    for root in roots.iter().filter(is_outermost) {
+    let (own, others): (Vec<_>, Vec<_>) =
+        roots.iter().filter(is_outermost).partition(|root| private.contains(root));
+    for folder in private.iter().filter(|folder| !own.contains(folder)) {
+        own_folder(folder, limits.memory).map_err(|errno| failed(folder, errno))?;
+    }
+    let mut open = Vec::new();
+    for root in others {
+        if is_device(root).map_err(|errno| failed(root, errno))? {
+            continue;
+        }
         // What is mounted below it comes along, as writable as it is.
-        mount_bind_recursive(root.as_path(), root.as_path())
+        open.push((root, copy_of(root).map_err(|errno| failed(root, errno))?));
+    }
+    match super::spawn::make_read_only(Path::new("/"), true) {
+        Ok(()) => {}
+        // What is the root of this process is not the root of a mount, as below chroot(2).
+        Err(Errno::INVAL) => close_each()?,
+        Err(errno) => return Err(failed(Path::new("/"), errno)),
+    }
+    for (root, copy) in open {
+        move_mount(copy, c"", CWD, root.as_path(), MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .map_err(|errno| failed(root, errno))?;
     }
-    // A root is known here by where it really is.
-    let roots: Vec<PathBuf> = roots.iter().filter_map(|root| root.canonicalize().ok()).collect();
+    for folder in own {
+        own_folder(folder, limits.memory).map_err(|errno| failed(folder, errno))?;
+    }
+    Ok(())
+}
+
+/// Says whether a root is a device, to which one writes wherever its file lies.
+fn is_device(root: &Path) -> Result<bool, Errno> {
+    let mode = rustix::fs::stat(root)?.st_mode;
+    Ok(FileType::from_raw_mode(mode) == FileType::CharacterDevice)
+}
+
+/// Copies what is mounted at and below a path, to be mounted somewhere.
+fn copy_of(root: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
+    open_tree(CWD, root, flags)
+}
+
+/// Makes each mount read-only by its place.
+fn close_each() -> Result<(), NotRun> {
     let table = Path::new("/proc/self/mountinfo");
     let mounts = fs::read(table)
         .map_err(|error| failed(table, Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
     for place in mounts.split(|&byte| byte == b'\n').filter_map(place_of) {
-        if roots.iter().any(|root| place.starts_with(root)) {
-            continue;
-        }
-        match super::spawn::make_read_only(&place) {
+        match super::spawn::make_read_only(&place, false) {
             // It lies below another mount, where no path leads to it, or its folder is gone.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => {}
             // Nor does any path lead there for the command, which has no more rights than this process.

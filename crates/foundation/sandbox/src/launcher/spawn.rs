@@ -38,9 +38,10 @@ struct MountChange {
     user_namespace: u64,
 }
 
-/// Makes the mount at `place`, and none below it, read-only.
-pub(super) fn make_read_only(place: &Path) -> rustix::io::Result<()> {
+/// Makes the mount at `place` read-only, and with `below` all that are mounted in it.
+pub(super) fn make_read_only(place: &Path, below: bool) -> rustix::io::Result<()> {
     let place = CString::new(place.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
+    let flags = if below { libc::AT_RECURSIVE } else { 0 };
     let change = MountChange { set: READ_ONLY, clear: 0, propagation: 0, user_namespace: 0 };
     #[expect(unsafe_code, reason = "no library that is used here has this call")]
     // SAFETY: the kernel reads a text that ends with NUL and a structure of the size that is told, and keeps neither.
@@ -49,7 +50,7 @@ pub(super) fn make_read_only(place: &Path) -> rustix::io::Result<()> {
             libc::SYS_mount_setattr,
             libc::AT_FDCWD,
             place.as_ptr(),
-            0_u32,
+            flags,
             &raw const change,
             size_of::<MountChange>(),
         )
@@ -95,6 +96,34 @@ pub(super) fn serve_in_real_time() -> io::Result<()> {
     match done {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Has freed memory joined with what is free beside it, and nothing set aside for the next piece of its size.
+///
+/// What was set aside is gone through at the first larger piece, page by page, and each page that it lies in is copied for a process
+/// that was just forked: a third of all that a launcher copies before its command starts.
+#[cfg(target_env = "gnu")]
+pub(super) fn keep_memory_joined() {
+    #[expect(unsafe_code, reason = "the C library's allocator has no other way to be told")]
+    // SAFETY: it sets a number of the allocator. Where it refuses, nothing changes.
+    unsafe {
+        libc::mallopt(libc::M_MXFAST, 0)
+    };
+}
+
+#[cfg(not(target_env = "gnu"))]
+pub(super) fn keep_memory_joined() {}
+
+/// Ends this process, and leaves to the system what it holds.
+pub(super) fn leave(code: i32) -> ! {
+    #[expect(
+        unsafe_code,
+        reason = "what the C library does at an end is for who has something to be done"
+    )]
+    // SAFETY: what is skipped are handlers and buffers, of which a copy of a broker has none of its own.
+    unsafe {
+        libc::_exit(code)
     }
 }
 
