@@ -3,19 +3,24 @@
 //! Long statements are written for each engine in `tables`: to SQLite a `$1` is a named parameter, and
 //! the name of each is looked up in the list of all.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, sync::Arc, task::Poll, time::Duration};
 
 use formwork_protocols::StoreError;
 use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
 use sqlx::{
-    Arguments as _, AssertSqlSafe, PgPool, Postgres, Row as _, SqlSafeStr as _, Sqlite, SqlitePool,
+    Arguments as _, AssertSqlSafe, Executor as _, PgPool, Postgres, Row as _, SqlSafeStr as _,
+    Sqlite, SqlitePool,
     pool::PoolConnection,
     postgres::{PgArguments, PgRow},
     sqlite::SqliteRow,
 };
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::{error, place::Place};
+
+/// How long a script is left to itself that has not come to its commit: one that fails before never does.
+const UNHEARD: Duration = Duration::from_millis(1);
 
 /// Which engine a database is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -244,6 +249,38 @@ impl Connection {
         }
     }
 
+    /// Runs a script of so many statements, of which the last commits.
+    ///
+    /// The answer to each statement wakes who waits for it, and where both share a core the two take turns, which is most
+    /// of what a short script takes. So nothing is heard until the commit has begun, when all the answers before it are there.
+    pub(crate) async fn commit(
+        &mut self,
+        sql: Arc<str>,
+        args: Vec<Arg>,
+        statements: usize,
+        committing: Option<&Notify>,
+    ) -> Result<(), sqlx::Error> {
+        let (Self::Sqlite(connection), Some(committing)) = (&mut *self, committing) else {
+            return self.execute_shared(sql, args).await.map(drop);
+        };
+        let query = bound!(Sqlite, AssertSqlSafe(sql).into_sql_str(), args);
+        let mut answers = (&mut **connection).fetch_many(query);
+        let committing = std::pin::pin!(committing.notified());
+        // Sends the script. What was answered by now counts below.
+        let mut first = match futures::poll!(answers.next()) {
+            Poll::Ready(first) => first.transpose()?.is_some(),
+            Poll::Pending => false,
+        };
+        // Where it has failed, or takes long, its answers say so.
+        let _ = tokio::time::timeout(UNHEARD, committing).await;
+        for _ in 0..statements {
+            if !std::mem::take(&mut first) && answers.try_next().await?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Runs a statement of PostgreSQL whose arguments are whole columns.
     pub(crate) async fn execute_columns(
         &mut self,
@@ -280,7 +317,6 @@ impl Connection {
     /// Prepares a statement without running it.
     #[cfg(test)]
     pub(crate) async fn prepare(&mut self, sql: String) -> Result<(), sqlx::Error> {
-        use sqlx::Executor as _;
         let sql = AssertSqlSafe(sql).into_sql_str();
         match self {
             Self::Sqlite(connection) => (&mut **connection).prepare(sql).await.map(drop),
@@ -343,6 +379,8 @@ pub(crate) struct Database {
     pub(crate) single: bool,
     /// The file of a SQLite database that is open.
     pub(crate) place: Option<Arc<Place>>,
+    /// Is told when a commit has begun, by the connection that writes to a file of SQLite.
+    pub(crate) committing: Option<Arc<Notify>>,
 }
 
 impl Database {

@@ -4,12 +4,12 @@ use std::{path::Path, str::FromStr as _, sync::Arc, time::Duration};
 
 use formwork_protocols::{StoreError, text};
 use sqlx::{
-    ConnectOptions as _, PgPool, SqlitePool,
+    ConnectOptions as _, PgPool, Sqlite, SqlitePool,
     pool::PoolOptions,
     postgres::PgConnectOptions,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     database::{Connection, Database, Engine, Pool},
@@ -329,7 +329,11 @@ fn sqlite(url: &str, wait: Duration, mode: Mode) -> Result<Database, StoreError>
     // What is written is put in its place by another task: see `wal`. What a statement may have to take back is kept in
     // memory: it is of a hundred rows and gone with the statement, and as a file it was most of what appends wrote.
     let write = options.clone().pragma("wal_autocheckpoint", "0").pragma("temp_store", "MEMORY");
-    let write = pool(1, write);
+    let committing = (!single).then(Arc::default);
+    let write = match &committing {
+        Some(committing) => telling(lasting(1, wait), committing, write),
+        None => pool(1, write),
+    };
     let read = if single { write.clone() } else { pool(READERS, options.row_buffer_size(ROWS)) };
     let database = Database {
         at,
@@ -338,8 +342,29 @@ fn sqlite(url: &str, wait: Duration, mode: Mode) -> Result<Database, StoreError>
         write: Pool::Sqlite(write),
         single,
         place: None,
+        committing,
     };
     Ok(database)
+}
+
+/// Makes a pool whose connections tell when a commit has begun.
+fn telling(
+    options: PoolOptions<Sqlite>,
+    committing: &Arc<Notify>,
+    write: SqliteConnectOptions,
+) -> SqlitePool {
+    let committing = Arc::clone(committing);
+    let options = options.after_connect(move |connection, _| {
+        let committing = Arc::clone(&committing);
+        Box::pin(async move {
+            connection.lock_handle().await?.set_commit_hook(move || {
+                committing.notify_one();
+                true
+            });
+            Ok(())
+        })
+    });
+    options.connect_lazy_with(write)
 }
 
 /// Makes the file for its owner alone, where there is none: SQLite would let others read it, and gives the files beside it
@@ -418,6 +443,7 @@ fn postgres(url: &str, wait: Duration) -> Result<Database, StoreError> {
         write: Pool::Postgres(pool(1)),
         single: false,
         place: None,
+        committing: None,
     };
     Ok(database)
 }

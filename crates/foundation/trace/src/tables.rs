@@ -6,6 +6,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use tokio::sync::Notify;
+
 use crate::database::{Arg, Columns, Connection};
 
 /// How many rows of a table one statement of SQLite takes at most. A larger one gains nothing more, and
@@ -320,6 +322,17 @@ pub(crate) enum Frame {
     Whole,
 }
 
+impl Frame {
+    /// Returns how many statements it adds to those that insert rows.
+    const fn statements(self) -> usize {
+        match self {
+            Self::Bare => 0,
+            Self::Commit => 1,
+            Self::Whole => 2,
+        }
+    }
+}
+
 /// Fails unless the version is the given one: SQLite has no other way to leave a script than an error. It
 /// is part of the first insert, because the answer to each statement of a script wakes who waits for all.
 pub(crate) const GUARD: &str = " AND abs(-9223372036854775807 - \
@@ -369,8 +382,7 @@ impl Statements {
             let mut args = rows.args.into_iter().peekable();
             while args.peek().is_some() {
                 let part = args.by_ref().take(ROWS * width).collect();
-                let part = vec![Rows { table: rows.table, args: part }];
-                self.run(connection, Frame::Bare, None, part).await?;
+                self.run_bare(connection, Rows { table: rows.table, args: part }).await?;
             }
         }
         Ok(())
@@ -403,16 +415,35 @@ impl Statements {
         Ok(())
     }
 
-    /// Runs one statement of SQLite with up to [`ROWS`] rows of each table.
+    /// Runs one script of SQLite with up to [`ROWS`] rows of each table, which ends with the transaction.
     pub(crate) async fn run(
         &self,
         connection: &mut Connection,
         frame: Frame,
         version: Option<i64>,
         all: Vec<Rows>,
+        committing: Option<&Notify>,
     ) -> Result<(), sqlx::Error> {
+        let (text, args, statements) = self.script_of(frame, version, all);
+        connection.commit(text, args, statements, committing).await
+    }
+
+    /// Runs one statement of SQLite with up to [`ROWS`] rows.
+    async fn run_bare(&self, connection: &mut Connection, rows: Rows) -> Result<(), sqlx::Error> {
+        let (text, args, _) = self.script_of(Frame::Bare, None, vec![rows]);
+        connection.execute_shared(text, args).await.map(drop)
+    }
+
+    /// Returns the text of a script, its arguments, and of how many statements it is.
+    fn script_of(
+        &self,
+        frame: Frame,
+        version: Option<i64>,
+        all: Vec<Rows>,
+    ) -> (Arc<str>, Vec<Arg>, usize) {
         let rooms = all.iter().filter(|rows| rows.len() > 0);
         let rooms: Vec<_> = rooms.map(|rows| (rows.table.name, room(rows.len()))).collect();
+        let statements = rooms.len() + frame.statements();
         let text = self.text((frame, rooms), || {
             let tables = all.iter().filter(|rows| rows.len() > 0);
             script(frame, tables.map(|rows| (rows.table, room(rows.len()))))
@@ -426,7 +457,7 @@ impl Statements {
             args.extend(std::iter::repeat_n(Arg::Int(None), left));
             args.extend(version.take());
         }
-        connection.execute_shared(text, args).await.map(drop)
+        (text, args, statements)
     }
 
     /// Runs one statement of PostgreSQL that is a transaction of its own, with all rows of all tables.

@@ -460,7 +460,10 @@ impl Writer {
             None => return Ok(None),
         };
         let done = match self.database.engine {
-            Engine::Sqlite => self.statements.run(&mut connection, frame, version, all).await,
+            Engine::Sqlite => {
+                let committing = self.database.committing.as_deref();
+                self.statements.run(&mut connection, frame, version, all, committing).await
+            }
             Engine::Postgres => {
                 self.statements.run_postgres(&mut connection, all, plan.held()).await
             }
@@ -547,7 +550,10 @@ impl Writer {
         let is_last =
             self.database.engine == Engine::Sqlite && all.iter().all(|rows| rows.len() <= ROWS);
         match is_last {
-            true => self.statements.run(connection, Frame::Commit, None, all).await?,
+            true => {
+                let committing = self.database.committing.as_deref();
+                self.statements.run(connection, Frame::Commit, None, all, committing).await?;
+            }
             false => self.statements.insert_all(connection, all).await?,
         }
         self.memory.version = Some(version);
