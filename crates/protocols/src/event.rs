@@ -1,6 +1,7 @@
 //! The one log: facts in order, each bound to the one before by its hash.
 
 mod budget;
+mod credential;
 mod dispatch;
 mod live;
 mod model;
@@ -30,6 +31,7 @@ use crate::{
 
 pub use self::{
     budget::{BudgetExhausted, BudgetReserved, BudgetSettled, crossed},
+    credential::{CredentialIssued, CredentialOrigin, CredentialRevoked, CredentialRotated},
     dispatch::{
         DispatchCollected, DispatchDead, DispatchDelivered, DispatchDone, DispatchFailed,
         DispatchMatched, DispatchPassed, DispatchRetried, DispatchStarted, DispatchStopped,
@@ -500,6 +502,12 @@ bodies! {
     DispatchRetried(DispatchRetried) = "dispatch.retried",
     /// A subscription has nothing to do by the events until here.
     DispatchPassed(DispatchPassed) = "dispatch.passed",
+    /// Somebody may ask from outside.
+    CredentialIssued(CredentialIssued) = "credential.issued",
+    /// A credential has another token.
+    CredentialRotated(CredentialRotated) = "credential.rotated",
+    /// A credential is no longer taken.
+    CredentialRevoked(CredentialRevoked) = "credential.revoked",
 }
 
 impl EventBody {
@@ -522,6 +530,9 @@ impl EventBody {
                 | Self::NetworkRefused(_)
                 | Self::ToolAnswered(_)
                 | Self::DispatchRetried(_)
+                | Self::CredentialIssued(_)
+                | Self::CredentialRotated(_)
+                | Self::CredentialRevoked(_)
         )
     }
 }
@@ -616,6 +627,9 @@ impl EventBody {
             | Self::DispatchDelivered(_)
             | Self::DispatchRetried(_)
             | Self::DispatchPassed(_)
+            | Self::CredentialIssued(_)
+            | Self::CredentialRotated(_)
+            | Self::CredentialRevoked(_)
             | Self::Unknown { .. } => Vec::new(),
         }
     }

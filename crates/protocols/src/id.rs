@@ -16,6 +16,9 @@ pub enum NameError {
     /// The text is not a UUID.
     #[error("{text:?} is no {what}: expected a UUID such as 0198f6a2-7c1e-7000-8000-5f3c9d1b2a4e")]
     NotAnId { what: &'static str, text: String },
+    /// The text names no scope.
+    #[error("{text:?} is no scope: expected read, run or admin")]
+    NotAScope { text: String },
     /// The text is not the hash of anything.
     #[error("{text:?} is no hash: expected 64 hexadecimal digits")]
     NotAHash { text: String },
@@ -94,6 +97,8 @@ ids! {
     ItemId, "item";
     /// Names one reservation of money.
     HoldId, "hold id";
+    /// Names a credential, by which somebody asks from outside.
+    CredentialId, "credential id";
 }
 
 impl RunId {
@@ -104,6 +109,17 @@ impl RunId {
         let mut hasher = blake3::Hasher::new_derive_key("formwork 2026 log of a subscription");
         // A name has no such byte, and so no two pairs are told apart by chance.
         hasher.update(name.as_str().as_bytes()).update(&[0]).update(workspace.as_bytes());
+        Self::of_no_run(&hasher)
+    }
+
+    /// Returns the name of the log of the credentials of a store: the same in each.
+    ///
+    /// No run has such an id: its version is 8, and that of a run is 7.
+    pub fn of_credentials() -> Self {
+        Self::of_no_run(&blake3::Hasher::new_derive_key("formwork 2026 log of credentials"))
+    }
+
+    fn of_no_run(hasher: &blake3::Hasher) -> Self {
         let mut bytes = [0; 16];
         hasher.finalize_xof().fill(&mut bytes);
         Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())

@@ -18,6 +18,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod access; // Who may ask for what from outside.
 pub mod approval; // Who is asked what the rules leave open.
 pub mod budget; // What work may cost and did cost.
 pub mod cancel;
@@ -45,15 +46,16 @@ pub mod time;
 pub mod tool;
 
 pub use {
+    access::{Scope, TokenHash},
     approval::{Answer, Approval, ApprovalRequest, Approver, Cover},
     budget::{Ask, Budget, Ledger, OverBudget, Price, Usage},
     cancel::Cancel,
     context::{CompactionCause, ContextCompacted, ContextEdit, Purpose},
     event::{BlobHash, Event, EventBody, NewEvent, Position},
     id::{
-        AgentName, AttemptId, CallId, CategoryName, EventName, HoldId, ItemId, ModelName, ModelRef,
-        NameError, Principal, ProviderName, RunId, ServiceName, SessionId, SubscriptionName,
-        TaskId, TaskName, ToolName, VariableName, WorkflowName,
+        AgentName, AttemptId, CallId, CategoryName, CredentialId, EventName, HoldId, ItemId,
+        ModelName, ModelRef, NameError, Principal, ProviderName, RunId, ServiceName, SessionId,
+        SubscriptionName, TaskId, TaskName, ToolName, VariableName, WorkflowName,
     },
     journal::Journal,
     message::{Attachment, Message, Part, Role, ToolCall, ToolResult},

@@ -11,32 +11,7 @@ use serde_json::Value;
 
 use crate::{Error, Formwork, operations};
 
-/// What a caller must have been given in order to ask for an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Scope {
-    /// To look.
-    Read,
-    /// To begin, resume and end runs.
-    Run,
-    /// To change what Formwork may do.
-    Admin,
-}
-
-impl Scope {
-    /// Every scope.
-    pub const ALL: [Self; 3] = [Self::Read, Self::Run, Self::Admin];
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Read => "read",
-            Self::Run => "run",
-            Self::Admin => "admin",
-        })
-    }
-}
+pub use formwork_protocols::Scope;
 
 /// What an operation does to the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
@@ -69,6 +44,11 @@ impl Caller {
     /// Returns who it is.
     pub const fn principal(&self) -> &Principal {
         &self.principal
+    }
+
+    /// Returns what they may ask for.
+    pub const fn scopes(&self) -> &BTreeSet<Scope> {
+        &self.scopes
     }
 
     /// Checks that an operation may be asked for.
@@ -224,6 +204,11 @@ pub static CAPABILITIES: &[Capability] = &[
     Capability::of::<operations::subscriptions::List>(),
     Capability::of::<operations::subscriptions::Get>(),
     Capability::of::<operations::subscriptions::Retry>(),
+    Capability::of::<operations::credentials::Bootstrap>(),
+    Capability::of::<operations::credentials::Add>(),
+    Capability::of::<operations::credentials::List>(),
+    Capability::of::<operations::credentials::Rotate>(),
+    Capability::of::<operations::credentials::Revoke>(),
     Capability::of::<operations::audit::Verify>(),
     Capability::of::<operations::audit::Seal>(),
     Capability::of::<operations::bundles::Export>(),

@@ -214,6 +214,9 @@ pub enum Error {
     /// A conversation cannot go on, as `source` says.
     #[error(transparent)]
     Session(#[from] formwork_session::Error),
+    /// A credential cannot be given, changed or taken, as `source` says.
+    #[error(transparent)]
+    Credential { source: formwork_auth::Error },
     /// Nothing here does such work.
     #[error("nothing here runs a body of kind {body}")]
     Body { body: &'static str },
@@ -241,6 +244,9 @@ impl Error {
                 OutcomeCode::Refused
             }
             Self::UncleanMessage { .. } | Self::Scan { .. } => OutcomeCode::Refused,
+            Self::Credential { source: formwork_auth::Error::NoSuch { .. } } => OutcomeCode::Failed,
+            Self::Credential { source: formwork_auth::Error::NoScope } => OutcomeCode::Usage,
+            Self::Credential { .. } => OutcomeCode::Refused,
             Self::Uncallable { code, .. } => *code,
             Self::Documents(_)
             | Self::NoSuchAgent { .. }
@@ -398,6 +404,15 @@ impl Error {
             Self::Settled { item, .. } => format!(
                 "a question is resolved once: `formwork inbox get {item}` shows it, and `formwork runs steer` tells a run that goes on what it should know"
             ),
+            Self::Credential { source: formwork_auth::Error::Bootstrapped { .. } } => {
+                "`formwork auth list` lists the credentials, and `formwork auth add` gives another".to_owned()
+            }
+            Self::Credential { source: formwork_auth::Error::NoSuch { .. } } => {
+                "`formwork auth list --all` lists them".to_owned()
+            }
+            Self::Credential { source: formwork_auth::Error::Over { .. } } => {
+                "`formwork auth add` gives another".to_owned()
+            }
             Self::NoSuchSubscription { .. } => "`formwork subscriptions list` lists them".to_owned(),
             Self::Subscription { name, .. } => {
                 format!("`formwork subscriptions show {name}` tells what it has given up")
@@ -535,6 +550,15 @@ impl Error {
         match source {
             formwork_transport::Error::Document(faults) => Self::Documents(faults),
             source => Self::Transport { source: Box::new(source) },
+        }
+    }
+}
+
+impl From<formwork_auth::Error> for Error {
+    fn from(error: formwork_auth::Error) -> Self {
+        match error {
+            formwork_auth::Error::Store(source) => Self::Store(source),
+            source => Self::Credential { source },
         }
     }
 }

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use formwork_auth::Guard;
 use formwork_protocols::{
     Approver, Clock, Live, Provider, Rng, RunId, RunOutcome, Scrub, Span, Store, StoreError,
     SystemClock, SystemRng, Timestamp, Tool,
@@ -323,7 +324,14 @@ impl Builder {
         if let Some(launcher) = &self.launcher {
             sandbox = sandbox.with_launcher(Launcher::new(launcher));
         }
+        let store: Arc<dyn Store> =
+            self.around.into_iter().fold(Arc::new(trace.clone()) as _, |log, wrap| wrap(log));
         let inner = Inner {
+            guard: Guard::new(
+                Arc::clone(&store) as _,
+                Arc::clone(&self.clock),
+                Arc::new(SystemRng),
+            ),
             base: self.base.unwrap_or_else(|| root.path().to_owned()),
             trash: Arc::new(trash),
             snapshots: Arc::new(snapshots),
@@ -334,10 +342,7 @@ impl Builder {
             environment: self.environment,
             has_launcher: self.launcher.is_some(),
             sandbox: Arc::new(sandbox),
-            store: self
-                .around
-                .into_iter()
-                .fold(Arc::new(trace.clone()) as _, |log, wrap| wrap(log)),
+            store,
             lease: self.lease,
             approver: self.approver,
             overseer: self.overseer,
@@ -405,6 +410,8 @@ pub(crate) struct Inner {
     pub(crate) has_launcher: bool,
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) store: Arc<dyn Store>,
+    /// Who may ask from outside. Tokens are made of the machine's chance, whatever else is.
+    guard: Guard,
     trace: Trace,
     pub(crate) scrub: Arc<LateScrub>,
     pub(crate) trash: Arc<Trash>,
@@ -507,6 +514,11 @@ impl Formwork {
     /// Returns the log and its views.
     pub fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.inner.store)
+    }
+
+    /// Returns whoever knows the credentials of the log, and takes the tokens of those who ask from outside.
+    pub fn guard(&self) -> &Guard {
+        &self.inner.guard
     }
 
     /// Returns the log as a whole, for what only its own store can do.

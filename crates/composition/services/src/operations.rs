@@ -6,6 +6,7 @@ pub mod approvals;
 pub mod audit;
 pub mod bundles;
 pub mod check;
+pub mod credentials;
 pub mod db;
 pub mod events;
 pub mod goals;

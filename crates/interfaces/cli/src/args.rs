@@ -9,8 +9,8 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use formwork_protocols::{
-    AgentName, BlobHash, EventName, ItemId, ModelRef, NameError, PermissionMode, Position, RunId,
-    Span, SubscriptionName, ToolName, Usd, money::UsdError,
+    AgentName, BlobHash, CredentialId, EventName, ItemId, ModelRef, NameError, PermissionMode,
+    Position, RunId, Scope, Span, SubscriptionName, ToolName, Usd, money::UsdError,
 };
 use formwork_services::{PublicKey, operations::runs::Point};
 
@@ -196,6 +196,9 @@ pub enum Verb {
     /// List, or take back, the calls that were approved for good in this workspace.
     #[command(subcommand)]
     Approvals(Approvals),
+    /// Say who may ask a server and for what: give, list, rotate and revoke credentials.
+    #[command(subcommand)]
+    Auth(Auth),
     /// Check the log, and sign what it is.
     #[command(subcommand)]
     Audit(Audit),
@@ -781,6 +784,49 @@ pub enum Subscriptions {
     },
 }
 
+/// `formwork auth`
+#[derive(Debug, Subcommand)]
+#[command(defer = true)]
+pub enum Auth {
+    /// Give the first credential, with every scope, and print its token once.
+    Bootstrap {
+        /// Who acts with it, as in `ada` or `service:ops`; you where absent.
+        name: Option<String>,
+    },
+    /// Give somebody a credential, and print its token once.
+    Add {
+        /// Who acts with it, as in `ada` or `service:ci`.
+        name: String,
+        /// What they may ask for: read, run and admin, with commas between.
+        #[arg(long = "scope", value_name = "SCOPES", required = true, value_delimiter = ',', value_parser = scope)]
+        scopes: Vec<Scope>,
+        /// How long it is taken, as in 30d; until it is revoked where absent.
+        #[arg(long, value_name = "TIME", value_parser = span)]
+        expires: Option<Span>,
+    },
+    /// List who may ask, and for what.
+    List {
+        /// Those that are over as well.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Give a credential another token, and print that once.
+    Rotate {
+        /// The credential.
+        #[arg(value_name = "CREDENTIAL", value_parser = crate::verbs::auth::credential)]
+        id: CredentialId,
+        /// How long the token that it has is taken as well, as in 1h; 0s ends it at once.
+        #[arg(long, value_name = "TIME", value_parser = span)]
+        overlap: Option<Span>,
+    },
+    /// Refuse a credential from its next request on, for good.
+    Revoke {
+        /// The credential.
+        #[arg(value_name = "CREDENTIAL", value_parser = crate::verbs::auth::credential)]
+        id: CredentialId,
+    },
+}
+
 /// `formwork trash`
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
@@ -1122,10 +1168,22 @@ fn hash(text: &str) -> Result<BlobHash, String> {
 fn age(text: &str) -> Result<Age, String> {
     match text.strip_suffix('d').map(str::parse::<u64>) {
         Some(Ok(days)) => Ok(Age(Span::from_secs(days.saturating_mul(86_400)))),
-        _ => text.parse().map(Age).map_err(|_| "expected a time such as 90d or 12h".to_owned()),
+        _ => {
+            text.parse().map(Age).map_err(|_| "expected a time such as 90d, 12h or 90s".to_owned())
+        }
     }
 }
 
+fn scope(text: &str) -> Result<Scope, String> {
+    text.parse().map_err(|_| "expected read, run or admin".to_owned())
+}
+
+/// Reads how long.
+fn span(text: &str) -> Result<Span, String> {
+    age(text).map(|Age(span)| span)
+}
+
+/// Reads a place in the log.
 fn position(text: &str) -> Result<Position, String> {
     // As `formwork events` writes it.
     let text = text.strip_prefix('@').unwrap_or(text);

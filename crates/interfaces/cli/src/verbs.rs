@@ -3,6 +3,7 @@
 mod apart;
 mod approvals;
 mod audit;
+pub(crate) mod auth;
 mod bundles;
 mod check;
 mod config;
@@ -106,6 +107,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Subscriptions(args)) => subscriptions::subscriptions(&global, terminal, args),
         Some(Verb::Trust(args)) => trust::trust(&global, terminal, args),
         Some(Verb::Approvals(args)) => approvals::approvals(&global, terminal, args),
+        Some(Verb::Auth(args)) => auth::auth(&global, terminal, args),
         Some(Verb::Audit(args)) => audit::audit(&global, terminal, args),
         Some(Verb::Db(args)) => db::db(&global, terminal, args),
         Some(Verb::Config(args)) => config::config(&global, terminal, args),

@@ -76,6 +76,7 @@ pub(crate) const MEMBERS: &[Member] = &[
     member("formwork-browser", "crates/foundation/browser", Layer::Foundation),
     member("formwork-verify", "crates/foundation/verify", Layer::Foundation),
     member("formwork-trace", "crates/foundation/trace", Layer::Foundation),
+    member("formwork-auth", "crates/foundation/auth", Layer::Foundation),
     member("formwork-scheduler", "crates/orchestration/scheduler", Layer::Orchestration),
     member("formwork-dispatch", "crates/orchestration/dispatch", Layer::Orchestration),
     member("formwork-services", "crates/composition/services", Layer::Composition),

@@ -33,6 +33,7 @@ fn keys_of_many_issuers_are_found_by_their_rules() {
         ("aws-secret-access-key", text(&["aws_secret_access_key=", &mixed[..40]])),
         ("github-token", text(&["GH=", &token()])),
         ("gitlab-token", text(&["gl", "pat-", &mixed[..20]])),
+        ("formwork-token", text(&["FW=form", "work_", &hex[..32], "_", &hex[..32], &hex[..32]])),
         ("google-api-key", text(&["AI", "za", &mixed[..35]])),
         ("openai-key", text(&["sk", "-proj-", mixed])),
         ("anthropic-key", text(&["sk-", "ant-", "api03-", mixed, mixed])),

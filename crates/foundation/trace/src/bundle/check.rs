@@ -89,6 +89,10 @@ impl Progress {
             EventBody::RunCreated(_) if seq != 1 => Some("the run begins again".to_owned()),
             EventBody::RunCreated(_) => None,
             _ if seq == 1 => Some("a run begins with run.created".to_owned()),
+            // Whoever could bring their own would let themselves in.
+            EventBody::CredentialIssued(_)
+            | EventBody::CredentialRotated(_)
+            | EventBody::CredentialRevoked(_) => Some("a run gives no credentials".to_owned()),
             EventBody::TaskCreated(created) => {
                 let Some(task) = task else { return Some("it names no task".to_owned()) };
                 let placed = match created.parent {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use formwork_protocols::NoSecrets;
+use formwork_protocols::{CredentialId, NoSecrets, event::CredentialRevoked};
 use formwork_trace::{BundleError, Form};
 
 use super::*;
@@ -56,7 +56,13 @@ pub(crate) async fn what_is_no_run_does_not_come_in(place: &Place) {
     twice.push(twice[0].clone());
     let mut again = whole();
     again.push(again.iter().find(|event| created(event)).unwrap().clone());
+    let mut lets_in = whole();
+    let body = EventBody::CredentialRevoked(CredentialRevoked {
+        credential: CredentialId::from_uuid(run_at(1).as_uuid()),
+    });
+    lets_in.push(NewEvent { task: None, body, ..lets_in[0].clone() });
     let spoiled = [
+        (lets_in, "a run gives no credentials"),
         (whole().split_off(1), "a run begins with run.created"),
         (twice, "the run begins again"),
         (below(task_at(5)), "is below one that is not there"),
