@@ -10,6 +10,23 @@ use formwork_protocols::{
 
 use crate::capability::Scope;
 
+/// What kind of fault an error is, for interfaces whose protocol has classes of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// What was asked for does not fit, and never will as it stands.
+    Unfit,
+    /// What was named is not there.
+    Missing,
+    /// A rule says no.
+    Denied,
+    /// It cannot be done as things stand.
+    Conflict,
+    /// Something that is needed is away for now.
+    Away,
+    /// Anything else, which whoever asked can do nothing about.
+    Failed,
+}
+
 /// Why a capability could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -312,6 +329,113 @@ impl Error {
             | Self::Scheduler(_)
             | Self::Body { .. }
             | Self::Panicked { .. } => OutcomeCode::Failed,
+        }
+    }
+
+    /// Returns what kind of fault it is.
+    pub fn class(&self) -> Class {
+        use formwork_auth::Error as Auth;
+        match self {
+            Self::Store(error) => match error {
+                StoreError::NoSuchRun { .. } => Class::Missing,
+                StoreError::NotOwner { .. } => Class::Conflict,
+                StoreError::Open { .. } | StoreError::Unavailable { .. } | StoreError::Closed => {
+                    Class::Away
+                }
+                _ => Class::Failed,
+            },
+            Self::Provider { source } => match source.fault {
+                ProviderFault::Transport => Class::Away,
+                _ => Class::Failed,
+            },
+            Self::NoSuchCapability { .. }
+            | Self::NoSuchAgent { .. }
+            | Self::NoSuchTool { .. }
+            | Self::NoSuchSubscription { .. }
+            | Self::NoSuchWorkflow { .. }
+            | Self::NoSuchTask { .. }
+            | Self::NoProvider { .. }
+            | Self::Credential { source: Auth::NoSuch { .. } } => Class::Missing,
+            Self::Scope { .. }
+            | Self::Untrusted { .. }
+            | Self::ReadOnly { .. }
+            | Self::Imported { .. }
+            | Self::UncleanMessage { .. }
+            | Self::Scan { .. }
+            | Self::Uncallable { code: OutcomeCode::Refused, .. }
+            | Self::Credential { source: Auth::Beyond { .. } | Auth::Reserved { .. } } => {
+                Class::Denied
+            }
+            Self::Workspace { source }
+                if matches!(**source, formwork_write_safety::Error::Unclean { .. }) =>
+            {
+                Class::Denied
+            }
+            Self::Workspace { source }
+                if matches!(**source, formwork_write_safety::Error::Unmerged { .. }) =>
+            {
+                Class::Conflict
+            }
+            Self::NotResumable { .. }
+            | Self::Inbox { .. }
+            | Self::Settled { .. }
+            | Self::Over { .. }
+            | Self::Subscription { .. }
+            | Self::NotForkable { .. }
+            | Self::NotAsLeft { .. }
+            | Self::OtherTrash { .. }
+            | Self::OtherWorkspace { .. }
+            | Self::Elsewhere { .. }
+            | Self::Apart { .. }
+            | Self::Clash { .. }
+            | Self::Bundle { .. }
+            | Self::Checkpoint { .. }
+            | Self::Credential { .. } => Class::Conflict,
+            Self::Documents(_)
+            | Self::Parameters { .. }
+            | Self::Uncallable { .. }
+            | Self::NoSuchCategory { .. }
+            | Self::Model { .. }
+            | Self::NotRecordable { .. }
+            | Self::NoModel { .. }
+            | Self::CannotPull { .. }
+            | Self::Caps { .. }
+            | Self::Fired { .. }
+            | Self::Contract { .. }
+            | Self::Attached { .. }
+            | Self::Steering { .. }
+            | Self::Rounds { .. }
+            | Self::Goal { .. }
+            | Self::Unreviewable { .. }
+            | Self::Prompt { .. } => Class::Unfit,
+            Self::Transport { .. }
+            | Self::Key { .. }
+            | Self::Secret { .. }
+            | Self::SigningKey { .. }
+            | Self::Workspace { .. }
+            | Self::State { .. }
+            | Self::Protection { .. }
+            | Self::Network { .. }
+            | Self::Trust { .. }
+            | Self::Rules { .. }
+            | Self::WorkspaceName { .. }
+            | Self::Setup { .. }
+            | Self::Stopped { .. }
+            | Self::Checks { .. }
+            | Self::Service { .. }
+            | Self::Scheduler(_)
+            | Self::Session(_)
+            | Self::Body { .. }
+            | Self::Panicked { .. }
+            | Self::Tools { .. } => Class::Failed,
+        }
+    }
+
+    /// Returns what is wrong as lines of plain text, as the program tells it: each fault of documents, or the error with its causes.
+    pub fn told(&self) -> Vec<String> {
+        match self {
+            Self::Documents(faults) => faults.iter().map(ToString::to_string).collect(),
+            other => vec![chain(other)],
         }
     }
 

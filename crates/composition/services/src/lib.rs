@@ -80,7 +80,7 @@ mod error;
 
 pub use {
     commits::told as told_of_commit,
-    error::Error,
+    error::{Class, Error},
     formwork::{Builder, Formwork, built_in, default_database_url},
     formwork_dispatch::{Lane, Told, Until},
     formwork_trace::{Checkpoint, Look, PublicKey},

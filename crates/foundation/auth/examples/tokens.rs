@@ -1,5 +1,7 @@
 //! A token alone: what is handed out, what is kept of it, and what a book of credentials says when it comes back.
 
+#![expect(clippy::print_stdout, reason = "an example shows what it is told")]
+
 use formwork_auth::{Book, Token};
 use formwork_protocols::{
     BlobHash, Clock as _, CredentialId, Event, EventBody, Position, Principal, RunId, Scope, Span,

@@ -80,6 +80,7 @@ pub(crate) const MEMBERS: &[Member] = &[
     member("formwork-scheduler", "crates/orchestration/scheduler", Layer::Orchestration),
     member("formwork-dispatch", "crates/orchestration/dispatch", Layer::Orchestration),
     member("formwork-services", "crates/composition/services", Layer::Composition),
+    member("formwork-api", "crates/interfaces/api", Layer::Interfaces),
     member("formwork-cli", "crates/interfaces/cli", Layer::Interfaces),
     member("formwork-testkit", "tests/support", Layer::Testkit),
     member("formwork-e2e", "tests/e2e", Layer::Workshop),
@@ -113,6 +114,7 @@ pub(crate) const SIDEWAYS: &[Sideways] = &[
     sideways("formwork-browser", "formwork-tool", "a page may ask where http may"),
     sideways("formwork-verify", "formwork-sandbox", "a command check is a process"),
     sideways("formwork-policy", "formwork-sandbox", "a hook is a process"),
+    sideways("formwork-cli", "formwork-api", "the program serves it"),
 ];
 
 const fn sideways(from: &'static str, to: &'static str, because: &'static str) -> Sideways {
@@ -149,6 +151,7 @@ pub(crate) enum InTests {
 }
 
 const CLI: Home = Home::Packages(&["formwork-cli"]);
+const ONE_SERVER: &str = "one crate listens";
 const NO_RUNTIME: &str = "the vocabulary has no runtime";
 const TOLD_ONCE: &str = "an error is told once, where it meets a person";
 
@@ -201,6 +204,9 @@ pub(crate) const OUTSIDE: &[Outside] = &[
         "one crate bounds what an expression can do",
     ),
     outside("axum", Home::In(Layer::Interfaces), InTests::AtHome, "only interfaces serve"),
+    outside("hyper", Home::Packages(&["formwork-api"]), InTests::AtHome, ONE_SERVER),
+    outside("hyper-util", Home::Packages(&["formwork-api"]), InTests::AtHome, ONE_SERVER),
+    outside("http-body-util", Home::Packages(&["formwork-api"]), InTests::AtHome, ONE_SERVER),
     outside("clap", Home::In(Layer::Interfaces), InTests::AtHome, "only a program has arguments"),
     outside("clap_complete", CLI, InTests::AtHome, "only a program has completions"),
     outside("miette", CLI, InTests::AtHome, TOLD_ONCE),

@@ -18,7 +18,7 @@ use crate::{
     capability::{Caller, Effect, Operation, Scope},
 };
 
-pub use local::{Local, local};
+pub use local::{Local, is_given, local};
 
 /// For how long the token before is taken as well where nobody says otherwise: as long as it takes to bring the new one to
 /// whoever uses it.

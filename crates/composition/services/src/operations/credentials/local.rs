@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use formwork_auth::{Grant, Guard, Standing, Token};
+use formwork_auth::{Credential, Grant, Guard, Standing, Token};
 use formwork_protocols::event::CredentialOrigin;
 
 use super::{owner, within};
@@ -40,12 +40,10 @@ pub struct Local {
 pub async fn local(formwork: &Formwork, caller: &Caller) -> Result<Option<Local>, Error> {
     caller.may::<super::Add>()?;
     within(caller, &Scope::ALL)?;
-    let (guard, now) = (formwork.guard(), formwork.now());
-    let is_asked_for = |origin| origin != CredentialOrigin::Local;
-    let all = guard.all().await?;
-    if all.iter().any(|it| is_asked_for(it.origin) && it.standing(now) == Standing::Live) {
+    if is_given(formwork).await? {
         return Ok(None);
     }
+    let guard = formwork.guard();
     let path = formwork.state().join(FILE);
     if let Some(token) = read(&path).map_err(failed("read", &path))? {
         match guard.admit(token.expose()).await {
@@ -60,6 +58,18 @@ pub async fn local(formwork: &Formwork, caller: &Caller) -> Result<Option<Local>
     }
     let token = make(guard, caller, &path).await?;
     Ok(Some(Local { path, made: Some(token) }))
+}
+
+/// Tells whether anybody has a credential that somebody asked for and that is taken.
+///
+/// # Errors
+/// [`Error::Store`] where the log cannot be asked.
+pub async fn is_given(formwork: &Formwork) -> Result<bool, Error> {
+    let now = formwork.now();
+    let is_given = |it: &Credential| {
+        it.origin != CredentialOrigin::Local && it.standing(now) == Standing::Live
+    };
+    Ok(formwork.guard().all().await?.iter().any(is_given))
 }
 
 async fn make(guard: &Guard, caller: &Caller, path: &Path) -> Result<Token, Error> {

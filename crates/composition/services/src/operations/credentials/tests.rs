@@ -218,7 +218,7 @@ async fn behaviour_17_who_has_a_history_is_revoked_and_never_removed() {
 
     let (live, all) = (listed(false).await, listed(true).await);
     assert_eq!((live.credentials.len(), live.over), (0, 1));
-    assert_eq!(all.credentials, [revoked.clone()]);
+    assert_eq!(all.credentials, std::slice::from_ref(&revoked));
     assert_eq!((&again, revoked.standing.as_str()), (&revoked, "revoked"));
     let removes = |name: &str| name.contains("delete") || name.contains("remove");
     let all = crate::capability::CAPABILITIES.iter().map(|it| it.name);
