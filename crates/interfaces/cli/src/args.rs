@@ -4,7 +4,7 @@
 //! says of itself would then stand in the help in place of what its verb says, so it is said in comments.
 #![expect(missing_docs, reason = "see above")]
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -196,6 +196,8 @@ pub enum Verb {
     /// List, or take back, the calls that were approved for good in this workspace.
     #[command(subcommand)]
     Approvals(Approvals),
+    /// Serve the workspace over HTTP, on this machine unless told otherwise.
+    Serve(Serve),
     /// Say who may ask a server and for what: give, list, rotate and revoke credentials.
     #[command(subcommand)]
     Auth(Auth),
@@ -782,6 +784,20 @@ pub enum Subscriptions {
         #[arg(long, value_name = "EVENT", value_parser = position)]
         delivery: Option<Position>,
     },
+}
+
+// `formwork serve`
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Where to listen; port 0 is one that is free.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4676")]
+    pub listen: SocketAddr,
+    /// A name that it is asked for by, beside addresses and localhost: that of a proxy, as often as wanted.
+    #[arg(long, value_name = "NAME")]
+    pub host: Vec<String>,
+    /// What runs may do: ask, plan, edit or auto.
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub mode: Option<PermissionMode>,
 }
 
 /// `formwork auth`

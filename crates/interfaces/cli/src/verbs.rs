@@ -22,6 +22,7 @@ mod review;
 mod rounds;
 mod run;
 mod runs;
+mod serve;
 mod subscriptions;
 mod tasks;
 mod tool_call;
@@ -105,6 +106,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Init(args)) => init::init(&global, terminal, args),
         Some(Verb::Dispatch(args)) => subscriptions::dispatch(&global, terminal, args),
         Some(Verb::Subscriptions(args)) => subscriptions::subscriptions(&global, terminal, args),
+        Some(Verb::Serve(args)) => serve::serve(&global, terminal, args),
         Some(Verb::Trust(args)) => trust::trust(&global, terminal, args),
         Some(Verb::Approvals(args)) => approvals::approvals(&global, terminal, args),
         Some(Verb::Auth(args)) => auth::auth(&global, terminal, args),
@@ -183,8 +185,25 @@ fn folded(text: &str, indent: usize) -> String {
 
 /// Carries out work that waits: one thread where one is enough.
 fn block_on<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    carried_out(tokio::runtime::Builder::new_current_thread(), work)
+}
+
+/// The same with some threads, so that what takes long for one who asks holds up nobody else.
+fn block_on_threads<T>(
+    threads: usize,
+    work: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(threads);
+    carried_out(runtime, work)
+}
+
+fn carried_out<T>(
+    mut runtime: tokio::runtime::Builder,
+    work: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
     has_room()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let runtime = runtime
         .enable_all()
         .build()
         .map_err(|error| Fault::failed(anyhow::Error::from(error).context("cannot start")))?;

@@ -62,6 +62,7 @@ mod roles; // Sub-agents by their roles, beside each other.
 mod rounds; // Edit, test, lint, review, until all of it passes.
 mod rules; // What agents are held to.
 mod secrets; // Where keys never are.
+mod served; // A workspace served over HTTP.
 mod services; // Programs that run while tasks work.
 mod subscriptions; // What is done by events.
 mod text_calls; // Calls in words, reminders, and models without tools.

@@ -118,6 +118,7 @@ fn asked(run: &str) -> Vec<(&'static str, Vec<&str>)> {
         ("trust", vec![]),
         ("approvals list", vec![]),
         ("approvals revoke", vec!["--all"]),
+        ("serve", vec!["--listen", "192.0.2.1:1", "--mode", "ask"]),
         ("auth bootstrap", vec![]),
         ("auth add", vec!["ada", "--scope", "read,run", "--expires", "30d"]),
         ("auth list", vec![]),
