@@ -22,6 +22,8 @@ pub struct Limits {
     pub body: usize,
     /// How long a body may take to come.
     pub body_within: Duration,
+    /// How long the log may take to tell who asks.
+    pub admit_within: Duration,
     /// How many calls are carried out at once, and how many of them by one credential.
     pub calls: (usize, usize),
     /// How many streams are open at once, and how many of them of one credential.
@@ -41,6 +43,7 @@ impl Default for Limits {
         Self {
             body: 2 << 20,
             body_within: Duration::from_secs(30),
+            admit_within: Duration::from_secs(10),
             calls: (64, 16),
             streams: (256, 32),
             heartbeat: Duration::from_secs(15),

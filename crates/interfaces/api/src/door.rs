@@ -8,7 +8,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
-use formwork_services::{Error, capability::Caller};
+use formwork_services::capability::Caller;
 
 use crate::{Hosts, Problem, Refused, api::Inner};
 
@@ -58,18 +58,21 @@ pub(crate) async fn admit(
     let Some(token) = token(request.headers()) else {
         return unknown("a token is needed", "Bearer realm=\"formwork\"").into_response();
     };
-    match inner.formwork.guard().admit(token).await {
-        Ok(admitted) => {
+    // Whoever waits for a log that does not answer is told so, and waits in nobody's way.
+    let admitted = inner.formwork.guard().admit(token);
+    match tokio::time::timeout(inner.limits.admit_within, admitted).await {
+        Ok(Ok(admitted)) => {
             let caller = Caller::new(admitted.principal.clone(), admitted.scopes.iter().copied());
             request.extensions_mut().insert(caller);
             request.extensions_mut().insert(admitted);
             next.run(request).await
         }
-        Err(formwork_auth::Error::Refused(refusal)) => {
+        Ok(Err(formwork_auth::Error::Refused(refusal))) => {
             let wants = "Bearer realm=\"formwork\", error=\"invalid_token\"";
             unknown(&refusal.to_string(), wants).into_response()
         }
-        Err(error) => Problem::from(Error::from(error)).into_response(),
+        // Where the log is, and what ails it, is for those who are known.
+        Ok(Err(_)) | Err(_) => silent().into_response(),
     }
 }
 
@@ -85,6 +88,11 @@ fn unknown(told: &str, wants: &'static str) -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, told)
         .hint("send `Authorization: Bearer TOKEN`; `formwork auth add` gives one, and a server without credentials says where its own is")
         .header(header::WWW_AUTHENTICATE, HeaderValue::from_static(wants))
+}
+
+/// Says that nothing can be told now, to whoever asks.
+pub(crate) fn silent() -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the log does not answer").again_in(5)
 }
 
 /// Says that nothing more is begun.

@@ -3,7 +3,7 @@
 //! A stream reads pages from its cursor until there is nothing more, and then passes on what is told as it happens. Nothing is kept for one
 //! that reads slowly: what it was not told of it reads from the log, so that it neither holds anybody up nor grows.
 
-use std::{convert::Infallible, fmt::Write as _, str::FromStr, sync::Arc};
+use std::{convert::Infallible, fmt::Write as _, str::FromStr, sync::Arc, time::Duration};
 
 use axum::{
     Extension,
@@ -97,6 +97,7 @@ async fn answer(
         formwork: inner.formwork.clone(),
         ends: inner.ends.clone(),
         credential: admitted.credential,
+        admit_within: inner.limits.admit_within,
         caller,
         params,
         watch,
@@ -129,6 +130,7 @@ struct Tail {
     formwork: Formwork,
     ends: Cancel,
     credential: CredentialId,
+    admit_within: Duration,
     caller: Caller,
     params: ListParams,
     watch: BoxStream<'static, Live>,
@@ -155,8 +157,7 @@ impl Tail {
                 biased;
                 () = self.ends.cancelled() => return None,
                 _ = self.heartbeat.tick() => {
-                    // What began with a credential ends with it.
-                    if !self.formwork.guard().is_live(self.credential).await.unwrap_or(true) {
+                    if self.is_over().await {
                         return None;
                     }
                     // Should nobody have told of something, it is found by this.
@@ -177,6 +178,13 @@ impl Tail {
                 },
             }
         }
+    }
+
+    /// Tells whether its credential is: what began with one ends with it. A log that does not answer says nothing of that.
+    async fn is_over(&mut self) -> bool {
+        let is_live = self.formwork.guard().is_live(self.credential);
+        let told = tokio::time::timeout(self.admit_within, is_live).await;
+        matches!(told, Ok(Ok(false)))
     }
 
     /// Reads a page from the cursor.

@@ -4,12 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     extract::State,
-    http::StatusCode,
     response::{IntoResponse as _, Response},
 };
 use serde_json::json;
 
-use crate::{Problem, api::Inner, calls, door};
+use crate::{api::Inner, calls, door};
 
 /// How long the log may take to answer.
 const WITHIN: Duration = Duration::from_secs(2);
@@ -28,9 +27,6 @@ pub(crate) async fn ready(State(inner): State<Arc<Inner>>) -> Response {
     match tokio::time::timeout(WITHIN, store.head()).await {
         Ok(Ok(_)) => calls::json(&json!({ "status": "ready" })),
         // Why is for those who may ask.
-        Ok(Err(_)) | Err(_) => {
-            let told = "the log does not answer";
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, told).again_in(5).into_response()
-        }
+        Ok(Err(_)) | Err(_) => door::silent().into_response(),
     }
 }

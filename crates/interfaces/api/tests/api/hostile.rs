@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use formwork_api::Limits;
 use formwork_protocols::Scope;
+use formwork_testkit::postgres::Postgres;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -263,6 +264,33 @@ async fn whoever_has_one_scope_has_no_other_by_any_way() {
     let told = "user:bob lacks the scope read that events.list needs".to_owned();
     for answer in [read, streamed, paged] {
         assert_eq!(answer.problem(), (403, told.clone()));
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn pg_a_log_that_does_not_answer_lets_nobody_in_and_says_nothing_of_where_it_is() {
+    let Some(postgres) = Postgres::of_ones_own() else { return };
+    let database = postgres.database().unwrap();
+    let admit_within = Duration::from_millis(300);
+    let world =
+        World::with(Limits { admit_within, ..Limits::default() }, Some(database.url())).await;
+    let ready = b"GET /ready HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    assert_eq!(world.call("runs.list", json!({})).await.status, 200);
+
+    postgres.stop().unwrap();
+    // Many at once: none waits for all before it.
+    let asked =
+        futures::future::join_all((0..20).map(|_| world.call("runs.list", json!({})))).await;
+    let whether = world.send(ready).await;
+    postgres.start().unwrap();
+    // As soon as it is there again, so is who was known.
+    while world.call("runs.list", json!({})).await.status != 200 {}
+
+    for answer in asked.iter().chain([&whether]) {
+        assert_eq!(answer.problem(), (503, "the log does not answer".to_owned()));
+        assert!(!answer.body.contains("postgres"), "{answer:?}");
+        assert_eq!(answer.headers["retry-after"], "5");
     }
     world.end().await;
 }

@@ -1,7 +1,7 @@
 //! `formwork serve`: the workspace over HTTP, until it is told to end.
 
 use anyhow::anyhow;
-use formwork_api::{Api, Hosts, Server};
+use formwork_api::{Api, Hosts, Limits, Server};
 use formwork_protocols::{Cancel, OutcomeCode};
 use formwork_services::{
     capability::Caller,
@@ -31,6 +31,16 @@ pub(super) fn serve(
     super::block_on_threads(threads, serving(settings, terminal, args))
 }
 
+/// Returns the usual limits, with half of the files that may be open left to the log and to runs.
+fn limits() -> Limits {
+    let mut limits = Limits::default();
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    if let Some(files) = files.and_then(|files| usize::try_from(files / 2).ok()) {
+        limits.connections = limits.connections.min(files);
+    }
+    limits
+}
+
 async fn serving(
     settings: Settings,
     terminal: &Terminal,
@@ -55,7 +65,7 @@ async fn serving(
     };
     let own = local(&formwork, &caller).await?;
     let hosts = args.host.iter().fold(Hosts::default(), |hosts, name| hosts.and(name));
-    let api = Api::new(formwork.clone()).hosts(hosts);
+    let api = Api::with_limits(formwork.clone(), limits()).hosts(hosts);
     let url = format!("http://{}", server.address());
     let token = own.as_ref().and_then(|own| own.made.as_ref()).map(|token| token.expose());
     let file = own.as_ref().map(|own| own.path.display().to_string());
