@@ -15,13 +15,27 @@ fn run(number: u32) -> RunId {
 
 /// Records so many events of a run, and returns their places.
 async fn record(world: &World, run: RunId, kind: &str, count: u64) -> Vec<u64> {
+    record_long(world, run, kind, (count, 0)).await
+}
+
+/// The same, each with so many bytes more.
+async fn record_long(
+    world: &World,
+    run: RunId,
+    kind: &str,
+    (count, bytes): (u64, usize),
+) -> Vec<u64> {
     let event = |number: u64| NewEvent {
         task: None,
         principal: Principal::system("test"),
         at: Timestamp::from_micros(1),
         body: EventBody::Unknown {
             kind: kind.to_owned(),
-            data: json!({ "number": number, "text": "a\nb\r\n\ndata: {}\n\n" }),
+            data: json!({
+                "number": number,
+                "text": "a\nb\r\n\ndata: {}\n\n",
+                "more": "x".repeat(bytes),
+            }),
         },
         idempotency_key: None,
     };
@@ -88,6 +102,19 @@ async fn what_happens_is_told_as_it_happens_also_by_another_process() {
         rest.map(|(id, event)| (id, event["kind"].clone())),
         [(there[0], json!("test.there")), (there[1], json!("test.there")),]
     );
+    // What another process has just recorded is read at once, and told here a moment later: it comes once.
+    for _ in 0..8 {
+        let mut wanted = record(&other, run(3), "test.twice", 3).await;
+        let from = wanted[0] - 1;
+        let mut stream = world.stream(&format!("/v1/events?kind=test.&after={from}"), "").await;
+        let mut came = Vec::new();
+        for _ in 0..3 {
+            came.push(stream.event().await.0);
+        }
+        wanted.extend(record(&other, run(3), "test.twice", 1).await);
+        came.push(stream.event().await.0);
+        assert_eq!(came, wanted);
+    }
     other.end().await;
     world.end().await;
 }
@@ -100,8 +127,8 @@ async fn a_slow_reader_holds_nobody_up_and_misses_nothing() {
 
     // More than what is kept for those who watch, and than what the sockets hold.
     let mut wanted = Vec::new();
-    for _ in 0..30 {
-        wanted.extend(record(&world, run(1), "test.much", 500).await);
+    for _ in 0..20 {
+        wanted.extend(record_long(&world, run(1), "test.much", (500, 4_000)).await);
     }
     let mut came = Vec::new();
     while came.len() < wanted.len() {
