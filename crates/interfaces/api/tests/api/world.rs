@@ -205,16 +205,23 @@ impl Stream {
                     return None;
                 }
             }
-            let byte = self.socket.read_u8().await.ok()?;
-            self.left -= 1;
+            let there = self.socket.fill_buf().await.ok()?;
+            let part = &there[..there.len().min(self.left)];
+            let end = part.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(part.len(), |at| at + 1);
+            if taken == 0 {
+                return None;
+            }
+            self.line.extend(&part[..end.unwrap_or(taken)]);
+            self.socket.consume(taken);
+            self.left -= taken;
             if self.left == 0 {
                 let mut end = [0; 2];
                 self.socket.read_exact(&mut end).await.ok()?;
             }
-            if byte == b'\n' {
+            if end.is_some() {
                 return Some(String::from_utf8(std::mem::take(&mut self.line)).unwrap());
             }
-            self.line.push(byte);
         }
     }
 
