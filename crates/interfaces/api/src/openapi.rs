@@ -1,9 +1,6 @@
 //! What there is, as OpenAPI 3.1: made of the capabilities, so that none is left out.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::OnceLock,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::response::Response;
 use formwork_services::capability::{CAPABILITIES, Capability, Effect};
@@ -16,9 +13,8 @@ const COMPONENTS: &str = "#/components/schemas/";
 
 /// Answers with the document.
 pub(crate) async fn get() -> Response {
-    // It is the same for as long as the program runs, and asked for seldom.
-    static DOCUMENT: OnceLock<Value> = OnceLock::new();
-    calls::json(DOCUMENT.get_or_init(document))
+    // It is asked for seldom, and larger than what a server holds otherwise.
+    calls::json(&document())
 }
 
 /// Returns the OpenAPI document of the HTTP interface.
