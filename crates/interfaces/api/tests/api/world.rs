@@ -35,11 +35,20 @@ impl World {
     }
 
     pub(crate) async fn with(limits: Limits, url: Option<&str>) -> Self {
+        Self::beside(limits, url, |api| api).await
+    }
+
+    /// The same, with more routes.
+    pub(crate) async fn beside(
+        limits: Limits,
+        url: Option<&str>,
+        more: impl FnOnce(Api) -> Api,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let formwork = opened(folder.path(), url).await;
         let (id, token) = given(&formwork, "user:ada", &Scope::ALL).await;
         let hosts = Hosts::default().and("formwork.example");
-        let api = Api::with_limits(formwork.clone(), limits).hosts(hosts);
+        let api = more(Api::with_limits(formwork.clone(), limits).hosts(hosts));
         let server = Server::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let (address, cancel) = (server.address(), Cancel::new());
         let mut serving = JoinSet::new();
