@@ -52,8 +52,8 @@ pub use {
     event::{BlobHash, Event, EventBody, NewEvent, Position},
     id::{
         AgentName, AttemptId, CallId, CategoryName, EventName, HoldId, ItemId, ModelName, ModelRef,
-        NameError, Principal, ProviderName, RunId, ServiceName, SessionId, SubscriptionName,
-        TaskId, TaskName, ToolName, VariableName, WorkflowName,
+        NameError, Principal, ProviderName, RunId, ServiceName, SessionId, SourceName,
+        SubscriptionName, TaskId, TaskName, ToolName, VariableName, WorkflowName,
     },
     journal::Journal,
     message::{Attachment, Message, Part, Role, ToolCall, ToolResult},

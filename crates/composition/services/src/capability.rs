@@ -137,6 +137,8 @@ impl Capability {
             output: schema::<O::Output>,
             call: |formwork, caller, params| {
                 Box::pin(async move {
+                    // Who may not ask is told nothing of what would be asked.
+                    caller.may::<O>()?;
                     let params = serde_json::from_value(params)
                         .map_err(|source| Error::Parameters { capability: O::NAME, source })?;
                     let output = formwork.call::<O>(caller, params).await?;
@@ -145,6 +147,27 @@ impl Capability {
                 })
             },
         }
+    }
+
+    /// Finds an operation by its name.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchCapability`].
+    pub fn named(name: &str) -> Result<&'static Self, Error> {
+        let found = CAPABILITIES.iter().find(|capability| capability.name == name);
+        found.ok_or_else(|| Error::NoSuchCapability { name: name.to_owned() })
+    }
+
+    /// Checks that a caller may ask for it, before what it is given is even read.
+    ///
+    /// # Errors
+    /// [`Error::Scope`] names the scope that is missing.
+    pub fn may(&self, caller: &Caller) -> Result<(), Error> {
+        if caller.scopes.contains(&self.scope) {
+            return Ok(());
+        }
+        let (principal, capability) = (caller.principal.clone(), self.name);
+        Err(Error::Scope { principal, capability, scope: self.scope })
     }
 
     /// Returns the JSON Schema of what it is given.
@@ -224,6 +247,8 @@ pub static CAPABILITIES: &[Capability] = &[
     Capability::of::<operations::subscriptions::List>(),
     Capability::of::<operations::subscriptions::Get>(),
     Capability::of::<operations::subscriptions::Retry>(),
+    Capability::of::<operations::sources::List>(),
+    Capability::of::<operations::sources::Get>(),
     Capability::of::<operations::audit::Verify>(),
     Capability::of::<operations::audit::Seal>(),
     Capability::of::<operations::bundles::Export>(),
@@ -255,9 +280,7 @@ impl Formwork {
     /// [`Error::NoSuchCapability`] or [`Error::Parameters`] when there is no such operation or it is
     /// given something else; else as [`Formwork::call`].
     pub async fn invoke(&self, caller: &Caller, name: &str, params: Value) -> Result<Value, Error> {
-        let found = CAPABILITIES.iter().find(|capability| capability.name == name);
-        let capability = found.ok_or_else(|| Error::NoSuchCapability { name: name.to_owned() })?;
-        (capability.call)(self, caller, params).await
+        (Capability::named(name)?.call)(self, caller, params).await
     }
 }
 
@@ -271,7 +294,10 @@ mod tests {
 
         assert_eq!(names.len(), CAPABILITIES.len());
         for capability in CAPABILITIES {
-            assert!(capability.params().is_object() && capability.output().is_object());
+            let params = capability.params();
+            assert!(params.is_object() && capability.output().is_object());
+            // What it does not know is refused and not passed over.
+            assert_eq!(params["additionalProperties"], false, "{}", capability.name);
             assert!(capability.doc.ends_with('.'), "{}", capability.name);
         }
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use formwork_protocols::{
     AgentName, BlobHash, CategoryName, EventName, ItemId, ModelRef, OutcomeCode, PermissionMode,
-    Principal, ProviderError, ProviderFault, RunId, RunState, ServiceName, StoreError,
+    Principal, ProviderError, ProviderFault, RunId, RunState, ServiceName, SourceName, StoreError,
     SubscriptionName, ToolName, document::Diagnostics,
 };
 
@@ -36,6 +36,9 @@ pub enum Error {
     /// There is no such subscription.
     #[error("there is no subscription {name} below .formwork/subscriptions{}", hint.as_ref().map_or(String::new(), |hint| format!("; {hint}")))]
     NoSuchSubscription { name: SubscriptionName, hint: Option<String> },
+    /// There is no such source.
+    #[error("there is no source {name} below .formwork/sources{}", hint.as_ref().map_or(String::new(), |hint| format!("; {hint}")))]
+    NoSuchSource { name: SourceName, hint: Option<String> },
     /// Nothing of a subscription was changed.
     #[error("subscription {name} is left as it is: {reason}")]
     Subscription { name: SubscriptionName, reason: String },
@@ -246,6 +249,7 @@ impl Error {
             | Self::NoSuchAgent { .. }
             | Self::NoSuchTool { .. }
             | Self::NoSuchSubscription { .. }
+            | Self::NoSuchSource { .. }
             | Self::NoSuchCategory { .. }
             | Self::Model { .. }
             | Self::NoModel { .. }
@@ -399,6 +403,7 @@ impl Error {
                 "a question is resolved once: `formwork inbox get {item}` shows it, and `formwork runs steer` tells a run that goes on what it should know"
             ),
             Self::NoSuchSubscription { .. } => "`formwork subscriptions list` lists them".to_owned(),
+            Self::NoSuchSource { .. } => "`formwork sources list` lists them".to_owned(),
             Self::Subscription { name, .. } => {
                 format!("`formwork subscriptions show {name}` tells what it has given up")
             }

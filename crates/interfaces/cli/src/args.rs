@@ -10,7 +10,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 use clap_complete::Shell;
 use formwork_protocols::{
     AgentName, BlobHash, EventName, ItemId, ModelRef, NameError, PermissionMode, Position, RunId,
-    Span, SubscriptionName, ToolName, Usd, money::UsdError,
+    SourceName, Span, SubscriptionName, ToolName, Usd, money::UsdError,
 };
 use formwork_services::{PublicKey, operations::runs::Point};
 
@@ -170,6 +170,9 @@ pub enum Verb {
     /// List subscriptions, show where one stands, have what it gave up tried again.
     #[command(subcommand)]
     Subscriptions(Subscriptions),
+    /// List who outside may tell of what happens, show what came from one.
+    #[command(subcommand)]
+    Sources(Sources),
     /// Print the whole of an output or message by its hash.
     Blob(Blob),
     /// Check documents and list every fault; runs nothing.
@@ -781,6 +784,19 @@ pub enum Subscriptions {
     },
 }
 
+/// `formwork sources`
+#[derive(Debug, Subcommand)]
+#[command(defer = true)]
+pub enum Sources {
+    /// List the sources of the workspace.
+    List,
+    /// Show how one signs, what came lately, and how much was refused.
+    Show {
+        /// The source.
+        name: SourceName,
+    },
+}
+
 /// `formwork trash`
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
@@ -969,6 +985,8 @@ pub enum Document {
     Tool,
     /// .formwork/subscriptions/*.toml
     Subscription,
+    /// .formwork/sources/*.toml
+    Source,
     /// The script of a scripted model.
     Script,
     /// An event of the log.

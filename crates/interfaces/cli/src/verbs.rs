@@ -21,6 +21,7 @@ mod review;
 mod rounds;
 mod run;
 mod runs;
+mod sources;
 mod subscriptions;
 mod tasks;
 mod tool_call;
@@ -103,6 +104,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Tools(args)) => lists::tools(&global, terminal, args),
         Some(Verb::Init(args)) => init::init(&global, terminal, args),
         Some(Verb::Dispatch(args)) => subscriptions::dispatch(&global, terminal, args),
+        Some(Verb::Sources(args)) => sources::sources(&global, terminal, args),
         Some(Verb::Subscriptions(args)) => subscriptions::subscriptions(&global, terminal, args),
         Some(Verb::Trust(args)) => trust::trust(&global, terminal, args),
         Some(Verb::Approvals(args)) => approvals::approvals(&global, terminal, args),

@@ -63,6 +63,7 @@ mod rounds; // Edit, test, lint, review, until all of it passes.
 mod rules; // What agents are held to.
 mod secrets; // Where keys never are.
 mod services; // Programs that run while tasks work.
+mod sources; // What is sent from outside.
 mod subscriptions; // What is done by events.
 mod text_calls; // Calls in words, reminders, and models without tools.
 mod told; // What a person is told.

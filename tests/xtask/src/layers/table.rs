@@ -171,9 +171,9 @@ pub(crate) const OUTSIDE: &[Outside] = &[
     ),
     outside(
         "ring",
-        Home::Packages(&["formwork-trace"]),
+        Home::Packages(&["formwork-trace", "formwork-services"]),
         InTests::AtHome,
-        "one crate signs what was recorded",
+        "one crate signs what was recorded, one checks who has signed what is sent",
     ),
     outside(
         "linux-keyutils",

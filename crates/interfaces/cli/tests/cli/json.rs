@@ -101,6 +101,8 @@ fn asked(run: &str) -> Vec<(&'static str, Vec<&str>)> {
         ("subscriptions list", vec![]),
         ("subscriptions show", vec!["none"]),
         ("subscriptions retry", vec!["none"]),
+        ("sources list", vec![]),
+        ("sources show", vec!["none"]),
         ("notepad", vec![run]),
         ("validate", vec![".formwork"]),
         ("schema", vec!["workflow"]),
