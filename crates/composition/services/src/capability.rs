@@ -71,6 +71,11 @@ impl Caller {
         &self.principal
     }
 
+    /// Tells whether they have been given a scope.
+    pub fn has(&self, scope: Scope) -> bool {
+        self.scopes.contains(&scope)
+    }
+
     /// Checks that an operation may be asked for.
     ///
     /// # Errors

@@ -21,6 +21,9 @@ pub enum Error {
     /// The caller may not ask for it.
     #[error("{principal} lacks the scope {scope} that {capability} needs")]
     Scope { principal: Principal, capability: &'static str, scope: Scope },
+    /// The caller may begin runs, and not in a mode that the config does not give. Nothing was recorded.
+    #[error("{principal} lacks the scope admin that a run in mode {} needs where the config says {}", mode.as_str(), most.as_str())]
+    Mode { principal: Principal, mode: PermissionMode, most: PermissionMode },
     /// There is no such operation.
     #[error("there is no capability {name:?}")]
     NoSuchCapability { name: String },
@@ -275,6 +278,7 @@ impl Error {
             | Self::Elsewhere { .. }
             | Self::Store(_) => OutcomeCode::Setup,
             Self::Scope { .. }
+            | Self::Mode { .. }
             | Self::NotAsLeft { .. }
             | Self::Imported { .. }
             | Self::Clash { .. } => OutcomeCode::Refused,
@@ -347,6 +351,9 @@ impl Error {
             }
             Self::ReadOnly { .. } => {
                 "pass --mode edit, or say mode = \"edit\" below [permissions] in the config".to_owned()
+            }
+            Self::Mode { .. } => {
+                "whoever owns the config says mode below [permissions] in it, or --mode to the program that serves".to_owned()
             }
             Self::Untrusted { .. } => {
                 "read the file, then run `formwork trust`; any later change needs it again".to_owned()

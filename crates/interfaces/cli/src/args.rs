@@ -12,7 +12,7 @@ use formwork_protocols::{
     AgentName, BlobHash, EventName, ItemId, ModelRef, NameError, PermissionMode, Position, RunId,
     SourceName, Span, SubscriptionName, ToolName, Usd, money::UsdError,
 };
-use formwork_services::{PublicKey, operations::runs::Point};
+use formwork_services::{PublicKey, capability::Scope, operations::runs::Point};
 
 /// Structured programming for AI agents: work with entry checks, exit checks, a budget and a record.
 #[derive(Debug, Parser)]
@@ -170,6 +170,8 @@ pub enum Verb {
     /// List subscriptions, show where one stands, have what it gave up tried again.
     #[command(subcommand)]
     Subscriptions(Subscriptions),
+    /// Serve a client of MCP over standard input and output, until it goes.
+    Mcp(Mcp),
     /// List who outside may tell of what happens, show what came from one.
     #[command(subcommand)]
     Sources(Sources),
@@ -784,6 +786,17 @@ pub enum Subscriptions {
     },
 }
 
+// `formwork mcp`
+#[derive(Debug, Args)]
+pub struct Mcp {
+    /// What the client may ask for: to look (read), to work with runs too (run), or everything (admin).
+    #[arg(long, value_name = "SCOPE", value_parser = scope, default_value = "run")]
+    pub scope: Scope,
+    /// What runs may do: ask, plan, edit or auto.
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub mode: Option<PermissionMode>,
+}
+
 /// `formwork sources`
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
@@ -1121,6 +1134,13 @@ fn mode(text: &str) -> Result<PermissionMode, String> {
         "auto" => Ok(PermissionMode::Auto),
         _ => Err("expected ask, plan, edit or auto".to_owned()),
     }
+}
+
+fn scope(text: &str) -> Result<Scope, String> {
+    Scope::ALL
+        .into_iter()
+        .find(|scope| scope.to_string() == text)
+        .ok_or_else(|| "expected read, run or admin".to_owned())
 }
 
 fn model(text: &str) -> Result<ModelRef, String> {

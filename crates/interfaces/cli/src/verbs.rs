@@ -15,6 +15,7 @@ mod goal;
 mod inbox;
 mod init;
 mod lists;
+mod mcp;
 mod models;
 mod report;
 mod review;
@@ -104,6 +105,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Tools(args)) => lists::tools(&global, terminal, args),
         Some(Verb::Init(args)) => init::init(&global, terminal, args),
         Some(Verb::Dispatch(args)) => subscriptions::dispatch(&global, terminal, args),
+        Some(Verb::Mcp(args)) => mcp::mcp(&global, args),
         Some(Verb::Sources(args)) => sources::sources(&global, terminal, args),
         Some(Verb::Subscriptions(args)) => subscriptions::subscriptions(&global, terminal, args),
         Some(Verb::Trust(args)) => trust::trust(&global, terminal, args),

@@ -45,6 +45,7 @@ mod leaks; // Secrets planted wherever they could be.
 mod log; // The log as a whole: moved, archived, verified.
 mod lost; // Tries that broke off after they had cost something.
 mod made; // Tasks that agents make while they work.
+mod mcp; // A client of MCP, and the program as its server.
 mod models; // Servers of models: looked at closely, and given one.
 mod modes; // What agents may change.
 mod network; // Where programs may connect to.

@@ -79,6 +79,7 @@ pub(crate) const MEMBERS: &[Member] = &[
     member("formwork-scheduler", "crates/orchestration/scheduler", Layer::Orchestration),
     member("formwork-dispatch", "crates/orchestration/dispatch", Layer::Orchestration),
     member("formwork-services", "crates/composition/services", Layer::Composition),
+    member("formwork-mcp", "crates/interfaces/mcp", Layer::Interfaces),
     member("formwork-cli", "crates/interfaces/cli", Layer::Interfaces),
     member("formwork-testkit", "tests/support", Layer::Testkit),
     member("formwork-e2e", "tests/e2e", Layer::Workshop),
@@ -112,6 +113,7 @@ pub(crate) const SIDEWAYS: &[Sideways] = &[
     sideways("formwork-browser", "formwork-tool", "a page may ask where http may"),
     sideways("formwork-verify", "formwork-sandbox", "a command check is a process"),
     sideways("formwork-policy", "formwork-sandbox", "a hook is a process"),
+    sideways("formwork-cli", "formwork-mcp", "the program is what a client starts"),
 ];
 
 const fn sideways(from: &'static str, to: &'static str, because: &'static str) -> Sideways {
@@ -200,6 +202,12 @@ pub(crate) const OUTSIDE: &[Outside] = &[
         "one crate bounds what an expression can do",
     ),
     outside("axum", Home::In(Layer::Interfaces), InTests::AtHome, "only interfaces serve"),
+    outside(
+        "rmcp",
+        Home::Alone(&["formwork-mcp"]),
+        InTests::AtHome,
+        "one crate speaks MCP, and asks itself as others would",
+    ),
     outside("clap", Home::In(Layer::Interfaces), InTests::AtHome, "only a program has arguments"),
     outside("clap_complete", CLI, InTests::AtHome, "only a program has completions"),
     outside("miette", CLI, InTests::AtHome, TOLD_ONCE),
