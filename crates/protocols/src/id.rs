@@ -109,6 +109,11 @@ impl RunId {
         Self::of_log("formwork 2026 log of a source", workspace, name.as_str())
     }
 
+    /// Tells whether it names such a log, and no run.
+    pub fn is_of_log(&self) -> bool {
+        self.0.get_version_num() == 8
+    }
+
     fn of_log(what: &str, workspace: &str, name: &str) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(what);
         // A name has no such byte, and so no two pairs are told apart by chance.
