@@ -16,6 +16,8 @@ pub(crate) struct Client {
     read: Lines<BufReader<ReadHalf<DuplexStream>>>,
     write: WriteHalf<DuplexStream>,
     asked: u32,
+    /// The ids of all that was answered.
+    pub(crate) answered: Vec<Value>,
 }
 
 /// Serves a client of this caller until it goes.
@@ -29,7 +31,8 @@ pub(crate) async fn with_client<T>(
     let served = formwork_mcp::serve(formwork, caller, streams, CancellationToken::new());
     let acts = async {
         let (read, write) = tokio::io::split(theirs);
-        let mut client = Client { read: BufReader::new(read).lines(), write, asked: 100 };
+        let mut client =
+            Client { read: BufReader::new(read).lines(), write, asked: 100, answered: vec![] };
         act(&mut client).await
     };
     let (served, done) = tokio::join!(served, acts);
@@ -58,7 +61,9 @@ impl Client {
     pub(crate) async fn hear(&mut self) -> Option<Value> {
         let line = tokio::time::timeout(DEADLINE, self.read.next_line()).await;
         let line = line.expect("an answer comes before the deadline").unwrap()?;
-        Some(serde_json::from_str(&line).unwrap())
+        let message: Value = serde_json::from_str(&line).unwrap();
+        self.answered.push(message["id"].clone());
+        Some(message)
     }
 
     pub(crate) async fn greet(&mut self) {

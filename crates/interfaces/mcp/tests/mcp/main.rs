@@ -30,6 +30,12 @@ async fn place(config: &str) -> (TempDir, Formwork) {
     (folder, formwork)
 }
 
+/// Begins to tell of its models, and goes on once the test opens `gate`.
+fn held(gate: &Gate) -> Reply {
+    let begun = Reply::new(200).header("content-type", "application/json").chunk("{\"data\":");
+    begun.pause(gate).chunk("[]}")
+}
+
 fn caller(scopes: impl IntoIterator<Item = Scope>) -> Caller {
     Caller::new(Principal::parse("user:ada").unwrap(), scopes)
 }
@@ -126,7 +132,7 @@ async fn behaviour_37_what_is_no_message_of_mcp_or_too_long_leaves_the_next_one_
 #[tokio::test]
 async fn behaviour_37_a_call_that_reads_ends_once_its_client_of_mcp_takes_it_back() {
     let (server, gate) = (Server::start().await.unwrap(), Gate::default());
-    server.reply_always("/v1/models", Reply::event_stream().pause(&gate));
+    server.reply_always("/v1/models", held(&gate));
     let config = format!(
         "[providers.local]\nkind = \"openai-compatible\"\nbase_url = \"{}/v1\"\n",
         server.url()
@@ -141,10 +147,14 @@ async fn behaviour_37_a_call_that_reads_ends_once_its_client_of_mcp_takes_it_bac
 
         let taken_back = json!({ "requestId": 5, "reason": "enough" });
         client.say(&Client::notification("notifications/cancelled", &taken_back)).await;
-        server.wait_for_closed(1).await;
         let after = client.call("runs_list", json!({})).await;
+        gate.open();
+        // By the time that a second one is answered, the first would have been.
+        let again = client.call("models_probe", json!({ "target": "local" })).await;
 
         assert_eq!(after["result"]["isError"], false, "{after:#}");
+        assert_eq!(again["result"]["isError"], false, "{again:#}");
+        assert!(!client.answered.contains(&json!(5)), "{:?}", client.answered);
     })
     .await;
     formwork.close().await;
@@ -166,7 +176,7 @@ async fn a_client_that_goes_before_it_has_greeted_or_in_the_middle_of_a_word_end
 #[tokio::test]
 async fn what_is_asked_twice_by_one_id_is_answered_once_and_the_second_is_refused() {
     let (server, gate) = (Server::start().await.unwrap(), Gate::default());
-    server.reply_always("/v1/models", Reply::event_stream().pause(&gate));
+    server.reply_always("/v1/models", held(&gate));
     let url = server.url();
     let config =
         format!("[providers.local]\nkind = \"openai-compatible\"\nbase_url = \"{url}/v1\"\n");
