@@ -71,9 +71,9 @@ impl Caller {
         &self.principal
     }
 
-    /// Tells whether they have been given a scope.
-    pub fn has(&self, scope: Scope) -> bool {
-        self.scopes.contains(&scope)
+    /// Returns what they may ask for.
+    pub const fn scopes(&self) -> &BTreeSet<Scope> {
+        &self.scopes
     }
 
     /// Checks that an operation may be asked for.

@@ -213,7 +213,7 @@ impl Operation for Start {
     ) -> Result<Started, Error> {
         let most = setup::mode(&formwork.inner.config);
         if let Some(mode) = params.mode.filter(|mode| *mode > most)
-            && !caller.has(Scope::Admin)
+            && !caller.scopes().contains(&Scope::Admin)
         {
             let principal = caller.principal().clone();
             return Err(Error::Mode { principal, mode, most });
