@@ -57,9 +57,9 @@ pub use self::{
         ToolCompleted, ToolDecided, ToolFailed, ToolGated, ToolRequested,
     },
     wait::{
-        ExternalFired, InboxAnswered, InboxAsked, InboxClosed, InboxContradicted, InboxExpired,
-        ON_ESCALATION, OverseerAnswered, OverseerAsked, TaskBlocked, WaitMet, contradiction_key,
-        inbox_key,
+        ExternalFired, ExternalReceived, ExternalRefused, InboxAnswered, InboxAsked, InboxClosed,
+        InboxContradicted, InboxExpired, ON_ESCALATION, OverseerAnswered, OverseerAsked,
+        TaskBlocked, WaitMet, contradiction_key, inbox_key,
     },
     workspace::{CommitMade, FileChange, TOLD_ONE_BY_ONE, WorkspaceSnapshot},
 };
@@ -444,6 +444,10 @@ bodies! {
     WorkspaceSnapshot(WorkspaceSnapshot) = "workspace.snapshot",
     /// Somebody outside says that something has happened.
     ExternalFired(ExternalFired) = "external.fired",
+    /// A source has sent something, and it was let in.
+    ExternalReceived(ExternalReceived) = "external.received",
+    /// A source was sent what was not let in, or had been before.
+    ExternalRefused(ExternalRefused) = "external.refused",
     /// What a task waited for has happened.
     WaitMet(WaitMet) = "wait.met",
     /// A task asks a person.
@@ -522,6 +526,8 @@ impl EventBody {
                 | Self::RunAbortRequested(_)
                 | Self::RunSteered(_)
                 | Self::ExternalFired(_)
+                | Self::ExternalReceived(_)
+                | Self::ExternalRefused(_)
                 | Self::InboxAnswered(_)
                 | Self::InboxSkipped(_)
                 | Self::InboxRejected(_)
@@ -600,6 +606,8 @@ impl EventBody {
             | Self::FileChanged(_)
             | Self::CommitMade(_)
             | Self::ExternalFired(_)
+            | Self::ExternalReceived(_)
+            | Self::ExternalRefused(_)
             | Self::WaitMet(_)
             | Self::InboxAsked(_)
             | Self::InboxAnswered(_)

@@ -106,9 +106,23 @@ impl RunId {
     ///
     /// No run has such an id: its version is 8, and that of a run is 7.
     pub fn of_subscription(workspace: &str, name: &SubscriptionName) -> Self {
-        let mut hasher = blake3::Hasher::new_derive_key("formwork 2026 log of a subscription");
+        Self::of_log("formwork 2026 log of a subscription", workspace, name.as_str())
+    }
+
+    /// Returns the name of the log of what a source has sent: as that of a subscription, and of none.
+    pub fn of_source(workspace: &str, name: &SourceName) -> Self {
+        Self::of_log("formwork 2026 log of a source", workspace, name.as_str())
+    }
+
+    /// Tells whether it names such a log, and no run.
+    pub fn is_of_log(&self) -> bool {
+        self.0.get_version_num() == 8
+    }
+
+    fn of_log(what: &str, workspace: &str, name: &str) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key(what);
         // A name has no such byte, and so no two pairs are told apart by chance.
-        hasher.update(name.as_str().as_bytes()).update(&[0]).update(workspace.as_bytes());
+        hasher.update(name.as_bytes()).update(&[0]).update(workspace.as_bytes());
         Self::of_no_run(&hasher)
     }
 
@@ -262,6 +276,8 @@ names! {
     ServiceName, "service name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
     /// Names a subscription: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
     SubscriptionName, "subscription name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
+    /// Names a source of what happens outside: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
+    SourceName, "source name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
     /// Names a configured provider: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
     ProviderName, "provider name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
     /// Names a tool, its namespace first: 1 to 64 characters of `a-z`, `0-9`, `_`, `-` and `.`.
@@ -278,6 +294,11 @@ impl Principal {
     /// Returns a subscription, acting on what has happened.
     pub fn subscription(name: &SubscriptionName) -> Self {
         Self(format!("subscription:{name}").into())
+    }
+
+    /// Returns a source, telling of what has happened outside.
+    pub fn source(name: &SourceName) -> Self {
+        Self(format!("source:{name}").into())
     }
 
     /// Returns the runtime itself, acting as one of its parts.

@@ -54,7 +54,7 @@ pub use {
     event::{BlobHash, Event, EventBody, NewEvent, Position},
     id::{
         AgentName, AttemptId, CallId, CategoryName, CredentialId, EventName, HoldId, ItemId,
-        ModelName, ModelRef, NameError, Principal, ProviderName, RunId, ServiceName, SessionId,
+        ModelName, ModelRef, NameError, Principal, ProviderName, RunId, ServiceName, SessionId, SourceName,
         SubscriptionName, TaskId, TaskName, ToolName, VariableName, WorkflowName,
     },
     journal::Journal,

@@ -232,6 +232,8 @@ pub static CAPABILITIES: &[Capability] = &[
     Capability::of::<operations::credentials::List>(),
     Capability::of::<operations::credentials::Rotate>(),
     Capability::of::<operations::credentials::Revoke>(),
+    Capability::of::<operations::sources::List>(),
+    Capability::of::<operations::sources::Get>(),
     Capability::of::<operations::audit::Verify>(),
     Capability::of::<operations::audit::Seal>(),
     Capability::of::<operations::bundles::Export>(),

@@ -27,6 +27,7 @@ use crate::{
     config::{Config, Layer, Origin},
     error::chain,
     models::{Keys, Models},
+    sources::SourceDocument,
 };
 
 /// The folder of a workspace's agents.
@@ -49,6 +50,8 @@ pub enum Kind {
     Tool,
     /// A subscription: what is done by events.
     Subscription,
+    /// A source: who outside may tell of what happens, and as what.
+    Source,
     /// The script of a scripted model.
     Script,
     /// A contract: requirements in Markdown, each with what proves it.
@@ -67,6 +70,7 @@ impl Kind {
             (Some("workflows"), _) => return Self::Workflow,
             (Some("tools"), _) => return Self::Tool,
             (Some("subscriptions"), _) => return Self::Subscription,
+            (Some("sources"), _) => return Self::Source,
             (_, "formwork.toml" | "config.toml") => return Self::Config,
             (_, name) if name.ends_with(".md") => return Self::Contract,
             _ => {}
@@ -85,6 +89,8 @@ impl Kind {
             Self::Tool
         } else if begins("filter") || begins("actions") {
             Self::Subscription
+        } else if begins("scheme") {
+            Self::Source
         } else if begins("turns") {
             Self::Script
         } else if begins("category") || begins("prompt") {
@@ -111,6 +117,7 @@ pub fn validate(kind: Kind, source: &str, text: &str, workspace: &Path) -> Resul
             let workflows = crate::subscriptions::workflows(workspace);
             crate::subscriptions::parse(source, text, &workflows).map(drop)
         }
+        Kind::Source => crate::sources::validate(source, text, workspace),
         Kind::Script => document::parse::<Script>(source, text).map(drop),
         Kind::Contract => contract(source, text).map(drop),
         Kind::Event => Ok(()),
@@ -282,9 +289,12 @@ impl KnownModels {
                     .merge(self.tree.into_iter().flat_map(|caps| beyond_caps(source, text, caps)));
                 faults
             }
-            Kind::Tool | Kind::Subscription | Kind::Script | Kind::Contract | Kind::Event => {
-                Diagnostics::default()
-            }
+            Kind::Tool
+            | Kind::Subscription
+            | Kind::Source
+            | Kind::Script
+            | Kind::Contract
+            | Kind::Event => Diagnostics::default(),
         }
     }
 
@@ -480,6 +490,7 @@ pub fn schema(kind: Kind) -> Value {
         Kind::Workflow => document::schema::<WorkflowDocument>(),
         Kind::Tool => document::schema::<ToolDocument>(),
         Kind::Subscription => document::schema::<SubscriptionDocument>(),
+        Kind::Source => document::schema::<SourceDocument>(),
         Kind::Script => document::schema::<Script>(),
         Kind::Contract => {
             serde_json::json!({ "type": "string", "contentMediaType": "text/markdown" })
@@ -496,6 +507,7 @@ pub const fn name(kind: Kind) -> &'static str {
         Kind::Workflow => WorkflowDocument::NAME,
         Kind::Tool => ToolDocument::NAME,
         Kind::Subscription => SubscriptionDocument::NAME,
+        Kind::Source => SourceDocument::NAME,
         Kind::Script => Script::NAME,
         Kind::Contract => "contract",
         Kind::Event => "event",

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use formwork_protocols::{
     AgentName, BlobHash, CategoryName, EventName, ItemId, ModelRef, OutcomeCode, PermissionMode,
-    Principal, ProviderError, ProviderFault, RunId, RunState, ServiceName, StoreError,
+    Principal, ProviderError, ProviderFault, RunId, RunState, ServiceName, SourceName, StoreError,
     SubscriptionName, ToolName, document::Diagnostics,
 };
 
@@ -38,6 +38,9 @@ pub enum Error {
     /// The caller may not ask for it.
     #[error("{principal} lacks the scope {scope} that {capability} needs")]
     Scope { principal: Principal, capability: &'static str, scope: Scope },
+    /// The caller may begin runs, and not in a mode that the config does not give. Nothing was recorded.
+    #[error("{principal} lacks the scope admin that a run in mode {} needs where the config says {}", mode.as_str(), most.as_str())]
+    Mode { principal: Principal, mode: PermissionMode, most: PermissionMode },
     /// There is no such operation.
     #[error("there is no capability {name:?}")]
     NoSuchCapability { name: String },
@@ -53,6 +56,9 @@ pub enum Error {
     /// There is no such subscription.
     #[error("there is no subscription {name} below .formwork/subscriptions{}", hint.as_ref().map_or(String::new(), |hint| format!("; {hint}")))]
     NoSuchSubscription { name: SubscriptionName, hint: Option<String> },
+    /// There is no such source.
+    #[error("there is no source {name} below .formwork/sources{}", hint.as_ref().map_or(String::new(), |hint| format!("; {hint}")))]
+    NoSuchSource { name: SourceName, hint: Option<String> },
     /// Nothing of a subscription was changed.
     #[error("subscription {name} is left as it is: {reason}")]
     Subscription { name: SubscriptionName, reason: String },
@@ -269,6 +275,7 @@ impl Error {
             | Self::NoSuchAgent { .. }
             | Self::NoSuchTool { .. }
             | Self::NoSuchSubscription { .. }
+            | Self::NoSuchSource { .. }
             | Self::NoSuchCategory { .. }
             | Self::Model { .. }
             | Self::NoModel { .. }
@@ -294,6 +301,7 @@ impl Error {
             | Self::Elsewhere { .. }
             | Self::Store(_) => OutcomeCode::Setup,
             Self::Scope { .. }
+            | Self::Mode { .. }
             | Self::NotAsLeft { .. }
             | Self::Imported { .. }
             | Self::Clash { .. } => OutcomeCode::Refused,
@@ -352,11 +360,13 @@ impl Error {
             | Self::NoSuchAgent { .. }
             | Self::NoSuchTool { .. }
             | Self::NoSuchSubscription { .. }
+            | Self::NoSuchSource { .. }
             | Self::NoSuchWorkflow { .. }
             | Self::NoSuchTask { .. }
             | Self::NoProvider { .. }
             | Self::Credential { source: Auth::NoSuch { .. } } => Class::Missing,
             Self::Scope { .. }
+            | Self::Mode { .. }
             | Self::Untrusted { .. }
             | Self::ReadOnly { .. }
             | Self::Imported { .. }
@@ -474,6 +484,9 @@ impl Error {
             Self::ReadOnly { .. } => {
                 "pass --mode edit, or say mode = \"edit\" below [permissions] in the config".to_owned()
             }
+            Self::Mode { .. } => {
+                "whoever owns the config says mode below [permissions] in it, or --mode to the program that serves".to_owned()
+            }
             Self::Untrusted { .. } => {
                 "read the file, then run `formwork trust`; any later change needs it again".to_owned()
             }
@@ -538,6 +551,7 @@ impl Error {
                 "`formwork auth add` gives another".to_owned()
             }
             Self::NoSuchSubscription { .. } => "`formwork subscriptions list` lists them".to_owned(),
+            Self::NoSuchSource { .. } => "`formwork sources list` lists them".to_owned(),
             Self::Subscription { name, .. } => {
                 format!("`formwork subscriptions show {name}` tells what it has given up")
             }

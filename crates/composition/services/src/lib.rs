@@ -66,6 +66,7 @@ mod repository; // What a repository tells agents.
 mod run_tests; // The project's own tests as a tool.
 mod seals; // What the log was, signed.
 mod setup; // What shapes a run.
+pub mod sources; // Who tells of what happens outside.
 mod subscriptions; // What is done by events.
 mod tape; // What was answered, to be answered again.
 mod tool_probe; // Whether a model really calls tools.

@@ -16,6 +16,7 @@ pub mod models;
 pub mod notepad;
 pub mod reviews;
 pub mod runs;
+pub mod sources;
 pub mod spend;
 pub mod subscriptions;
 pub mod tasks;

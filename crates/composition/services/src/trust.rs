@@ -23,7 +23,7 @@ use crate::{
     config::HookConfig,
     custom,
     documents::{self, WORKFLOWS},
-    effects, subscriptions,
+    effects, sources, subscriptions,
 };
 
 /// Something that came with a workspace.
@@ -54,6 +54,8 @@ pub enum Kind {
     Tool,
     /// A subscription.
     Subscription,
+    /// A source: who outside may tell of what happens.
+    Source,
     /// What a hook, a tool or a subscription runs.
     Program,
 }
@@ -104,7 +106,7 @@ impl Brought {
 /// of it has an effect by that.
 ///
 /// # Errors
-/// [`Diagnostics`] lists every fault of agents, tools and subscriptions.
+/// [`Diagnostics`] lists every fault of agents, tools, subscriptions and sources.
 pub fn brought(workspace: &Path, hooks: &[HookConfig]) -> Result<Vec<Brought>, Diagnostics> {
     let mut found = of_hooks(workspace, hooks);
     found.extend(documents::agents(workspace)?.iter().filter_map(Brought::agent));
@@ -131,7 +133,21 @@ pub fn brought(workspace: &Path, hooks: &[HookConfig]) -> Result<Vec<Brought>, D
         faults.merge(subscription.read.clone().err().into_iter().flatten());
         found.extend(of_subscription(workspace, &subscription));
     }
+    for source in sources::read(workspace)? {
+        faults.merge(source.read.clone().err().into_iter().flatten());
+        found.push(of_source(&source));
+    }
     faults.or(found)
+}
+
+/// Returns a source.
+pub(crate) fn of_source(found: &sources::Found) -> Brought {
+    Brought {
+        path: found.path.clone(),
+        kind: Kind::Source,
+        does: found.does(),
+        content: found.text.clone().into_bytes(),
+    }
 }
 
 /// Returns a subscription with what its commands run of the workspace.

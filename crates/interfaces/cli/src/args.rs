@@ -10,7 +10,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 use clap_complete::Shell;
 use formwork_protocols::{
     AgentName, BlobHash, CredentialId, EventName, ItemId, ModelRef, NameError, PermissionMode,
-    Position, RunId, Scope, Span, SubscriptionName, ToolName, Usd, money::UsdError,
+    Position, RunId, Scope, SourceName, Span, SubscriptionName, ToolName, Usd, money::UsdError,
 };
 use formwork_services::{PublicKey, operations::runs::Point};
 
@@ -170,6 +170,11 @@ pub enum Verb {
     /// List subscriptions, show where one stands, have what it gave up tried again.
     #[command(subcommand)]
     Subscriptions(Subscriptions),
+    /// Serve a client of MCP over standard input and output, until it goes.
+    Mcp(Mcp),
+    /// List who outside may tell of what happens, show what came from one.
+    #[command(subcommand)]
+    Sources(Sources),
     /// Print the whole of an output or message by its hash.
     Blob(Blob),
     /// Check documents and list every fault; runs nothing.
@@ -800,6 +805,17 @@ pub struct Serve {
     pub mode: Option<PermissionMode>,
 }
 
+// `formwork mcp`
+#[derive(Debug, Args)]
+pub struct Mcp {
+    /// What the client may ask for: to look (read), to work with runs too (run), or everything (admin).
+    #[arg(long, value_name = "SCOPE", value_parser = scope, default_value = "run")]
+    pub scope: Scope,
+    /// What runs may do: ask, plan, edit or auto.
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub mode: Option<PermissionMode>,
+}
+
 /// `formwork auth`
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
@@ -840,6 +856,19 @@ pub enum Auth {
         /// The credential.
         #[arg(value_name = "CREDENTIAL", value_parser = crate::verbs::auth::credential)]
         id: CredentialId,
+    },
+}
+
+/// `formwork sources`
+#[derive(Debug, Subcommand)]
+#[command(defer = true)]
+pub enum Sources {
+    /// List the sources of the workspace.
+    List,
+    /// Show how one signs, what came lately, and how much was refused.
+    Show {
+        /// The source.
+        name: SourceName,
     },
 }
 
@@ -1031,6 +1060,8 @@ pub enum Document {
     Tool,
     /// .formwork/subscriptions/*.toml
     Subscription,
+    /// .formwork/sources/*.toml
+    Source,
     /// The script of a scripted model.
     Script,
     /// An event of the log.

@@ -16,6 +16,7 @@ mod goal;
 mod inbox;
 mod init;
 mod lists;
+mod mcp;
 mod models;
 mod report;
 mod review;
@@ -23,6 +24,7 @@ mod rounds;
 mod run;
 mod runs;
 mod serve;
+mod sources;
 mod subscriptions;
 mod tasks;
 mod tool_call;
@@ -105,6 +107,8 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Tools(args)) => lists::tools(&global, terminal, args),
         Some(Verb::Init(args)) => init::init(&global, terminal, args),
         Some(Verb::Dispatch(args)) => subscriptions::dispatch(&global, terminal, args),
+        Some(Verb::Mcp(args)) => mcp::mcp(&global, args),
+        Some(Verb::Sources(args)) => sources::sources(&global, terminal, args),
         Some(Verb::Subscriptions(args)) => subscriptions::subscriptions(&global, terminal, args),
         Some(Verb::Serve(args)) => serve::serve(&global, terminal, args),
         Some(Verb::Trust(args)) => trust::trust(&global, terminal, args),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroU32};
 
 use formwork_protocols::{
-    RunId, Span, SubscriptionName, VariableName, WorkflowName,
+    RunId, SourceName, Span, SubscriptionName, VariableName, WorkflowName,
     document::{DocumentType, Reserved},
 };
 use schemars::JsonSchema;
@@ -44,6 +44,9 @@ pub struct FilterDocument {
     /// Who caused it, such as `user:ada` or `agent:*`; one of them has to be. Anybody where empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub principals: Vec<String>,
+    /// The sources of which one has to have sent it, as in `external.received`; anybody where empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceName>,
     /// The one run that it has to be of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
@@ -137,7 +140,6 @@ const RESERVED: &[Reserved] = &[
     Reserved::key("actions.*.event"),
     Reserved::key("actions.*.log"),
     Reserved::key("actions.*.native"),
-    Reserved::key("filter.sources"),
 ];
 
 impl DocumentType for SubscriptionDocument {

@@ -43,7 +43,8 @@ impl Matcher {
     fn add(&mut self, subscription: Arc<Subscription>) {
         let at = u32::try_from(self.subscriptions.len()).unwrap_or(u32::MAX);
         let filter = &subscription.filter;
-        let asks_rest = filter.when.is_some() || !filter.workflows.is_empty();
+        let asks_rest =
+            filter.when.is_some() || !filter.workflows.is_empty() || !filter.sources.is_empty();
         let any_kind = filter.kinds.iter().any(|pattern| pattern.as_str() == "*");
         let anybody = filter.principals.is_empty();
         let entry = |is_found_whole: bool| Entry { at, asks_event: !is_found_whole, asks_rest };

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use formwork_expression::Expression;
 use formwork_protocols::{
-    EventBody, RunId, Span, SubscriptionName, VariableName, WorkflowName,
+    EventBody, RunId, SourceName, Span, SubscriptionName, VariableName, WorkflowName,
     document::{self, Diagnostic, Diagnostics, Parsed, nearest_hint, pointer},
-    event::task_kind,
+    event::{ExternalReceived, task_kind},
     state::TaskState,
 };
 use schemars::JsonSchema;
@@ -61,6 +61,7 @@ pub struct Subscription {
 pub struct Filter {
     pub kinds: Vec<Pattern>,
     pub principals: Vec<Pattern>,
+    pub sources: Vec<SourceName>,
     pub run: Option<RunId>,
     pub workflows: Vec<WorkflowName>,
     pub when: Option<Expression>,
@@ -148,11 +149,18 @@ impl Filter {
         self.principals.is_empty() || self.principals.iter().any(|it| it.matches(principal))
     }
 
+    /// Tells whether an event was sent by one of the sources it asks for.
+    fn is_from(&self, body: &EventBody) -> bool {
+        let is_one = |sent: &ExternalReceived| self.sources.contains(&sent.source);
+        self.sources.is_empty() || matches!(body, EventBody::ExternalReceived(it) if is_one(it))
+    }
+
     /// Asks what needs more than the event itself.
     pub(crate) fn holds_for_the_rest(&self, seen: &Occurrence<'_>) -> bool {
         let is_of_workflow = self.workflows.is_empty() || self.workflows.contains(seen.workflow());
         // What has no value over an event, since that lacks what it asks for, does not hold.
         is_of_workflow
+            && self.is_from(&seen.event().body)
             && self.when.as_ref().is_none_or(|when| when.test(&seen.seen_by(when)).unwrap_or(false))
     }
 }
@@ -268,6 +276,7 @@ impl Reader<'_> {
         for (what, found) in [
             ("kinds", written.kinds.len()),
             ("principals", written.principals.len()),
+            ("sources", written.sources.len()),
             ("workflows", written.workflows.len()),
         ] {
             if found > MOST {
@@ -287,6 +296,7 @@ impl Reader<'_> {
         Filter {
             kinds: written.kinds.iter().map(|kind| Pattern::new(kind)).collect(),
             principals: written.principals.iter().map(|it| Pattern::new(it)).collect(),
+            sources: written.sources.clone(),
             run: written.run,
             workflows: written.workflows.clone(),
             when: written.when.as_ref().and_then(|when| self.expression("/filter/when", when, &[])),

@@ -1,12 +1,14 @@
 //! Data of the events of what a task waits for, and of whom it asks.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
     event::Position,
-    id::{EventName, TaskId, TaskName},
+    id::{EventName, SourceName, TaskId, TaskName},
     overseer::{Action, Choice},
     state::Escalation,
     time::Timestamp,
@@ -20,6 +22,33 @@ pub struct ExternalFired {
     /// What there is to know of it; null where nothing.
     #[serde(default)]
     pub data: Value,
+}
+
+/// Data of `external.received`, in the log of the source; the event's principal is the source, as `source:NAME`. Each run with a
+/// task that waits for an event of that name is told by `external.fired`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExternalReceived {
+    /// Who has sent it.
+    pub source: SourceName,
+    /// What has happened, by the source's document.
+    pub name: EventName,
+    /// The name that the source gave the delivery; the hash of its body where it gave none.
+    pub delivery: String,
+    /// What was kept of the body.
+    #[serde(default)]
+    pub data: Value,
+}
+
+/// Data of `external.refused`, in the log of the source. Nothing of what was sent is in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExternalRefused {
+    /// Where it was sent to.
+    pub source: SourceName,
+    /// How many there were, by why: `unsigned`, `signature`, `stale`, `too_large`, `media_type`, `not_json`, `unmapped`, `unfit`,
+    /// and `duplicate` for what had been let in before.
+    pub counts: BTreeMap<String, u64>,
+    /// From when on they are counted; until the event.
+    pub since: Timestamp,
 }
 
 /// Data of `wait.met`.

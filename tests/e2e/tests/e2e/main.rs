@@ -45,6 +45,7 @@ mod leaks; // Secrets planted wherever they could be.
 mod log; // The log as a whole: moved, archived, verified.
 mod lost; // Tries that broke off after they had cost something.
 mod made; // Tasks that agents make while they work.
+mod mcp; // A client of MCP, and the program as its server.
 mod models; // Servers of models: looked at closely, and given one.
 mod modes; // What agents may change.
 mod network; // Where programs may connect to.
@@ -64,6 +65,7 @@ mod rules; // What agents are held to.
 mod secrets; // Where keys never are.
 mod served; // A workspace served over HTTP.
 mod services; // Programs that run while tasks work.
+mod sources; // What is sent from outside.
 mod subscriptions; // What is done by events.
 mod text_calls; // Calls in words, reminders, and models without tools.
 mod told; // What a person is told.

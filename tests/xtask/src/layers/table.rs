@@ -81,6 +81,7 @@ pub(crate) const MEMBERS: &[Member] = &[
     member("formwork-dispatch", "crates/orchestration/dispatch", Layer::Orchestration),
     member("formwork-services", "crates/composition/services", Layer::Composition),
     member("formwork-api", "crates/interfaces/api", Layer::Interfaces),
+    member("formwork-mcp", "crates/interfaces/mcp", Layer::Interfaces),
     member("formwork-cli", "crates/interfaces/cli", Layer::Interfaces),
     member("formwork-testkit", "tests/support", Layer::Testkit),
     member("formwork-e2e", "tests/e2e", Layer::Workshop),
@@ -115,6 +116,7 @@ pub(crate) const SIDEWAYS: &[Sideways] = &[
     sideways("formwork-verify", "formwork-sandbox", "a command check is a process"),
     sideways("formwork-policy", "formwork-sandbox", "a hook is a process"),
     sideways("formwork-cli", "formwork-api", "the program serves it"),
+    sideways("formwork-cli", "formwork-mcp", "the program is what a client starts"),
 ];
 
 const fn sideways(from: &'static str, to: &'static str, because: &'static str) -> Sideways {
@@ -175,9 +177,9 @@ pub(crate) const OUTSIDE: &[Outside] = &[
     ),
     outside(
         "ring",
-        Home::Packages(&["formwork-trace"]),
+        Home::Packages(&["formwork-trace", "formwork-services"]),
         InTests::AtHome,
-        "one crate signs what was recorded",
+        "one crate signs what was recorded, one checks who has signed what is sent",
     ),
     outside(
         "linux-keyutils",
@@ -207,6 +209,12 @@ pub(crate) const OUTSIDE: &[Outside] = &[
     outside("hyper", Home::Packages(&["formwork-api"]), InTests::AtHome, ONE_SERVER),
     outside("hyper-util", Home::Packages(&["formwork-api"]), InTests::AtHome, ONE_SERVER),
     outside("http-body-util", Home::Packages(&["formwork-api"]), InTests::AtHome, ONE_SERVER),
+    outside(
+        "rmcp",
+        Home::Alone(&["formwork-mcp"]),
+        InTests::AtHome,
+        "one crate speaks MCP, and asks itself as others would",
+    ),
     outside("clap", Home::In(Layer::Interfaces), InTests::AtHome, "only a program has arguments"),
     outside("clap_complete", CLI, InTests::AtHome, "only a program has completions"),
     outside("miette", CLI, InTests::AtHome, TOLD_ONCE),

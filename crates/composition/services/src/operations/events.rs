@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use formwork_protocols::{
-    Append, Body, Event, EventBody, EventName, NewEvent, Position, RunId, Store, TaskId, TaskSpec,
-    event::ExternalFired, store::Selection,
+    Append, Body, Event, EventBody, EventName, NewEvent, Position, Principal, RunId, Store, TaskId,
+    TaskSpec, Timestamp, event::ExternalFired, store::Selection,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -74,7 +74,7 @@ impl Operation for List {
 }
 
 /// The most bytes of what is known of a fired event, as JSON: it becomes the result of a task.
-const MAX_DATA: usize = 64 * 1024;
+pub(crate) const MAX_DATA: usize = 64 * 1024;
 
 /// What has happened.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -118,41 +118,73 @@ impl Operation for Fire {
             let reason = format!("its data has {bytes} bytes, at most {MAX_DATA} are kept");
             return Err(Error::Fired { name, reason });
         }
+        let waiting = Waiting {
+            name,
+            data,
+            by: caller.principal().clone(),
+            key: None,
+            begun_by: None,
+            workspace: None,
+        };
         let runs = match run {
             Some(run) => {
                 let row = super::runs::named(store, run).await?;
                 if row.state.is_terminal() {
                     return Err(Error::Over { run, state: row.state, wanted: "told of an event" });
                 }
+                tell(formwork, run, &waiting).await?;
                 vec![run]
             }
-            None => {
-                let mut waiting = Vec::new();
-                for row in super::inbox::open_runs(store).await? {
-                    if waits(store, row.run, &name).await? {
-                        waiting.push(row.run);
-                    }
-                }
-                waiting
-            }
+            None => tell_waiting(formwork, waiting).await?,
         };
-        for run in &runs {
-            let event = NewEvent {
-                task: None,
-                principal: caller.principal().clone(),
-                at: formwork.now(),
-                body: EventBody::ExternalFired(ExternalFired {
-                    name: name.clone(),
-                    data: data.clone(),
-                }),
-                idempotency_key: None,
-            };
-            store
-                .append(Append { run: *run, token: None, events: vec![event], blobs: Vec::new() })
-                .await?;
-        }
         Ok(Told { runs })
     }
+}
+
+/// What those are told who wait for it.
+pub(crate) struct Waiting {
+    pub(crate) name: EventName,
+    pub(crate) data: Value,
+    /// Who says so.
+    pub(crate) by: Principal,
+    /// Under which a run is told once.
+    pub(crate) key: Option<String>,
+    /// Only runs that had begun by then.
+    pub(crate) begun_by: Option<Timestamp>,
+    /// Only runs of this workspace.
+    pub(crate) workspace: Option<String>,
+}
+
+/// Tells all runs that have not ended and that have a task that waits for it, or will, and returns them.
+pub(crate) async fn tell_waiting(
+    formwork: &Formwork,
+    waiting: Waiting,
+) -> Result<Vec<RunId>, Error> {
+    let store = &*formwork.inner.store;
+    let mut told = Vec::new();
+    for row in super::inbox::open_runs(store).await? {
+        let is_meant = waiting.begun_by.is_none_or(|at| row.created <= at)
+            && waiting.workspace.as_ref().is_none_or(|workspace| *workspace == row.workspace);
+        if is_meant && waits(store, row.run, &waiting.name).await? {
+            tell(formwork, row.run, &waiting).await?;
+            told.push(row.run);
+        }
+    }
+    Ok(told)
+}
+
+async fn tell(formwork: &Formwork, run: RunId, waiting: &Waiting) -> Result<(), Error> {
+    let (name, data) = (waiting.name.clone(), waiting.data.clone());
+    let event = NewEvent {
+        task: None,
+        principal: waiting.by.clone(),
+        at: formwork.now(),
+        body: EventBody::ExternalFired(ExternalFired { name, data }),
+        idempotency_key: waiting.key.clone(),
+    };
+    let append = Append { run, token: None, events: vec![event], blobs: Vec::new() };
+    formwork.inner.store.append(append).await?;
+    Ok(())
 }
 
 /// Tells whether a run has a task that waits for an event of that name, or will.

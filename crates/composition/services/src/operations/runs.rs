@@ -211,6 +211,13 @@ impl Operation for Start {
         caller: &Caller,
         params: StartParams,
     ) -> Result<Started, Error> {
+        let most = setup::mode(&formwork.inner.config);
+        if let Some(mode) = params.mode.filter(|mode| *mode > most)
+            && !caller.scopes().contains(&Scope::Admin)
+        {
+            let principal = caller.principal().clone();
+            return Err(Error::Mode { principal, mode, most });
+        }
         begin(formwork, caller, params, None).await
     }
 }

@@ -269,6 +269,23 @@ impl Doing {
     }
 }
 
+impl Doing {
+    /// Returns what is known of the log of a source of this workspace; the name of the source stands for that of a workflow.
+    async fn source(&self, log: RunId) -> Result<Option<Origin>, StoreError> {
+        let kinds = vec!["external.received".to_owned()];
+        let selection = Selection { run: Some(log), task: None, kinds };
+        let events = self.formwork.store().read(Position::default(), &selection, 1).await?;
+        let Some(EventBody::ExternalReceived(first)) = events.into_iter().next().map(|it| it.body)
+        else {
+            return Ok(None);
+        };
+        let workspace = self.formwork.workspace().display().to_string();
+        let workflow = WorkflowName::parse(first.source.as_str()).ok();
+        let workflow = workflow.filter(|_| RunId::of_source(&workspace, &first.source) == log);
+        Ok(workflow.map(|workflow| Origin { workflow, caused_by: Vec::new() }))
+    }
+}
+
 /// Says how a run ended that a process before this one has carried out.
 fn ended(row: &RunRow) -> Result<Did, Failure> {
     let RunRow { run, code, reason, .. } = row;
@@ -309,7 +326,7 @@ impl Host for Doing {
             EventBody::RunCreated(created) => Some(created),
             _ => None,
         });
-        let Some(mut created) = created else { return Ok(None) };
+        let Some(mut created) = created else { return self.source(run).await };
         // A log may hold the runs of several workspaces, and what one of them trusts is told of its own runs.
         if std::path::Path::new(&created.workspace) != self.formwork.workspace() {
             return Ok(None);

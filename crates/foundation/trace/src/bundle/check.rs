@@ -211,6 +211,12 @@ impl<'a> Reader<'a> {
                 if events == 0 {
                     return Err(self.forged(format!("run {run} has no events")));
                 }
+                // Whoever could bring one would say what a source has sent, or where a subscription stands.
+                if run.is_of_log() {
+                    return Err(
+                        self.forged(format!("{run} names a log of something else, and no run"))
+                    );
+                }
                 if !self.runs.insert(run) {
                     return Err(self.forged(format!("run {run} is there twice")));
                 }

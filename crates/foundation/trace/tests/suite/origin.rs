@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use formwork_protocols::{CredentialId, NoSecrets, event::CredentialRevoked};
+use formwork_protocols::{CredentialId, NoSecrets, SourceName, event::CredentialRevoked};
 use formwork_trace::{BundleError, Form};
 
 use super::*;
@@ -79,6 +79,12 @@ pub(crate) async fn what_is_no_run_does_not_come_in(place: &Place) {
         assert!(matches!(refused, BundleError::Forged { .. }), "{refused:?}");
         assert!(refused.to_string().contains(why), "{refused}");
     }
+    let log = RunId::of_source("/work", &SourceName::parse("forge").unwrap());
+    from.append(of(log, story(log).events)).await.unwrap();
+    let file = exported(&from, log, folder.path()).await;
+    let refused = to.import(&file).await.unwrap_err();
+
+    assert!(refused.to_string().contains("a log of something else"), "{refused}");
     assert_eq!(all(&to).await, []);
     from.close().await;
     to.close().await;

@@ -123,6 +123,7 @@ pub(super) fn schema(terminal: &Terminal, args: Schema) -> Result<OutcomeCode, F
         Document::Workflow => Kind::Workflow,
         Document::Tool => Kind::Tool,
         Document::Subscription => Kind::Subscription,
+        Document::Source => Kind::Source,
         Document::Script => Kind::Script,
         Document::Event => Kind::Event,
     };

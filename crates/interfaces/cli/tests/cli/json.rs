@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::world::{Ran, World};
 
-/// Those that print something else than what they have to say: bytes as they are, and a script.
-const BARE: [&str; 2] = ["blob", "completions"];
+/// Those that print something else than what they have to say: bytes as they are, a script, and a protocol.
+const BARE: [&str; 3] = ["blob", "completions", "mcp"];
 
 /// A workspace with one of everything that can be listed, shown or taken back, and the run that made it.
 fn lived_in() -> (World, String) {
@@ -101,6 +101,8 @@ fn asked(run: &str) -> Vec<(&'static str, Vec<&str>)> {
         ("subscriptions list", vec![]),
         ("subscriptions show", vec!["none"]),
         ("subscriptions retry", vec!["none"]),
+        ("sources list", vec![]),
+        ("sources show", vec!["none"]),
         ("notepad", vec![run]),
         ("validate", vec![".formwork"]),
         ("schema", vec!["workflow"]),

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::world::{run_id, subscription};
 
 const KINDS: [&str; 7] =
-    ["run.finished", "run.*", "*", "tool.*ed", "external.fired", "*.failed", "task.completed"];
+    ["run.finished", "run.*", "*", "tool.*ed", "external.*", "*.failed", "task.completed"];
 const PRINCIPALS: [&str; 4] = ["user:ada", "user:*", "agent:coder", "*"];
 const WHEN: [&str; 4] = ["", "data.n > 3", "kind.startsWith('run')", "data.missing == 1"];
 
@@ -22,6 +22,7 @@ prop_compose! {
         principals in prop::collection::vec(select(&PRINCIPALS[..]), 0..3),
         run in prop::option::of(1_u32..3),
         workflow in prop::option::of(select(&["flow", "mend"][..])),
+        source in prop::option::of(select(&["forge", "shop"][..])),
         when in select(&WHEN[..]),
     ) -> Subscription {
         let quoted = |list: &[&str]| format!("{list:?}");
@@ -31,6 +32,7 @@ prop_compose! {
         );
         text.extend(run.map(|run| format!("run = \"{}\"\n", run_id(run))));
         text.extend(workflow.map(|name| format!("workflows = [\"{name}\"]\n")));
+        text.extend(source.map(|name| format!("sources = [\"{name}\"]\n")));
         if !when.is_empty() {
             text.push_str(&format!("when = \"{when}\"\n"));
         }
@@ -40,7 +42,7 @@ prop_compose! {
 
 prop_compose! {
     fn events()(
-        kind in select(&["run.weathered", "tool.tasted", "tool.x", "model.failed.not", "dispatch.x", "plain"][..]),
+        kind in select(&["run.weathered", "tool.tasted", "tool.x", "model.failed.not", "dispatch.x", "plain", "external.received"][..]),
         by in select(&["user:ada", "user:bob", "agent:coder", "system:x"][..]),
         run in 1_u32..3,
         n in 0_u32..6,
@@ -52,7 +54,16 @@ prop_compose! {
             task: None,
             principal: Principal::parse(by).unwrap(),
             at: Timestamp::from_micros(0),
-            body: EventBody::from_parts(kind, json!({ "n": n })).unwrap(),
+            body: EventBody::from_parts(
+                kind,
+                match kind {
+                    "external.received" => {
+                        json!({ "source": "forge", "name": "x", "delivery": "d", "data": { "n": n } })
+                    }
+                    _ => json!({ "n": n }),
+                },
+            )
+            .unwrap(),
             idempotency_key: None,
             hash: BlobHash::of(b""),
         }
