@@ -10,6 +10,7 @@ mod session;
 mod task;
 mod tool;
 mod wait;
+mod worker;
 mod workspace;
 
 use std::{fmt, str::FromStr};
@@ -59,6 +60,7 @@ pub use self::{
         ON_ESCALATION, OverseerAnswered, OverseerAsked, TaskBlocked, WaitMet, contradiction_key,
         inbox_key,
     },
+    worker::{WorkerAwaited, WorkerConnected, WorkerLost, WorkerRefused},
     workspace::{CommitMade, FileChange, TOLD_ONE_BY_ONE, WorkspaceSnapshot},
 };
 
@@ -470,6 +472,14 @@ bodies! {
     ServiceFailed(Box<ServiceFailed>) = "service.failed",
     /// It was ended, since the tasks need it no more.
     ServiceStopped(Box<ServiceStopped>) = "service.stopped",
+    /// A task waits for a worker: none with its label is connected, or none has room.
+    WorkerAwaited(WorkerAwaited) = "worker.awaited",
+    /// A worker is there that answers the calls of the run under a label from here on.
+    WorkerConnected(WorkerConnected) = "worker.connected",
+    /// The worker that answered calls of the run is gone.
+    WorkerLost(WorkerLost) = "worker.lost",
+    /// A worker answered a call that it did not hold, and was not heard.
+    WorkerRefused(WorkerRefused) = "worker.refused",
     /// Money was set aside for a model call.
     BudgetReserved(BudgetReserved) = "budget.reserved",
     /// What was set aside was replaced by what was used.
@@ -521,6 +531,10 @@ impl EventBody {
                 | Self::HookFailed(_)
                 | Self::NetworkRefused(_)
                 | Self::ToolAnswered(_)
+                | Self::WorkerAwaited(_)
+                | Self::WorkerConnected(_)
+                | Self::WorkerLost(_)
+                | Self::WorkerRefused(_)
                 | Self::DispatchRetried(_)
         )
     }
@@ -601,6 +615,10 @@ impl EventBody {
             | Self::TaskBlocked(_)
             | Self::ServiceStarted(_)
             | Self::ServiceReady(_)
+            | Self::WorkerAwaited(_)
+            | Self::WorkerConnected(_)
+            | Self::WorkerLost(_)
+            | Self::WorkerRefused(_)
             | Self::BudgetReserved(_)
             | Self::BudgetSettled(_)
             | Self::BudgetWarned(_)

@@ -53,7 +53,7 @@ pub use {
     id::{
         AgentName, AttemptId, CallId, CategoryName, EventName, HoldId, ItemId, ModelName, ModelRef,
         NameError, Principal, ProviderName, RunId, ServiceName, SessionId, SubscriptionName,
-        TaskId, TaskName, ToolName, VariableName, WorkflowName,
+        TaskId, TaskName, ToolName, VariableName, WorkerLabel, WorkerName, WorkflowName,
     },
     journal::Journal,
     message::{Attachment, Message, Part, Role, ToolCall, ToolResult},
