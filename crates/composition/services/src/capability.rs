@@ -224,6 +224,7 @@ pub static CAPABILITIES: &[Capability] = &[
     Capability::of::<operations::subscriptions::List>(),
     Capability::of::<operations::subscriptions::Get>(),
     Capability::of::<operations::subscriptions::Retry>(),
+    Capability::of::<operations::workers::List>(),
     Capability::of::<operations::audit::Verify>(),
     Capability::of::<operations::audit::Seal>(),
     Capability::of::<operations::bundles::Export>(),

@@ -22,4 +22,5 @@ pub mod tools;
 pub mod transcripts;
 pub mod trash;
 pub mod undo;
+pub mod workers;
 pub mod workflows;

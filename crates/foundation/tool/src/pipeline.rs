@@ -494,7 +494,7 @@ impl Pipeline {
             elapsed,
             outside: output.outside,
             attached: attached.clone(),
-            worker: output.worker,
+            worker: output.worker.map(Box::new),
         });
         blobs.push(blob);
         self.put(context, journal, changes.chain(notes).chain([completed]), blobs);

@@ -9,9 +9,9 @@ use std::{error::Error, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use axum::{Router, extract::ws::WebSocketUpgrade, http::HeaderMap, routing::any};
 use formwork_protocols::{
-    AgentName, CallId, Cancel, EventBody, PermissionMode, Principal, Replay, RunId, SessionId,
-    SystemClock, SystemRng, TaskId, Tool, ToolClass, ToolError, ToolOutput, ToolSpec,
-    message::ToolDefinition, tool::CallContext,
+    AgentName, CallId, Cancel, EventBody, Principal, Replay, RunId, SessionId, SystemClock,
+    SystemRng, TaskId, Tool, ToolClass, ToolError, ToolOutput, ToolSpec, message::ToolDefinition,
+    tool::CallContext,
 };
 use formwork_worker::{
     Announced, Answer, Bench, Bounds, Given, Guest, Hub, Identity, Near, Tell, Token, Worker,
@@ -92,7 +92,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // A run, whose tool is carried out there.
     let near = Near::new(hub, "gpu".parse()?, None, Arc::new(Log), Duration::from_secs(10));
-    let bounds = Bounds { mode: PermissionMode::Ask, write: Vec::new(), network: None };
+    let bounds = Bounds { write: Vec::new(), network: None };
     let own = Arc::new(Where(spec()?));
     let tool = Arc::new(near).tool(own, Arc::new(bounds), Duration::from_secs(10));
     let context = CallContext {

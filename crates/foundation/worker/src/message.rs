@@ -5,8 +5,8 @@
 //! so is anything unknown within [`Bounds`], where to pass over a word would be to allow more.
 
 use formwork_protocols::{
-    BlobHash, PermissionMode, ToolErrorKind, ToolName, WorkerLabel, WorkerName, canonical,
-    event::FileChange, message::ToolDefinition, tool::CallContext,
+    BlobHash, ToolErrorKind, ToolName, WorkerLabel, WorkerName, canonical, event::FileChange,
+    message::ToolDefinition, tool::CallContext,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -189,8 +189,6 @@ pub struct Given {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bounds {
-    /// The mode.
-    pub mode: PermissionMode,
     /// What may be written: what all of these let.
     pub write: Vec<Globs>,
     /// Where programs may connect to: to what all of these lists name, and nowhere where there is none.
@@ -343,7 +341,7 @@ mod tests {
     fn behaviour_39_what_is_not_known_is_passed_over_but_for_bounds_and_kinds() {
         let beat = r#"{"type":"beat","mood":"good"}"#;
         let kind = r#"{"type":"lunch"}"#;
-        let bounds = r#"{"mode":"edit","write":[],"network":null,"only_on":"monday"}"#;
+        let bounds = r#"{"write":[],"network":null,"only_on":"monday"}"#;
 
         assert_eq!(decode(beat), Ok(FromWorker::Beat {}));
         assert!(decode::<FromWorker>(kind).is_err());
@@ -375,7 +373,7 @@ mod tests {
 
         #[test]
         fn behaviour_39_a_message_with_a_piece_changed_is_a_message_or_one_error(at in 0_usize..400, with in any::<char>(), cut in 0_usize..400) {
-            let given = r#"{"type":"call","lease":7,"epoch":2,"left_ms":5,"given":{"context":{"run":"00000000-0000-7000-8000-000000000000","task":"00000000-0000-7000-8000-000000000000","session":"00000000-0000-7000-8000-000000000000","call":"00000000-0000-7000-8000-000000000000","agent":"coder"},"tool":{"name":"exec","schema":"0000000000000000000000000000000000000000000000000000000000000000"},"arguments":{"command":["a"]},"bounds":{"mode":"edit","write":[],"network":null}}}"#;
+            let given = r#"{"type":"call","lease":7,"epoch":2,"left_ms":5,"given":{"context":{"run":"00000000-0000-7000-8000-000000000000","task":"00000000-0000-7000-8000-000000000000","session":"00000000-0000-7000-8000-000000000000","call":"00000000-0000-7000-8000-000000000000","agent":"coder"},"tool":{"name":"exec","schema":"0000000000000000000000000000000000000000000000000000000000000000"},"arguments":{"command":["a"]},"bounds":{"write":[],"network":null}}}"#;
             prop_assert!(decode::<ToWorker>(given).is_ok());
             let mut chars: Vec<char> = given.chars().collect();
             let at = at % chars.len();

@@ -207,9 +207,9 @@ pub struct ToolCompleted {
     /// The pictures that it shows the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attached: Vec<Attachment>,
-    /// The worker that carried it out, where it was not done here.
+    /// The worker that carried it out, where it was not done here. Boxed, since it seldom is and events are to be small.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub worker: Option<WorkerName>,
+    pub worker: Option<Box<WorkerName>>,
 }
 
 /// Data of `tool.failed`.

@@ -15,9 +15,9 @@ use axum::{
     routing::any,
 };
 use formwork_protocols::{
-    AgentName, CallId, Cancel, EventBody, PermissionMode, Principal, Replay, RunId, SeededRng,
-    SessionId, SystemClock, SystemRng, TaskId, Tool, ToolClass, ToolError, ToolName, ToolOutput,
-    ToolSpec, message::ToolDefinition, tool::CallContext,
+    AgentName, CallId, Cancel, EventBody, Principal, Replay, RunId, SeededRng, SessionId,
+    SystemClock, SystemRng, TaskId, Tool, ToolClass, ToolError, ToolName, ToolOutput, ToolSpec,
+    message::ToolDefinition, tool::CallContext,
 };
 use formwork_worker::{
     Address, Announced, Answer, Bench, Bounds, FromWorker, Given, Guest, Hello, Hub, Identity,
@@ -268,7 +268,7 @@ pub(crate) fn spec(name: &str, replay: Replay) -> ToolSpec {
 }
 
 pub(crate) fn bounds() -> Bounds {
-    Bounds { mode: PermissionMode::Edit, write: Vec::new(), network: None }
+    Bounds { write: Vec::new(), network: None }
 }
 
 /// A tool that nobody calls here.
