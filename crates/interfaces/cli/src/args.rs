@@ -10,9 +10,10 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 use clap_complete::Shell;
 use formwork_protocols::{
     AgentName, BlobHash, EventName, ItemId, ModelRef, NameError, PermissionMode, Position, RunId,
-    Span, SubscriptionName, ToolName, Usd, money::UsdError,
+    Span, SubscriptionName, ToolName, Usd, WorkerLabel, WorkerName, money::UsdError,
 };
 use formwork_services::{PublicKey, operations::runs::Point};
+use formwork_worker::MAX_SLOTS;
 
 /// Structured programming for AI agents: work with entry checks, exit checks, a budget and a record.
 #[derive(Debug, Parser)]
@@ -167,6 +168,8 @@ pub enum Verb {
     Notepad(Notepad),
     /// Follow the log, and do what subscriptions say by what happens.
     Dispatch(Dispatch),
+    /// Carry out calls of runs elsewhere, in this workspace and by its rules.
+    Worker(Worker),
     /// List subscriptions, show where one stands, have what it gave up tried again.
     #[command(subcommand)]
     Subscriptions(Subscriptions),
@@ -756,6 +759,29 @@ pub struct Dispatch {
     #[arg(long)]
     pub once: bool,
     /// What workflows may do: ask, plan, edit or auto.
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub mode: Option<PermissionMode>,
+}
+
+// `formwork worker`
+#[derive(Debug, Args)]
+pub struct Worker {
+    /// The server to work for, as wss://HOST; ws:// on this machine alone.
+    #[arg(long, value_name = "URL")]
+    pub connect: String,
+    /// What this worker offers: tasks with that target are given to it. Can be given again.
+    #[arg(long = "label", value_name = "LABEL", required = true)]
+    pub labels: Vec<WorkerLabel>,
+    /// How many calls it takes at once.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLOTS)))]
+    pub slots: u32,
+    /// Its name; that of this machine and a sign of the workspace where absent.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<WorkerName>,
+    /// A file that holds the token; FORMWORK_WORKER_TOKEN of the environment where absent.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// What calls may do here: ask, plan, edit or auto.
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub mode: Option<PermissionMode>,
 }

@@ -27,6 +27,7 @@ mod tool_call;
 pub(crate) mod transcripts;
 mod trust;
 mod undo;
+mod worker;
 mod workflows;
 
 use clap::CommandFactory as _;
@@ -103,6 +104,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Tools(args)) => lists::tools(&global, terminal, args),
         Some(Verb::Init(args)) => init::init(&global, terminal, args),
         Some(Verb::Dispatch(args)) => subscriptions::dispatch(&global, terminal, args),
+        Some(Verb::Worker(args)) => worker::worker(&global, terminal, args),
         Some(Verb::Subscriptions(args)) => subscriptions::subscriptions(&global, terminal, args),
         Some(Verb::Trust(args)) => trust::trust(&global, terminal, args),
         Some(Verb::Approvals(args)) => approvals::approvals(&global, terminal, args),
