@@ -19,11 +19,13 @@ pub enum Scope {
     Run,
     /// To change what Formwork may do.
     Admin,
+    /// To carry out calls of tasks elsewhere, and nothing else.
+    Worker,
 }
 
 impl Scope {
     /// Every scope.
-    pub const ALL: [Self; 3] = [Self::Read, Self::Run, Self::Admin];
+    pub const ALL: [Self; 4] = [Self::Read, Self::Run, Self::Admin, Self::Worker];
 
     /// Returns its name.
     pub const fn as_str(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Scope {
             Self::Read => "read",
             Self::Run => "run",
             Self::Admin => "admin",
+            Self::Worker => "worker",
         }
     }
 }

@@ -11,6 +11,7 @@ mod session;
 mod task;
 mod tool;
 mod wait;
+mod worker;
 mod workspace;
 
 use std::{fmt, str::FromStr};
@@ -61,6 +62,7 @@ pub use self::{
         InboxContradicted, InboxExpired, ON_ESCALATION, OverseerAnswered, OverseerAsked,
         TaskBlocked, WaitMet, contradiction_key, inbox_key,
     },
+    worker::{WorkerAwaited, WorkerConnected, WorkerLost, WorkerRefused},
     workspace::{CommitMade, FileChange, TOLD_ONE_BY_ONE, WorkspaceSnapshot},
 };
 
@@ -476,6 +478,14 @@ bodies! {
     ServiceFailed(Box<ServiceFailed>) = "service.failed",
     /// It was ended, since the tasks need it no more.
     ServiceStopped(Box<ServiceStopped>) = "service.stopped",
+    /// A task waits for a worker: none with its label is connected, or none has room.
+    WorkerAwaited(WorkerAwaited) = "worker.awaited",
+    /// A worker is there that answers the calls of the run under a label from here on.
+    WorkerConnected(WorkerConnected) = "worker.connected",
+    /// The worker that answered calls of the run is gone.
+    WorkerLost(WorkerLost) = "worker.lost",
+    /// A worker answered a call that it did not hold, and was not heard.
+    WorkerRefused(WorkerRefused) = "worker.refused",
     /// Money was set aside for a model call.
     BudgetReserved(BudgetReserved) = "budget.reserved",
     /// What was set aside was replaced by what was used.
@@ -535,6 +545,10 @@ impl EventBody {
                 | Self::HookFailed(_)
                 | Self::NetworkRefused(_)
                 | Self::ToolAnswered(_)
+                | Self::WorkerAwaited(_)
+                | Self::WorkerConnected(_)
+                | Self::WorkerLost(_)
+                | Self::WorkerRefused(_)
                 | Self::DispatchRetried(_)
                 | Self::CredentialIssued(_)
                 | Self::CredentialRotated(_)
@@ -620,6 +634,10 @@ impl EventBody {
             | Self::TaskBlocked(_)
             | Self::ServiceStarted(_)
             | Self::ServiceReady(_)
+            | Self::WorkerAwaited(_)
+            | Self::WorkerConnected(_)
+            | Self::WorkerLost(_)
+            | Self::WorkerRefused(_)
             | Self::BudgetReserved(_)
             | Self::BudgetSettled(_)
             | Self::BudgetWarned(_)

@@ -274,6 +274,10 @@ names! {
     VariableName, "variable name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
     /// Names a service of a workflow: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
     ServiceName, "service name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
+    /// Names a worker: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
+    WorkerName, "worker name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
+    /// Names what workers offer, such as `gpu`: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
+    WorkerLabel, "worker label", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
     /// Names a subscription: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.
     SubscriptionName, "subscription name", 64, "a-z 0-9 _ -", plain, "^[a-z0-9_-]+$";
     /// Names a source of what happens outside: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`.

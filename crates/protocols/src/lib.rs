@@ -54,8 +54,9 @@ pub use {
     event::{BlobHash, Event, EventBody, NewEvent, Position},
     id::{
         AgentName, AttemptId, CallId, CategoryName, CredentialId, EventName, HoldId, ItemId,
-        ModelName, ModelRef, NameError, Principal, ProviderName, RunId, ServiceName, SessionId, SourceName,
-        SubscriptionName, TaskId, TaskName, ToolName, VariableName, WorkflowName,
+        ModelName, ModelRef, NameError, Principal, ProviderName, RunId, ServiceName, SessionId,
+        SourceName, SubscriptionName, TaskId, TaskName, ToolName, VariableName, WorkerLabel,
+        WorkerName, WorkflowName,
     },
     journal::Journal,
     message::{Attachment, Message, Part, Role, ToolCall, ToolResult},

@@ -147,7 +147,8 @@ impl OutcomeCode {
                 // As a model or a sandbox that is missing from the start.
                 Escalation::Unjudged { .. }
                 | Escalation::CheckNotRun { .. }
-                | Escalation::ServiceFailed { .. } => Self::Setup,
+                | Escalation::ServiceFailed { .. }
+                | Escalation::NoWorker { .. } => Self::Setup,
                 Escalation::TimedOut { .. }
                 | Escalation::ProviderFailed { .. }
                 | Escalation::Unreachable { .. }

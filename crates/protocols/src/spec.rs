@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::{
     budget::Budget,
     check::{CheckSpec, Phase},
-    id::{AgentName, EventName, ServiceName, TaskName, ToolName, VariableName},
+    id::{AgentName, EventName, ServiceName, TaskName, ToolName, VariableName, WorkerLabel},
     message::Attachment,
     time::Span,
     tool::PermissionMode,
@@ -78,6 +78,10 @@ pub struct TaskSpec {
     /// Whether it works in the workspace of the run or in one of its own.
     #[serde(default, skip_serializing_if = "Isolation::is_none")]
     pub isolation: Isolation,
+    /// The label of the workers of which one carries out its calls, its command and its checks by command, in a workspace
+    /// of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<WorkerLabel>,
     /// What binds it besides, where another task has made it while the run went on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<Box<Made>>,
@@ -160,6 +164,7 @@ impl TaskSpec {
             write_paths: None,
             protected_paths: Vec::new(),
             isolation: Isolation::None,
+            target: None,
             made: None,
         }
     }

@@ -385,6 +385,8 @@ pub enum Escalation {
     CheckNotRun { check: String, detail: String },
     /// A service that the tasks need was not ready in time, or has ended and was started again as often as it may.
     ServiceFailed { service: ServiceName, detail: String },
+    /// No worker was there that could carry out its calls.
+    NoWorker { detail: String },
 }
 
 /// What kind of failure it is. The kind alone decides what happens next.
@@ -423,7 +425,8 @@ impl Escalation {
             | Self::CannotBegin { .. }
             | Self::Unjudged { .. }
             | Self::CheckNotRun { .. }
-            | Self::ServiceFailed { .. } => FailureClass::Setup,
+            | Self::ServiceFailed { .. }
+            | Self::NoWorker { .. } => FailureClass::Setup,
             Self::ChildFailed { .. } => FailureClass::Child,
             Self::OutcomeUnknown { .. } => FailureClass::Unknown,
         }
@@ -451,7 +454,9 @@ impl fmt::Display for Escalation {
             Self::ChildFailed { child } => write!(f, "task {child} failed"),
             Self::OutcomeUnknown { detail } => write!(f, "outcome unknown: {detail}"),
             Self::Refused { detail } => f.write_str(detail),
-            Self::BodyFailed { detail } | Self::CannotBegin { detail } => f.write_str(detail),
+            Self::BodyFailed { detail }
+            | Self::CannotBegin { detail }
+            | Self::NoWorker { detail } => f.write_str(detail),
             Self::Unjudged { detail } => write!(f, "no reviewer answered: {detail}"),
             Self::ServiceFailed { service, detail } => write!(f, "service {service} {detail}"),
             Self::CheckNotRun { check, detail } => write!(

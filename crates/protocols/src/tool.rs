@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::{
     cancel::Cancel,
     event::FileChange,
-    id::{AgentName, CallId, RunId, SessionId, TaskId, TaskName},
+    id::{AgentName, CallId, RunId, SessionId, TaskId, TaskName, WorkerName},
     journal::Journal,
     message::{Attachment, ToolCall, ToolDefinition, ToolResult},
     outcome::{Claim, TaskOutcome},
@@ -164,6 +164,8 @@ pub struct ToolOutput {
     pub kept: Vec<Kept>,
     /// Pictures that it shows and that are kept already.
     pub attached: Vec<Attachment>,
+    /// The worker that carried the call out, where it was not done here.
+    pub worker: Option<WorkerName>,
 }
 
 /// Bytes that are no text, such as a picture.
@@ -215,12 +217,14 @@ pub struct ToolError {
     pub message: String,
     /// Where what the message quotes came from, if not from this workspace: then nobody vouches for what it says.
     pub outside: Option<String>,
+    /// The worker that was to carry the call out, where it was not done here.
+    pub worker: Option<WorkerName>,
 }
 
 impl ToolError {
     /// Returns an error of that kind.
     pub fn new(kind: ToolErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), outside: None }
+        Self { kind, message: message.into(), outside: None, worker: None }
     }
 }
 

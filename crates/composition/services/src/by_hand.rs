@@ -199,6 +199,7 @@ impl Workshop {
                 message: told.to_owned(),
                 elapsed: Span::ZERO,
                 outside: None,
+                worker: None,
             }),
             idempotency_key: None,
         }

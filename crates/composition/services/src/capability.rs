@@ -234,6 +234,7 @@ pub static CAPABILITIES: &[Capability] = &[
     Capability::of::<operations::credentials::Revoke>(),
     Capability::of::<operations::sources::List>(),
     Capability::of::<operations::sources::Get>(),
+    Capability::of::<operations::workers::List>(),
     Capability::of::<operations::audit::Verify>(),
     Capability::of::<operations::audit::Seal>(),
     Capability::of::<operations::bundles::Export>(),

@@ -152,6 +152,9 @@ impl Workshop {
                 format!("a run in mode {mode} runs nothing that nothing keeps from writing");
             return Ok(Verdict::bare(&*job.check.name, false, reason));
         }
+        if let Some(label) = &job.spec.target {
+            return self.check_there(job, label, cancel).await;
+        }
         match &job.check.kind {
             CheckKind::Agent(check) => self.review(job, check, cancel).await,
             CheckKind::Suite(check) => self.suite(job, check, began, cancel).await,

@@ -634,7 +634,14 @@ mod tests {
     fn unknown(call: CallId) -> EventBody {
         let message = "nobody knows".to_owned();
         let (error, elapsed) = (ToolErrorKind::OutcomeUnknown, formwork_protocols::Span::ZERO);
-        EventBody::ToolFailed(ToolFailed { call, error, message, elapsed, outside: None })
+        EventBody::ToolFailed(ToolFailed {
+            call,
+            error,
+            message,
+            elapsed,
+            outside: None,
+            worker: None,
+        })
     }
 
     fn id() -> CallId {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use formwork_protocols::{
     AgentName, BlobHash, CategoryName, EventName, ItemId, ModelRef, OutcomeCode, PermissionMode,
     Principal, ProviderError, ProviderFault, RunId, RunState, ServiceName, SourceName, StoreError,
-    SubscriptionName, ToolName, document::Diagnostics,
+    SubscriptionName, TaskName, ToolName, WorkerLabel, document::Diagnostics,
 };
 
 use crate::capability::Scope;
@@ -133,6 +133,22 @@ pub enum Error {
     /// A file that came with the workspace would have an effect, and nobody has trusted it as it stands. Nothing was run.
     #[error("{} is not trusted as it stands, and {why}", path.display())]
     Untrusted { path: PathBuf, why: String },
+    /// A task is to be worked on by a worker, and this process takes none. Nothing was recorded.
+    #[error(
+        "task {task} has target {label}, and this process takes no workers: `formwork serve` does"
+    )]
+    NoWorkers { task: TaskName, label: WorkerLabel },
+    /// The same, of a run that goes on.
+    #[error(
+        "a worker with label {label} is asked for, and this process takes no workers: `formwork serve` does"
+    )]
+    NoHub { label: WorkerLabel },
+    /// What is changed at a worker was to be committed. Nothing was recorded.
+    #[error(
+        "task {task} has target {label}, and what is changed at a worker is not committed here: leave --commit out, or have \
+         the task commit there"
+    )]
+    NotCommitted { task: TaskName, label: WorkerLabel },
     /// The store failed, as `source` says.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -296,6 +312,9 @@ impl Error {
             | Self::Caps { .. }
             | Self::ReadOnly { .. }
             | Self::Untrusted { .. }
+            | Self::NoWorkers { .. }
+            | Self::NoHub { .. }
+            | Self::NotCommitted { .. }
             | Self::Tools { .. }
             | Self::Contract { .. }
             | Self::Elsewhere { .. }
@@ -402,6 +421,9 @@ impl Error {
             | Self::Checkpoint { .. }
             | Self::Credential { .. } => Class::Conflict,
             Self::Documents(_)
+            | Self::NoWorkers { .. }
+            | Self::NoHub { .. }
+            | Self::NotCommitted { .. }
             | Self::Parameters { .. }
             | Self::Uncallable { .. }
             | Self::NoSuchCategory { .. }

@@ -14,12 +14,12 @@ use formwork_agent::Agent;
 use formwork_browser::Browsers;
 use formwork_compose::{Library, Template};
 use formwork_context::outside;
-use formwork_policy::Grants;
+use formwork_policy::{Grants, Rules};
 use formwork_protocols::{
     AgentName, Approver, Body, CallId, Cancel, Claim, Clock, Escalation, EventBody, Model,
-    PermissionMode, Position, Principal, ProviderFault, Rng, RunId, RunOutcome, Scrub, SessionId,
-    Span, Store, StoreError, StuckPattern, TaskId, TaskSpec, TaskState, Tool, ToolClass, ToolName,
-    ToolSpec, Toolbox,
+    PermissionMode, Position, Principal, ProviderFault, Replay, Rng, RunId, RunOutcome, Scrub,
+    SessionId, Span, Store, StoreError, StuckPattern, TaskId, TaskSpec, TaskState, Tool, ToolClass,
+    ToolName, ToolSpec, Toolbox,
     check::{Phase, Verdict},
     model::ToolCalls,
     store::Selection,
@@ -60,6 +60,7 @@ use crate::{
     outside,
     reach::Reach,
     reading,
+    remote::{self, CheckHere, Remotes},
     repository::{self, LOAD_SKILL, LoadSkill, Repository},
     run_tests::{self, RUN_TESTS, RunTests},
     setup::{self, RunSetup},
@@ -150,6 +151,10 @@ pub(crate) struct Workshop {
     pub(crate) ending: Option<Arc<Ending>>,
     /// What conversations have opened in browsers.
     pub(crate) browsers: Arc<Browsers>,
+    /// The ends of the run to workers elsewhere.
+    pub(crate) remotes: Arc<Remotes>,
+    /// Whether this is what a worker works with, for runs elsewhere.
+    pub(crate) is_bench: bool,
 }
 
 /// Returns the names from the root to the task of an attempt.
@@ -172,6 +177,7 @@ impl Workshop {
         let mut specs = toolset::built_in();
         specs.extend(custom::specs(self.setup.tools.iter().cloned()));
         specs.extend(self.tools.iter().map(|tool| tool.spec().clone()));
+        specs.extend(self.is_bench.then(|| remote::check_spec(Replay::Once)));
         specs
     }
 
@@ -249,7 +255,8 @@ impl Workshop {
         }
         let rules = self.rules(&job.spec)?;
         let made_by = self.makers(&job.spec)?;
-        let agents = made_by.iter().copied().chain([agent]).collect();
+        let agents: Vec<&Agent> = made_by.iter().copied().chain([agent]).collect();
+        let in_name_of = agents.clone();
         let whose = Whose { run: job.run, task: Some(job.task), agents };
         let Bounds { protection, reach, told } = self.bounds(&rules, whose).await?;
         let bounded = protection.clone();
@@ -260,10 +267,18 @@ impl Workshop {
         let specs = self.specs();
         let specs: Vec<&ToolSpec> = specs.iter().collect();
         let bare = setup::policy(&config, agent, specs.iter().copied(), &self.protection)?;
-        let (policy, allowed) = match made {
-            Some(made) => making::within(made, bare, made_by, &specs)?,
+        let (mut policy, allowed) = match made {
+            Some(made) => making::within(made, bare, made_by.iter().copied(), &specs)?,
             None => bare,
         };
+        if job.spec.target.is_some() {
+            let mut stay = Rules::new(PermissionMode::Auto);
+            stay.exec_secrets_stay = Some(
+                "the programs of this task run at a worker, and no secret leaves this place"
+                    .to_owned(),
+            );
+            policy = policy.narrow(stay);
+        }
         let maker = Maker {
             spec: Arc::clone(&job.spec),
             policy: policy.clone(),
@@ -322,6 +337,13 @@ impl Workshop {
             secrets: Arc::clone(&self.secrets),
             since: self.setup.programs.clone().map(Arc::new),
         };
+        if self.is_bench {
+            let check = CheckHere {
+                spec: remote::check_spec(Replay::Once),
+                verifier: self.verifier(self.root.path(), bounded.clone()),
+            };
+            registry.add(Arc::new(check)).map_err(tools)?;
+        }
         for tool in formwork_browser::tools(&self.browsers, setup::http(&config)?) {
             registry.add(tool).map_err(tools)?;
         }
@@ -340,6 +362,14 @@ impl Workshop {
                 && (has_tests || name.as_str() != RUN_TESTS);
             is_fit && allowed.tools.contains(name)
         });
+        if job.spec.target.is_some() {
+            tools_allowed.retain(|tool| !remote::is_of_the_run(tool.spec()));
+        }
+        if let Some(label) = job.spec.target.as_ref().filter(|_| talk.is_none()) {
+            let programs = timeout.map_or(EXEC_TIMEOUT, |span| span.as_duration());
+            let whose = (in_name_of, policy.mode(), programs);
+            tools_allowed = self.elsewhere(job, label, tools_allowed, whose).await?;
+        }
         if let (Some(tape), Some((talk, pairs))) = (&self.tape, &talk) {
             tools_allowed = tape::played(tools_allowed, tape, talk, pairs);
         }
@@ -366,6 +396,8 @@ impl Workshop {
                 }
                 approver = Arc::new(Taped { talk, pairs });
             }
+            // What is changed elsewhere is not to be seen here, and a worker keeps no record.
+            None if self.is_bench || job.spec.target.is_some() => {}
             None => {
                 around = Some(Arc::new(Watched {
                     baselines: Arc::clone(&self.baselines),
@@ -394,7 +426,7 @@ impl Workshop {
             outside: Arc::clone(self.outside(job.run).await?),
             grants: Grants::new(self.setup.approvals.iter().cloned().chain(approved)),
             around,
-            apart: self.home.is_some(),
+            apart: self.home.is_some() || job.spec.target.is_some(),
             control: Arc::clone(&job.control),
             ledger: Arc::clone(&job.ledger),
             secrets: Arc::clone(&self.secrets),
@@ -759,6 +791,10 @@ impl Workshop {
             let detail = format!("a run in mode {} runs no {}", mode.as_str(), argv.join(" "));
             return Ok(failed(Escalation::Refused { detail }));
         }
+        if let Some(label) = &job.spec.target {
+            let longest = job.spec.timeout.map_or(COMMAND_TIMEOUT, |span| span.as_duration());
+            return self.command_there(job, (argv, label, longest), cancel).await;
+        }
         let whose = self.of_task((job.run, job.task), &job.spec)?;
         let bounds = self.bounds(&self.program_rules(&job.spec)?, whose).await?;
         let mut command = Command::new(argv.to_vec(), self.root.path(), bounds.protection);
@@ -958,6 +994,11 @@ impl Executor for Workshop {
             Err(error) => return broken(error),
         }
         self.look().await;
+        match self.awaits_worker((job.run, job.task), &job.spec, cancel).await {
+            Ok(None) => {}
+            Ok(Some(end)) => return Ok(end),
+            Err(error) => return broken(error),
+        }
         let entered = async {
             self.settle(job.run, job.token).await?;
             self.baselines.enter(job.run, job.task, &job.spec, job.token).await.map(drop)
@@ -1155,7 +1196,7 @@ pub(crate) const fn failed(why: Escalation) -> AttemptEnd {
 }
 
 /// Returns the schema that a task's result has to follow, if it has to follow one.
-fn schema_of(spec: &TaskSpec) -> Option<&Value> {
+pub(crate) fn schema_of(spec: &TaskSpec) -> Option<&Value> {
     spec.postchecks.iter().find_map(|check| match &check.kind {
         formwork_protocols::check::CheckKind::Output(output) => Some(&output.schema),
         _ => None,

@@ -21,6 +21,8 @@ use formwork_scheduler::{Natives, Signals};
 use formwork_secrets::Scrubber;
 use formwork_trace::{LapseBy, Look, Options, Trace};
 use formwork_transport::InfoCache;
+
+use formwork_worker::Hub;
 use formwork_write_safety::{Root, Snapshots, Trash};
 use futures::{StreamExt as _, stream::BoxStream};
 use serde_json::Value;
@@ -61,6 +63,7 @@ pub struct Builder {
     approver: Option<Arc<dyn Approver>>,
     overseer: Option<(Arc<dyn Overseer>, Span)>,
     grant: Option<Vec<Choice>>,
+    hub: Option<Hub>,
     use_of: Use,
     project: Option<Brought>,
 }
@@ -95,6 +98,7 @@ impl Builder {
             approver: None,
             overseer: None,
             grant: None,
+            hub: None,
             use_of: Use::Work,
             project: None,
         }
@@ -245,6 +249,13 @@ impl Builder {
         self
     }
 
+    /// Takes where workers are connected, to which tasks with a target go. Without one, such tasks are refused.
+    #[must_use]
+    pub fn workers(mut self, hub: Hub) -> Self {
+        self.hub = Some(hub);
+        self
+    }
+
     /// Tells where the log is and which version it has. Makes and changes nothing.
     ///
     /// # Errors
@@ -347,6 +358,7 @@ impl Builder {
             approver: self.approver,
             overseer: self.overseer,
             grant: self.grant,
+            hub: self.hub,
             project: self.project,
             trace,
             scrub,
@@ -427,6 +439,8 @@ pub(crate) struct Inner {
     pub(crate) approver: Option<Arc<dyn Approver>>,
     pub(crate) overseer: Option<(Arc<dyn Overseer>, Span)>,
     pub(crate) grant: Option<Vec<Choice>>,
+    /// Where workers are connected, if this process takes any.
+    pub(crate) hub: Option<Hub>,
     /// The workspace's own config, where the config stands on it.
     pub(crate) project: Option<Brought>,
     /// What servers of models said of themselves a moment ago.

@@ -35,6 +35,7 @@ pub mod trust; // What of it may take effect.
 mod alive; // Until when somebody worked.
 mod apart; // Tasks with a workspace of their own.
 mod approval; // Who answers for what the rules leave open.
+mod bench; // What a worker works with.
 mod bounds; // What a program may write.
 mod by_hand; // Calls that a person makes.
 
@@ -62,6 +63,7 @@ mod presence; // Who still works.
 mod private; // What nobody but its owner reads.
 pub mod project; // How a project is tested and linted.
 mod reach; // What a program could write.
+mod remote; // Tasks whose calls are carried out elsewhere.
 mod repository; // What a repository tells agents.
 mod run_tests; // The project's own tests as a tool.
 mod seals; // What the log was, signed.

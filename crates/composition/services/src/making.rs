@@ -237,7 +237,7 @@ impl Makes for Maker {
 impl Maker {
     /// Refuses what would be made where nobody saw what it does.
     fn may_make(&self) -> Result<(), ToolError> {
-        if self.spec.isolation.is_none() {
+        if self.spec.isolation.is_none() && self.spec.target.is_none() {
             return Ok(());
         }
         let told =

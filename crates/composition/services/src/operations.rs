@@ -24,4 +24,5 @@ pub mod tools;
 pub mod transcripts;
 pub mod trash;
 pub mod undo;
+pub mod workers;
 pub mod workflows;

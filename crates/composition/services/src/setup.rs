@@ -167,6 +167,19 @@ pub(crate) fn http(config: &Config) -> Result<HttpRules, Error> {
     HttpRules::parse(http.hosts.as_deref(), &http.allow_private).map_err(rules)
 }
 
+/// Returns the lists of where programs may connect to that run in the name of `agents`, all of which have to name a place;
+/// nothing where they open no connection.
+pub(crate) fn network_lists<'a>(
+    config: &Config,
+    agents: impl IntoIterator<Item = &'a Agent>,
+) -> Option<Vec<Vec<String>>> {
+    let network = config.permissions.as_ref()?.network.as_ref()?;
+    let own =
+        agents.into_iter().filter_map(|agent| agent.document().tools.exec.as_ref()?.hosts.as_ref());
+    let lists: Vec<Vec<String>> = std::iter::once(&network.hosts).chain(own).cloned().collect();
+    (!lists.iter().any(Vec::is_empty)).then_some(lists)
+}
+
 /// Returns where programs may connect to that run in the name of `agents`; nothing where they open no connection.
 ///
 /// # Errors

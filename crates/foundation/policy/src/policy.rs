@@ -29,6 +29,8 @@ pub struct Rules {
     pub secrets: BTreeMap<String, HostPatterns>,
     /// The commands of `exec` that each secret may stand in, by its name. One that is not named here stands in none.
     pub exec_secrets: BTreeMap<String, CommandPatterns>,
+    /// Why no secret may stand in a command of `exec` here, whatever is declared, where that is so.
+    pub exec_secrets_stay: Option<String>,
     /// The tools that text from outside must not reach unseen.
     pub sinks: Sinks,
     /// What may not be changed, whoever asks.
@@ -55,6 +57,7 @@ impl Rules {
             hosts: None,
             secrets: BTreeMap::new(),
             exec_secrets: BTreeMap::new(),
+            exec_secrets_stay: None,
             sinks: Sinks::default(),
             protected: PathPatterns::default(),
         }
@@ -232,6 +235,9 @@ impl Policy {
         argv: &[String],
         meaning: Meaning<'_>,
     ) -> Result<(), String> {
+        if let Some(why) = self.layers.iter().find_map(|rules| rules.exec_secrets_stay.as_ref()) {
+            return Err(format!("secret {name} may not stand among the words of a program: {why}"));
+        }
         let first = self.layers.first().and_then(|rules| rules.exec_secrets.get(name));
         let mut others = self.layers.iter().filter_map(|rules| rules.exec_secrets.get(name));
         // A shell would read it as text.

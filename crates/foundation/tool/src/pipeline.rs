@@ -494,6 +494,7 @@ impl Pipeline {
             elapsed,
             outside: output.outside,
             attached: attached.clone(),
+            worker: output.worker.map(Box::new),
         });
         blobs.push(blob);
         self.put(context, journal, changes.chain(notes).chain([completed]), blobs);
@@ -518,6 +519,7 @@ impl Pipeline {
             message: message.clone(),
             elapsed,
             outside: error.outside,
+            worker: error.worker,
         });
         self.put(context, journal, [failed], []);
         ToolError::new(error.kind, message)

@@ -37,6 +37,7 @@ mod calls; // Capabilities.
 mod door; // Who comes in.
 mod events; // The log.
 mod health; // Whether it is there.
+mod incoming; // What sources send.
 mod openapi; // What there is.
 mod problem; // How a request fails.
 
@@ -45,6 +46,7 @@ mod server; // A socket that it is served on.
 pub use {
     api::{Api, Limits},
     hosts::{Hosts, Refused},
+    incoming::incoming,
     openapi::document,
     problem::Problem,
     server::{BindError, Server},

@@ -10,9 +10,11 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 use clap_complete::Shell;
 use formwork_protocols::{
     AgentName, BlobHash, CredentialId, EventName, ItemId, ModelRef, NameError, PermissionMode,
-    Position, RunId, Scope, SourceName, Span, SubscriptionName, ToolName, Usd, money::UsdError,
+    Position, RunId, Scope, SourceName, Span, SubscriptionName, ToolName, Usd, WorkerLabel,
+    WorkerName, money::UsdError,
 };
 use formwork_services::{PublicKey, operations::runs::Point};
+use formwork_worker::MAX_SLOTS;
 
 /// Structured programming for AI agents: work with entry checks, exit checks, a budget and a record.
 #[derive(Debug, Parser)]
@@ -167,6 +169,8 @@ pub enum Verb {
     Notepad(Notepad),
     /// Follow the log, and do what subscriptions say by what happens.
     Dispatch(Dispatch),
+    /// Carry out calls of runs elsewhere, in this workspace and by its rules.
+    Worker(Worker),
     /// List subscriptions, show where one stands, have what it gave up tried again.
     #[command(subcommand)]
     Subscriptions(Subscriptions),
@@ -770,6 +774,29 @@ pub struct Dispatch {
     pub mode: Option<PermissionMode>,
 }
 
+// `formwork worker`
+#[derive(Debug, Args)]
+pub struct Worker {
+    /// The server to work for, as wss://HOST; ws:// on this machine alone.
+    #[arg(long, value_name = "URL")]
+    pub connect: String,
+    /// What this worker offers: tasks with that target are given to it. Can be given again.
+    #[arg(long = "label", value_name = "LABEL", required = true)]
+    pub labels: Vec<WorkerLabel>,
+    /// How many calls it takes at once.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLOTS)))]
+    pub slots: u32,
+    /// Its name; that of this machine and a sign of the workspace where absent.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<WorkerName>,
+    /// A file that holds the token; FORMWORK_WORKER_TOKEN of the environment where absent.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// What calls may do here: ask, plan, edit or auto.
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub mode: Option<PermissionMode>,
+}
+
 /// `formwork subscriptions`
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
@@ -809,7 +836,7 @@ pub struct Serve {
 #[derive(Debug, Args)]
 pub struct Mcp {
     /// What the client may ask for: to look (read), to work with runs too (run), or everything (admin).
-    #[arg(long, value_name = "SCOPE", value_parser = scope, default_value = "run")]
+    #[arg(long, value_name = "SCOPE", value_parser = client_scope, default_value = "run")]
     pub scope: Scope,
     /// What runs may do: ask, plan, edit or auto.
     #[arg(long, value_name = "MODE", value_parser = mode)]
@@ -829,7 +856,7 @@ pub enum Auth {
     Add {
         /// Who acts with it, as in `ada` or `service:ci`.
         name: String,
-        /// What they may ask for: read, run and admin, with commas between.
+        /// What they may ask for: read, run, admin and worker, with commas between.
         #[arg(long = "scope", value_name = "SCOPES", required = true, value_delimiter = ',', value_parser = scope)]
         scopes: Vec<Scope>,
         /// How long it is taken, as in 30d; until it is revoked where absent.
@@ -1222,7 +1249,13 @@ fn age(text: &str) -> Result<Age, String> {
 }
 
 fn scope(text: &str) -> Result<Scope, String> {
-    text.parse().map_err(|_| "expected read, run or admin".to_owned())
+    text.parse().map_err(|_| "expected read, run, admin or worker".to_owned())
+}
+
+/// Reads a scope of which each covers those before it.
+fn client_scope(text: &str) -> Result<Scope, String> {
+    let scope = text.parse().ok().filter(|scope| *scope != Scope::Worker);
+    scope.ok_or_else(|| "expected read, run or admin".to_owned())
 }
 
 /// Reads how long.

@@ -26,8 +26,13 @@ const VARIABLES: [(&str, &str); 3] = [
     ("FORMWORK_SANDBOX", "sandbox"),
 ];
 
-/// Environment variables that say where things are; `FORMWORK_REQUIRE` belongs to the tests.
-const PLACES: [&str; 3] = ["FORMWORK_CONFIG_DIR", "FORMWORK_STATE_DIR", "FORMWORK_REQUIRE"];
+/// Environment variables that set nothing of the config: they say where things are, or belong to one verb; `FORMWORK_REQUIRE`
+/// belongs to the tests.
+const PLACES: [&str; 4] =
+    ["FORMWORK_CONFIG_DIR", "FORMWORK_STATE_DIR", "FORMWORK_REQUIRE", WORKER_TOKEN];
+
+/// The environment variable that holds the token of a worker.
+pub(crate) const WORKER_TOKEN: &str = "FORMWORK_WORKER_TOKEN";
 
 /// The name of a config file, in a project and in the user's folder.
 const CONFIG_FILE: [&str; 2] = ["formwork.toml", "config.toml"];

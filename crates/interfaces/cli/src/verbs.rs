@@ -31,6 +31,7 @@ mod tool_call;
 pub(crate) mod transcripts;
 mod trust;
 mod undo;
+mod worker;
 mod workflows;
 
 use clap::CommandFactory as _;
@@ -109,6 +110,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<OutcomeCode, Fault> {
         Some(Verb::Dispatch(args)) => subscriptions::dispatch(&global, terminal, args),
         Some(Verb::Mcp(args)) => mcp::mcp(&global, args),
         Some(Verb::Sources(args)) => sources::sources(&global, terminal, args),
+        Some(Verb::Worker(args)) => worker::worker(&global, terminal, args),
         Some(Verb::Subscriptions(args)) => subscriptions::subscriptions(&global, terminal, args),
         Some(Verb::Serve(args)) => serve::serve(&global, terminal, args),
         Some(Verb::Trust(args)) => trust::trust(&global, terminal, args),

@@ -1,4 +1,5 @@
-//! What is offered to whom: a tool for each capability that a caller may ask for.
+//! What is offered to whom: a tool for each capability that a caller may ask for, but for those that give credentials: what
+//! they return is a token, and a model would read it.
 
 use formwork_services::capability::{CAPABILITIES, Caller, Capability, Effect};
 use serde::Serialize;
@@ -39,12 +40,16 @@ pub fn name(capability: &Capability) -> String {
 
 /// Returns the tools that a caller may call, in the order of the capabilities.
 pub fn list(caller: &Caller) -> Vec<Tool> {
-    CAPABILITIES.iter().filter(|it| it.may(caller).is_ok()).map(tool).collect()
+    offered().filter(|it| it.may(caller).is_ok()).map(tool).collect()
 }
 
 /// Finds a capability by the name of its tool, whoever asks.
 pub(crate) fn find(named: &str) -> Option<&'static Capability> {
-    CAPABILITIES.iter().find(|capability| name(capability) == named)
+    offered().find(|capability| name(capability) == named)
+}
+
+fn offered() -> impl Iterator<Item = &'static Capability> {
+    CAPABILITIES.iter().filter(|capability| !capability.name.starts_with("credentials."))
 }
 
 fn tool(capability: &Capability) -> Tool {
@@ -75,8 +80,9 @@ mod tests {
         let tools = list(&owner);
 
         let names: BTreeSet<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-        assert_eq!((tools.len(), names.len()), (CAPABILITIES.len(), CAPABILITIES.len()));
-        for (tool, capability) in tools.iter().zip(CAPABILITIES) {
+        assert_eq!((tools.len(), names.len()), (offered().count(), offered().count()));
+        assert_eq!(CAPABILITIES.len() - tools.len(), 5, "those of credentials alone are left out");
+        for (tool, capability) in tools.iter().zip(offered()) {
             let name = tool.name.as_str();
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
             assert!(name.len() <= 64 && name.bytes().all(is_plain), "{name}");
@@ -93,10 +99,10 @@ mod tests {
         for scope in Scope::ALL {
             let caller = Caller::new(Principal::parse("user:ada").unwrap(), [scope]);
 
-            let offered: Vec<String> = list(&caller).into_iter().map(|it| it.name).collect();
+            let shown: Vec<String> = list(&caller).into_iter().map(|it| it.name).collect();
 
-            let wanted = CAPABILITIES.iter().filter(|capability| capability.scope == scope);
-            assert_eq!(offered, wanted.map(name).collect::<Vec<_>>());
+            let wanted = offered().filter(|capability| capability.scope == scope);
+            assert_eq!(shown, wanted.map(name).collect::<Vec<_>>());
         }
     }
 }

@@ -14,7 +14,8 @@ pub struct TaskPath {
 }
 
 impl TaskPath {
-    pub(crate) const fn new(above: Arc<[TaskName]>, own: TaskName) -> Self {
+    /// Returns the place of a task that stands below others, the root first.
+    pub const fn new(above: Arc<[TaskName]>, own: TaskName) -> Self {
         Self { above, own }
     }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{
     approval::{Approval, Cover},
     event::BlobHash,
-    id::{CallId, SessionId},
+    id::{CallId, SessionId, WorkerName},
     message::Attachment,
     time::Span,
     tool::{Replay, ToolClass, ToolErrorKind},
@@ -207,6 +207,9 @@ pub struct ToolCompleted {
     /// The pictures that it shows the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attached: Vec<Attachment>,
+    /// The worker that carried it out, where it was not done here. Boxed, since it seldom is and events are to be small.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<Box<WorkerName>>,
 }
 
 /// Data of `tool.failed`.
@@ -223,4 +226,7 @@ pub struct ToolFailed {
     /// Where what is quoted came from, where that is not this workspace: nobody vouches for what it says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outside: Option<String>,
+    /// The worker that was to carry it out, where it was not done here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<WorkerName>,
 }

@@ -74,4 +74,5 @@ mod trust; // What a project may say.
 mod undo; // Back to what was there, however a run ended.
 mod ways; // Every rule, by every way in.
 mod window; // Conversations longer than a window.
-mod workflow; // Three tasks from the command line to the log.
+mod workers;
+mod workflow; // Three tasks from the command line to the log. // Tasks that work elsewhere.

@@ -3,7 +3,9 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use formwork_protocols::{EventStore as _, RunId, Span};
+use formwork_services::trust::{self, Kind};
 use formwork_trace::{Options, Trace};
+use ring::hmac;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::{
@@ -25,7 +27,8 @@ struct Served {
 /// Starts the program on a port that is free, and reads where that is.
 async fn served(world: &World, more: &[&str]) -> Served {
     let arguments = ["serve", "--listen", "127.0.0.1:0", "--json"];
-    let mut program = world.formwork(arguments.iter().chain(more)).spawn().unwrap();
+    let mut command = world.formwork(arguments.iter().chain(more));
+    let mut program = command.env("HOOK_TOKEN", SECRET).spawn().unwrap();
     let mut out = BufReader::new(program.stdout.take().unwrap());
     let mut line = String::new();
     out.read_line(&mut line).await.unwrap();
@@ -39,9 +42,15 @@ async fn served(world: &World, more: &[&str]) -> Served {
 
 impl Served {
     async fn call(&self, name: &str, params: Value) -> (u16, Value) {
-        let (body, token) = (params.to_string(), &self.token);
+        let bearer = format!("authorization: Bearer {}\r\n", self.token);
+        let (status, body) = self.post(&format!("/v1/{name}"), &bearer, &params.to_string()).await;
+        (status, serde_json::from_str(&body).unwrap())
+    }
+
+    /// Sends a body with some headers, each with its end of line.
+    async fn post(&self, path: &str, headers: &str, body: &str) -> (u16, String) {
         let head = format!(
-            "POST /v1/{name} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\
+            "POST {path} HTTP/1.1\r\nhost: {}\r\n{headers}connection: close\r\n\
              content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             self.address,
             body.len()
@@ -51,9 +60,169 @@ impl Served {
         let mut answer = String::new();
         socket.read_to_string(&mut answer).await.unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, serde_json::from_str(body).unwrap())
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
+}
+
+/// Trusts what says how the forge signs, and lets the program have its secret.
+fn with_forge(world: &World) {
+    world.repo.write(".formwork/sources/forge.toml", FORGE).unwrap();
+    let workspace = world.repo.path().canonicalize().unwrap();
+    for file in trust::brought(&workspace, &[]).unwrap() {
+        if file.kind == Kind::Source {
+            trust::trust(&world.state(), &workspace, &file).unwrap();
+        }
+    }
+    let config = std::fs::read_to_string(world.config_file()).unwrap();
+    let secret = "[secrets]\nHOOK = { env = \"HOOK_TOKEN\" }\n";
+    std::fs::write(world.config_file(), config + secret).unwrap();
+}
+
+const SECRET: &str = "hook-secret-of-the-forge";
+
+const FORGE: &str = r#"
+format_version = 1
+name = "forge"
+description = "What the forge tells."
+slug = "forge-7f3a"
+secrets = ["{{secret:HOOK}}"]
+scheme = "github"
+max_bytes = 1000
+
+[event]
+names = { push = "go" }
+"#;
+
+async fn lets_in_what_is_signed(world: World) {
+    with_forge(&world);
+    let served = served(&world, &[]).await;
+    let work = json!({ "workflow": { "source": "waits.toml", "text": WAITS } });
+    let (status, started) = served.call("runs.start", json!({ "work": work })).await;
+    assert_eq!(status, 200, "{started:#}");
+    while world.events("task.suspended").await.is_empty() {}
+    let body = r#"{"ref":"refs/heads/main"}"#;
+    let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
+    let tag = hmac::sign(&key, body.as_bytes());
+    let hex = |tag: &[u8]| tag.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let send = async |slug: &str, signature: &str, body: &str| {
+        let headers = format!(
+            "x-github-event: push\r\nx-github-delivery: 72d3\r\nx-hub-signature-256: sha256={signature}\r\n"
+        );
+        served.post(&format!("/incoming/events/{slug}"), &headers, body).await
+    };
+    let signature = hex(tag.as_ref());
+    let forged = signature.replace(|_| true, "0");
+
+    let none = served.post("/incoming/events/forge-7f3a", "", body).await;
+    let wrong = send("forge-7f3a", &forged, body).await;
+    let elsewhere = send("forge", &signature, body).await;
+    let long = send("forge-7f3a", &signature, &" ".repeat(1001)).await;
+    let first = send("forge-7f3a", &signature, body).await;
+    let again = send("forge-7f3a", &signature, body).await;
+    while world.events("run.finished").await.is_empty() {}
+    signal(&served.program, Signal::INT);
+    let ended = end_of(served.program).await;
+
+    let statuses = [&none, &wrong, &elsewhere, &long, &first, &again].map(|(status, _)| *status);
+    assert_eq!(statuses, [404, 401, 404, 413, 202, 202]);
+    assert_eq!(none.1, elsewhere.1);
+    let [first, again] =
+        [first, again].map(|(_, body)| serde_json::from_str::<Value>(&body).unwrap());
+    assert_eq!((&first["duplicate"], &again["duplicate"]), (&json!(false), &json!(true)));
+    assert_eq!(first["event"], again["event"]);
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert_eq!(world.shown().await["run"]["state"], "completed");
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn behaviour_38_a_server_answers_202_to_what_is_signed_and_lets_nothing_else_in() {
+    lets_in_what_is_signed(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_behaviour_38_a_server_answers_202_to_what_is_signed_and_lets_nothing_else_in() {
+    on_postgres(lets_in_what_is_signed).await;
+}
+
+#[tokio::test]
+async fn behaviour_37_a_client_of_mcp_is_answered_at_mcp_with_what_its_token_is_good_for() {
+    let world = World::new().await;
+    let served = served(&world, &[]).await;
+    let give = json!({ "to": "user:bob", "scopes": ["read"] });
+    let bob = served.call("credentials.add", give).await.1["token"].as_str().unwrap().to_owned();
+    let begin = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18", "capabilities": {},
+            "clientInfo": { "name": "e2e", "version": "1" },
+        },
+    });
+    let list = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" });
+    let ask = async |token: &str, message: &Value| {
+        let headers = format!(
+            "authorization: Bearer {token}\r\naccept: application/json, text/event-stream\r\n\
+             mcp-protocol-version: 2025-06-18\r\n"
+        );
+        served.post("/mcp", &headers, &message.to_string()).await
+    };
+
+    let (begun, answer) = ask(&bob, &begin).await;
+    let (listed, tools) = ask(&bob, &list).await;
+    let (refused, _) = ask("formwork_guessed", &list).await;
+
+    assert_eq!((begun, listed, refused), (200, 200, 401), "{answer} {tools}");
+    let tools: Value = serde_json::from_str(&tools).unwrap();
+    let names: Vec<&str> = tools["result"]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
+    assert!(names.contains(&"runs_list") && !names.contains(&"runs_start"), "{names:?}");
+    assert!(!names.iter().any(|name| name.starts_with("credentials")), "{names:?}");
+}
+
+const THERE: &str = "format_version = 1\nname = \"there\"\n[[tasks]]\nname = \"make\"\n\
+    command = [\"touch\", \"made\"]\ntarget = \"gpu\"\n";
+
+async fn has_workers(world: World) {
+    let served = served(&world, &["--mode", "auto"]).await;
+    let give = json!({ "to": "service:lab", "scopes": ["worker"] });
+    let token = served.call("credentials.add", give).await.1["token"].as_str().unwrap().to_owned();
+    let far = tempfile::Builder::new().prefix("formwork-far-").tempdir().unwrap();
+    let given = far.path().join("given.toml");
+    let config = "format_version = 1\nsandbox = \"off\"\n[permissions]\nmode = \"auto\"\n";
+    std::fs::write(&given, config).unwrap();
+    let address = format!("ws://{}", served.address);
+    let mut command = world.bare(["worker", "--connect", &address, "--label", "gpu"]);
+    command.arg("-C").arg(far.path()).arg("--config").arg(given);
+    command.env("FORMWORK_STATE_DIR", far.path().join(".state"));
+    let worker = command.env("FORMWORK_WORKER_TOKEN", &token).spawn().unwrap();
+
+    let work = json!({ "workflow": { "source": "there.toml", "text": THERE } });
+    let (status, started) = served.call("runs.start", json!({ "work": work })).await;
+    assert_eq!(status, 200, "{started:#}");
+    while world.events("run.finished").await.is_empty() {}
+    signal(&worker, Signal::INT);
+    let left = end_of(worker).await;
+    signal(&served.program, Signal::INT);
+    let ended = end_of(served.program).await;
+
+    assert_eq!((left.code, ended.code), (Some(0), Some(0)), "{left:#?} {ended:#?}");
+    assert_eq!(world.shown().await["run"]["state"], "completed");
+    assert!(far.path().join("made").exists() && !world.path("made").exists());
+    world.assert_sound().await;
+}
+
+#[tokio::test]
+async fn behaviour_39_a_server_has_workers_by_a_token_that_is_good_for_nothing_else() {
+    has_workers(World::new().await).await;
+}
+
+#[tokio::test]
+async fn pg_behaviour_39_a_server_has_workers_by_a_token_that_is_good_for_nothing_else() {
+    on_postgres(has_workers).await;
 }
 
 const WAITS: &str = "format_version = 1\nname = \"waits\"\n\

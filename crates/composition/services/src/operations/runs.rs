@@ -61,15 +61,17 @@ use crate::{
     observers::{Ready, Told},
     outside,
     presence::{self, Presence},
+    remote::{self, Remotes},
     repository::Briefing,
     setup::{self, AgentSetup, RunSetup},
     trust::{self, Parted},
 };
 
 pub use crate::setup::Kind;
+pub(crate) use call::hand;
 use carry::Carried;
 pub use {
-    answers::{ContradictionRow, GateRow, ServiceRow},
+    answers::{ContradictionRow, GateRow, ServiceRow, WorkerNews},
     call::Call,
     control::{Abort, Pause, Steer, SteerParams, Steered, StopParams, Stopped},
     diff::{Compared, Diff, DiffParams, FilePair, Spent, Stands, TaskPair},
@@ -405,6 +407,7 @@ async fn prepare(
         return Err(Error::ReadOnly { what, mode });
     }
     effects::fit(plan.root(), mode, &protection(formwork, &config)?)?;
+    remote::fit(plan.root(), formwork.inner.hub.is_some(), commit.is_some())?;
     let (keys, models) = connected?;
     let mut chosen = BTreeMap::new();
     for name in plan.agents().into_iter().chain(&named) {
@@ -741,6 +744,8 @@ pub(crate) fn workshop(
                 .map_err(|error| crate::error::chain(&error)),
         }),
         tape: None,
+        remotes: Arc::new(Remotes::new(inner.hub.clone())),
+        is_bench: false,
     })
 }
 
@@ -1023,6 +1028,9 @@ pub struct RunDetail {
     /// What was assumed of questions and contradicted later, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contradictions: Vec<ContradictionRow>,
+    /// What happened to the calls that workers carry out, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<WorkerNews>,
 }
 
 /// `runs.get`
@@ -1055,6 +1063,7 @@ impl Operation for Get {
             refused_connections,
             services,
             contradictions,
+            workers,
         } = answers::of(&**store, run).await?;
         let imported = formwork.trace().imported(run..=run).await?;
         let is_left = !left(formwork, std::slice::from_ref(&row), &imported).await?.is_empty();
@@ -1071,6 +1080,7 @@ impl Operation for Get {
             refused_connections,
             services,
             contradictions,
+            workers,
         })
     }
 }

@@ -412,7 +412,10 @@ impl Planner {
             path: path.clone(),
             depth,
             turn,
-            does: does(&spec.body),
+            does: match &spec.target {
+                None => does(&spec.body),
+                Some(label) => format!("{} at a worker with label {label}", does(&spec.body)),
+            },
             output: spec.output.as_ref().map(ToString::to_string),
             depends_on: spec.depends_on.iter().map(ToString::to_string).collect(),
             prechecks: spec.prechecks.iter().map(shown).collect(),

@@ -113,6 +113,25 @@ fn a_secret_goes_only_where_it_was_declared_to_go() {
 }
 
 #[test]
+fn behaviour_39_where_programs_run_elsewhere_no_secret_stands_among_their_words() {
+    let mut rules = Rules::new(PermissionMode::Auto);
+    rules.exec_secrets.insert("DEPLOY".to_owned(), CommandPatterns::everything());
+    let mut child = Rules::new(PermissionMode::Auto);
+    child.exec_secrets_stay = Some("they run elsewhere".to_owned());
+    let (tool, secrets) = (name("exec"), ["DEPLOY".to_owned()]);
+    let argv = ["deploy".to_owned(), "{{secret:DEPLOY}}".to_owned()];
+    let call = Call { argv: Some(&argv), secrets: &secrets, ..Call::new(&tool, ToolClass::Exec) };
+
+    let here = Policy::new(rules);
+    let there = here.narrow(child);
+
+    assert_eq!(here.decide(&call), Decision::Allow);
+    let why = "secret DEPLOY may not stand among the words of a program: they run elsewhere";
+    assert_eq!(there.decide(&call), Decision::Deny { why: why.to_owned() });
+    assert_eq!(there.decide(&Call { secrets: &[], ..call }), Decision::Allow);
+}
+
+#[test]
 fn a_secret_stands_only_in_commands_that_it_was_declared_for_and_in_nothing_that_is_kept() {
     let decide = |tool: &str, class: ToolClass, words: &[&str], secret: &str| {
         let mut rules = Rules::new(PermissionMode::Auto);
@@ -250,23 +269,27 @@ fn rules() -> impl Strategy<Value = Rules> {
         prop::collection::vec(prop_oneof![Just("src"), Just("*.md"), Just("a/**")], 0..3);
     let list = || prop::option::of(prop::collection::vec(prop_oneof![Just("h"), Just("*")], 0..2));
     let given = prop::option::of(prop::collection::vec(prop_oneof![Just("x *"), Just("*")], 0..2));
-    let parts = (mode, tools, commands, prop::bool::ANY, protected, list(), (list(), given));
-    parts.prop_map(|(mode, tools, commands, shell, protected, hosts, (secret, given))| Rules {
-        hosts: hosts.map(|list| HostPatterns::parse(list).unwrap()),
-        secrets: secret
-            .iter()
-            .map(|list| ("KEY".to_owned(), HostPatterns::parse(list).unwrap()))
-            .collect(),
-        exec_secrets: given
-            .iter()
-            .map(|list| ("KEY".to_owned(), CommandPatterns::parse(list).unwrap()))
-            .collect(),
-        mode,
-        shell,
-        tools: tools.map(|names| names.iter().map(|text| name(text)).collect()),
-        commands: commands.map(|patterns| CommandPatterns::parse(patterns).unwrap()),
-        sinks: Sinks::default(),
-        protected: PathPatterns::parse(protected).unwrap(),
+    let stay = prop::option::of(Just("they stay".to_owned()));
+    let parts = (mode, tools, commands, prop::bool::ANY, protected, list(), (list(), given, stay));
+    parts.prop_map(|(mode, tools, commands, shell, protected, hosts, (secret, given, stay))| {
+        Rules {
+            hosts: hosts.map(|list| HostPatterns::parse(list).unwrap()),
+            secrets: secret
+                .iter()
+                .map(|list| ("KEY".to_owned(), HostPatterns::parse(list).unwrap()))
+                .collect(),
+            exec_secrets: given
+                .iter()
+                .map(|list| ("KEY".to_owned(), CommandPatterns::parse(list).unwrap()))
+                .collect(),
+            exec_secrets_stay: stay,
+            mode,
+            shell,
+            tools: tools.map(|names| names.iter().map(|text| name(text)).collect()),
+            commands: commands.map(|patterns| CommandPatterns::parse(patterns).unwrap()),
+            sinks: Sinks::default(),
+            protected: PathPatterns::parse(protected).unwrap(),
+        }
     })
 }
 

@@ -314,8 +314,14 @@ impl Session {
         message: &str,
     ) {
         let message = message.to_owned();
-        let failed =
-            ToolFailed { call: context.call, error, message, elapsed: Span::ZERO, outside: None };
+        let failed = ToolFailed {
+            call: context.call,
+            error,
+            message,
+            elapsed: Span::ZERO,
+            outside: None,
+            worker: None,
+        };
         self.record.put(context.task, EventBody::ToolFailed(failed));
     }
 }

@@ -325,6 +325,7 @@ impl Session {
             elapsed: Span::ZERO,
             outside: None,
             attached: Vec::new(),
+            worker: None,
         };
         self.record.put_with(task, EventBody::ToolCompleted(completed), blob);
     }

@@ -385,6 +385,9 @@ pub(super) fn show(detail: &RunDetail) -> String {
             text.push_str(&format!("      {}\n", visible(line)));
         }
     }
+    for news in &detail.workers {
+        text.push_str(&format!("  {}\n", visible(&news.told)));
+    }
     for refused in &detail.refused_connections {
         text.push_str(&format!("\nnetwork: {}\n", visible(&refused.to_string())));
     }

@@ -1,5 +1,7 @@
 //! `formwork serve`: the workspace over HTTP, until it is told to end.
 
+mod mounted; // What is served beside capabilities.
+
 use anyhow::anyhow;
 use formwork_api::{Api, Hosts, Limits, Server};
 use formwork_protocols::{Cancel, OutcomeCode};
@@ -46,7 +48,8 @@ async fn serving(
     terminal: &Terminal,
     args: Serve,
 ) -> Result<OutcomeCode, Fault> {
-    let formwork = super::open(&settings).await?;
+    let (builder, hub) = mounted::with_hub(super::builder(&settings));
+    let formwork = builder.build().await?;
     let caller = Caller::owner(settings.principal.clone());
     if !args.listen.ip().is_loopback() && !is_given(&formwork).await? {
         formwork.leave().await;
@@ -66,6 +69,13 @@ async fn serving(
     let own = local(&formwork, &caller).await?;
     let hosts = args.host.iter().fold(Hosts::default(), |hosts, name| hosts.and(name));
     let api = Api::with_limits(formwork.clone(), limits()).hosts(hosts);
+    let (api, beside) = match mounted::add(api, &formwork, hub) {
+        Ok(added) => added,
+        Err(error) => {
+            formwork.leave().await;
+            return Err(error.into());
+        }
+    };
     let url = format!("http://{}", server.address());
     let token = own.as_ref().and_then(|own| own.made.as_ref()).map(|token| token.expose());
     let file = own.as_ref().map(|own| own.path.display().to_string());
@@ -89,6 +99,7 @@ async fn serving(
     let cancel = Cancel::new();
     let ending = async {
         server.run(&api, &cancel).await;
+        beside.close().await;
         // Runs are paused, so that they can be resumed.
         formwork.clone().leave().await;
     };

@@ -222,6 +222,10 @@ impl<W: Write> Live<W> {
                 (Mark::Plain, line(format!("{}; asks {} in its place", fell.error, fell.to)))
             }
             EventBody::ModelFailed(failed) => (Mark::Bad, line(failed.error.to_string())),
+            EventBody::WorkerAwaited(it) => (Mark::Plain, line(it.to_string())),
+            EventBody::WorkerConnected(it) => (Mark::Plain, line(it.to_string())),
+            EventBody::WorkerLost(it) => (Mark::Bad, line(it.to_string())),
+            EventBody::WorkerRefused(it) => (Mark::Bad, line(it.to_string())),
             EventBody::ServiceStarted(it) => (Mark::Plain, it.to_string()),
             EventBody::ServiceReady(it) => (Mark::Plain, it.to_string()),
             EventBody::ServiceFailed(it) => (Mark::Bad, it.to_string()),

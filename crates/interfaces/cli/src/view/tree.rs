@@ -115,6 +115,8 @@ impl Tree {
                 self.doing(task, format!("{} check {:?}", check.phase.as_str(), check.check));
             }
             EventBody::TaskBlocked(blocked) => self.doing(task, blocked.to_string()),
+            EventBody::WorkerAwaited(awaited) => self.doing(task, awaited.to_string()),
+            EventBody::WorkerConnected(_) => self.doing(task, String::new()),
             EventBody::InboxAsked(_) | EventBody::OverseerAsked(_) => {
                 self.doing(task, "waits for an answer".to_owned());
             }

@@ -98,6 +98,7 @@ fn asked(run: &str) -> Vec<(&'static str, Vec<&str>)> {
         ("inbox skip", vec![run]),
         ("inbox reject", vec![run]),
         ("dispatch", vec!["--once"]),
+        ("worker", vec!["--connect", "ws://127.0.0.1:9", "--label", "gpu"]),
         ("subscriptions list", vec![]),
         ("subscriptions show", vec!["none"]),
         ("subscriptions retry", vec!["none"]),

@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, num::NonZeroU32};
 
 use formwork_protocols::{
-    AgentName, Body, Budget, EventName, ServiceName, Span, TaskName, VariableName, WorkflowName,
+    AgentName, Body, Budget, EventName, ServiceName, Span, TaskName, VariableName, WorkerLabel,
+    WorkflowName,
     check::{Compare, DiffCheck, Expect, GitChange, Parser, Severity},
-    document::{DocumentType, Reserved},
+    document::DocumentType,
     spec::{Isolation, OnFailure, Retries},
 };
 use schemars::JsonSchema;
@@ -188,6 +189,10 @@ pub struct TaskDocument {
     /// checks have passed.
     #[serde(default, skip_serializing_if = "Isolation::is_none")]
     pub isolation: Isolation,
+    /// The label of the workers of which one carries out its calls, its command and its checks by command, in a workspace
+    /// of its own. Belongs to a task by an agent or a command, in a process that has workers: `formwork serve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<WorkerLabel>,
 }
 
 /// What happens when the body of a task or an exit check fails.
@@ -443,13 +448,6 @@ pub enum ControlWord {
     Revert,
 }
 
-/// The keys of the format whose ability does not exist yet.
-const RESERVED: &[Reserved] = &[Reserved::key("tasks.**.target")];
-
 impl DocumentType for WorkflowDocument {
     const NAME: &'static str = "workflow";
-
-    fn reserved() -> &'static [Reserved] {
-        RESERVED
-    }
 }

@@ -52,6 +52,8 @@ impl Reader<'_> {
         one.retries = std::mem::take(&mut spec.retries);
         one.before_retry = std::mem::take(&mut spec.before_retry);
         one.isolation = std::mem::take(&mut spec.isolation);
+        // Its checks are of the whole, and look where the items were done.
+        one.target.clone_from(&spec.target);
         let of_output = |check: &CheckSpec| matches!(check.kind, CheckKind::Output(_));
         (one.postchecks, spec.postchecks) = spec.postchecks.into_iter().partition(of_output);
         let on_failure = match task.on_item_failure {

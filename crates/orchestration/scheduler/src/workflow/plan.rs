@@ -523,6 +523,9 @@ impl Reader<'_> {
             let message = "what a workflow decides as an exit check does not see a workspace of the task's own";
             self.fault(&format!("{place}/isolation"), message, None);
         }
+        if task.target.is_some() {
+            self.target(place, task, works);
+        }
         let spec = TaskSpec {
             description: task.description.clone(),
             depends_on: task.depends_on.clone(),
@@ -539,6 +542,7 @@ impl Reader<'_> {
             write_paths: task.write_paths.clone(),
             protected_paths: task.protected_paths.clone(),
             isolation: task.isolation,
+            target: task.target.clone(),
             ..TaskSpec::new(task.name.clone(), body)
         };
         let spec = match &task.spec {
@@ -546,6 +550,52 @@ impl Reader<'_> {
             None => spec,
         };
         Some(self.each(place, task, levels, spec))
+    }
+
+    /// Refuses what does not hold of a workspace that is elsewhere: nothing is looked at in the wrong place.
+    fn target(&mut self, place: &str, task: &TaskDocument, works: bool) {
+        let target = format!("{place}/target");
+        if !works {
+            self.fault(&target, "target belongs to a task by an agent or a command", None);
+        }
+        let refused = [
+            (
+                "isolation",
+                !task.isolation.is_none(),
+                "a worker works in a workspace of its own already",
+            ),
+            ("spec", task.spec.is_some(), "requirements are held against the workspace of the run"),
+            (
+                "budget/diff_lines",
+                task.budget.diff_lines.is_some(),
+                "what is changed at a worker is not compared line by line",
+            ),
+        ];
+        for (key, given, why) in refused {
+            if given {
+                let message = format!("a task with a target has no {key}: {why}");
+                self.fault(&format!("{place}/{key}"), message, None);
+            }
+        }
+        let phases = [("prechecks", &task.prechecks), ("postchecks", &task.postchecks)];
+        for (key, checks) in phases {
+            for (at, check) in checks.iter().enumerate() {
+                let place = format!("{place}/{key}/{at}");
+                if check.command.is_none() {
+                    let message = "a check of a task with a target is a command: it is run by the worker, and what else a \
+                                   check looks at is the workspace of the run";
+                    self.fault(&place, message, None);
+                }
+                for (key, given) in
+                    [("control", check.control.is_some()), ("fix", check.fix.is_some())]
+                {
+                    if given {
+                        let message = format!("a check of a task with a target has no {key}");
+                        self.fault(&format!("{place}/{key}"), message, None);
+                    }
+                }
+            }
+        }
     }
 
     /// Binds a task to its contract, whose faults are told at their own place.

@@ -1,5 +1,5 @@
 use formwork_protocols::{
-    Body, Budget, Ending, Span, TaskSpec,
+    Body, Budget, Ending, Span, TaskSpec, WorkerLabel,
     budget::{OnExhausted, TreeCaps},
     check::{CheckKind, Compare, Parser, SuiteCheck},
     spec::Retries,
@@ -126,11 +126,41 @@ prompt = "{{tasks.a.text}} {{tasks.z.text}}"
 }
 
 #[test]
-fn a_key_whose_ability_does_not_exist_yet_is_refused_by_name() {
-    let found = faults("[[tasks]]\nname = \"a\"\ncommand = [\"x\"]\ntarget = \"gpu\"\n");
+fn behaviour_39_a_task_with_a_target_has_nothing_that_would_look_in_the_wrong_place() {
+    let sound = "[[tasks]]\nname = \"a\"\ncommand = [\"x\"]\ntarget = \"gpu\"\npostchecks = [{ command = [\"y\"] }]\n";
+    let found = faults(
+        r#"[[tasks]]
+name = "a"
+command = ["x"]
+target = "gpu"
+isolation = "snapshot"
+budget = { diff_lines = 10 }
+[[tasks.postchecks]]
+command = ["y"]
+control = "revert"
+[[tasks.postchecks]]
+unchanged = ["tests/**"]
+[[tasks]]
+name = "b"
+target = "gpu"
+wait_for = { event = "x" }
+"#,
+    );
 
-    assert_eq!(found.len(), 1);
-    assert!(found[0].contains("target") && found[0].contains("not yet supported"), "{found:?}");
+    let sound = plan(sound, json!({}));
+    let target = tasks(&sound)[0].target.as_ref();
+    assert_eq!(target.map(WorkerLabel::as_str), Some("gpu"));
+    let wanted = [
+        "isolation: a task with a target has no isolation: a worker works in a workspace of its own already",
+        "budget.diff_lines: a task with a target has no budget/diff_lines: what is changed at a worker is not compared line by line",
+        "control: a check of a task with a target has no control",
+        "a check of a task with a target is a command: it is run by the worker",
+        "target: target belongs to a task by an agent or a command",
+    ];
+    for wanted in wanted {
+        assert!(found.iter().any(|it| it.contains(wanted)), "{wanted}: {found:#?}");
+    }
+    assert_eq!(found.len(), wanted.len(), "{found:#?}");
 }
 
 #[test]

@@ -58,6 +58,33 @@ impl ServiceRow {
     }
 }
 
+/// What happened to the calls of a run that workers carry out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkerNews {
+    /// The task.
+    pub task: Option<TaskId>,
+    /// The kind of the event.
+    pub kind: String,
+    /// When.
+    pub at: Timestamp,
+    /// What, in a line.
+    pub told: String,
+}
+
+impl WorkerNews {
+    fn of(event: &Event) -> Option<Self> {
+        let told = match &event.body {
+            EventBody::WorkerAwaited(it) => it.to_string(),
+            EventBody::WorkerConnected(it) => it.to_string(),
+            EventBody::WorkerLost(it) => it.to_string(),
+            EventBody::WorkerRefused(it) => it.to_string(),
+            _ => return None,
+        };
+        let (task, kind, at) = (event.task, event.body.kind().to_owned(), event.at);
+        Some(Self { task, kind, at, told })
+    }
+}
+
 /// An assumption that somebody has contradicted once it was acted on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ContradictionRow {
@@ -78,11 +105,19 @@ pub(super) struct Answers {
     pub(super) refused_connections: Vec<NetworkRefused>,
     pub(super) services: Vec<ServiceRow>,
     pub(super) contradictions: Vec<ContradictionRow>,
+    pub(super) workers: Vec<WorkerNews>,
 }
 
 /// Reads what was said in a run.
 pub(super) async fn of(store: &dyn Store, run: RunId) -> Result<Answers, Error> {
-    let kinds = ["tool.gated", "hook.failed", "network.refused", "service.", "inbox.contradicted"];
+    let kinds = [
+        "tool.gated",
+        "hook.failed",
+        "network.refused",
+        "service.",
+        "inbox.contradicted",
+        "worker.",
+    ];
     let kinds = kinds.map(str::to_owned).to_vec();
     let selection = Selection { run: Some(run), task: None, kinds };
     let (mut found, mut after) = (Answers::default(), Position::default());
@@ -92,6 +127,7 @@ pub(super) async fn of(store: &dyn Store, run: RunId) -> Result<Answers, Error> 
         after = last.position;
         for event in events {
             found.services.extend(ServiceRow::of(&event));
+            found.workers.extend(WorkerNews::of(&event));
             match event.body {
                 EventBody::ToolGated(gated) => {
                     found.gates.push(GateRow { task: event.task, gated: *gated });

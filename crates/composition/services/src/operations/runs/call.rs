@@ -112,7 +112,8 @@ pub(super) fn plan(
     Ok((plan, Hand { agent, principal }))
 }
 
-fn hand() -> Agent {
+/// Returns the agent by whose rules a call is made for which nobody names one: those of the config alone.
+pub(crate) fn hand() -> Agent {
     let document = document::parse::<AgentDocument>("hand.toml", HAND)
         .expect("the document of a built-in agent has no fault");
     Agent::new(document.value, "You call one tool.", &BTreeMap::new(), Source::BuiltIn)

@@ -19,7 +19,7 @@ use crate::{
     formwork::Inner,
     observers::{Observers, Ready, Told},
     presence::Presence,
-    trust,
+    remote, trust,
 };
 
 /// How long it is waited before the log is tried again: at first, and at the most.
@@ -90,6 +90,7 @@ pub(super) async fn taken_up(
     let mut setup = recorded(&*formwork.inner.store, run).await?;
     trust::still(&setup.stands_on, formwork.state(), formwork.workspace())?;
     kept::look(formwork, run).await?;
+    remote::still_fits(&*formwork.inner.store, run, formwork.inner.hub.is_some()).await?;
     setup.narrow(&formwork.inner.config);
     let (keys, models) = formwork.models(&setup.config)?;
     let (width, headless) = (setup.width, setup.headless);
