@@ -18,7 +18,7 @@ fn the_first_credential_is_given_once_and_its_token_told_alone() {
     assert_eq!((first.code, second.code), (0, 2), "{first}{second}");
     let token = first.stdout.strip_suffix('\n').unwrap();
     assert!(token.starts_with("formwork_") && token.len() == 106, "{first}");
-    assert!(first.stderr.contains("for read,run,admin; its token is shown this once"), "{first}");
+    assert!(first.stderr.contains("for read,run,admin,worker; its token is shown this once"), "{first}");
     assert!(!first.stderr.contains(token) && !second.stdout.contains("formwork_"), "{second}");
     let hint = document(&second)["hint"].as_str().unwrap().to_owned();
     assert!(hint.contains("formwork auth add"), "{second}");
@@ -81,7 +81,7 @@ fn what_nobody_is_given_is_said_with_what_would_be() {
         "{}",
         ran.each_ref().map(ToString::to_string).concat()
     );
-    assert!(ran[0].stderr.contains("expected read, run or admin"), "{}", ran[0]);
+    assert!(ran[0].stderr.contains("expected read, run, admin or worker"), "{}", ran[0]);
     assert!(ran[3].stderr.contains("is a part of Formwork"), "{}", ran[3]);
 }
 
