@@ -101,7 +101,7 @@ mod tests {
         }
         assert_eq!(
             "root".parse::<Scope>().unwrap_err().to_string(),
-            "\"root\" is no scope: expected read, run or admin"
+            "\"root\" is no scope: expected read, run, admin or worker"
         );
     }
 

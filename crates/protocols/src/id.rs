@@ -17,7 +17,7 @@ pub enum NameError {
     #[error("{text:?} is no {what}: expected a UUID such as 0198f6a2-7c1e-7000-8000-5f3c9d1b2a4e")]
     NotAnId { what: &'static str, text: String },
     /// The text names no scope.
-    #[error("{text:?} is no scope: expected read, run or admin")]
+    #[error("{text:?} is no scope: expected read, run, admin or worker")]
     NotAScope { text: String },
     /// The text is not the hash of anything.
     #[error("{text:?} is no hash: expected 64 hexadecimal digits")]

@@ -18,7 +18,10 @@ fn the_first_credential_is_given_once_and_its_token_told_alone() {
     assert_eq!((first.code, second.code), (0, 2), "{first}{second}");
     let token = first.stdout.strip_suffix('\n').unwrap();
     assert!(token.starts_with("formwork_") && token.len() == 106, "{first}");
-    assert!(first.stderr.contains("for read,run,admin,worker; its token is shown this once"), "{first}");
+    assert!(
+        first.stderr.contains("for read,run,admin,worker; its token is shown this once"),
+        "{first}"
+    );
     assert!(!first.stderr.contains(token) && !second.stdout.contains("formwork_"), "{second}");
     let hint = document(&second)["hint"].as_str().unwrap().to_owned();
     assert!(hint.contains("formwork auth add"), "{second}");
